@@ -1,0 +1,60 @@
+# Everything runs in an environment of its own, .venv, made on first use from whatever index pip is set up for.
+# Recipes use relative paths only, so the project may stand in a directory of any name.
+
+PYTHON ?= python3
+python := .venv/bin/python
+pip := $(python) -m pip --disable-pip-version-check -qq
+ready := .venv/.ready
+
+.PHONY: test demo style types imports pytest deep bench fmt venv clean
+.NOTPARALLEL:
+
+test: style types imports pytest
+
+demo: $(ready)
+	@$(python) .venv/bin/holdfast demo
+
+style: $(ready)
+	$(python) -m ruff format --check .
+	$(python) -m ruff check .
+
+types: $(ready)
+	$(python) -m basedpyright
+
+imports: $(ready)
+	$(python) .venv/bin/lint-imports --no-logo
+
+pytest: $(ready)
+	$(python) -m pytest -n auto
+
+deep: $(ready)
+	HOLDFAST_DEEP=1 $(python) -m pytest -n auto --timeout 7200
+
+bench: $(ready)
+	-$(pip) install --group bench
+	$(python) -m bench
+
+fmt: $(ready)
+	$(python) -m ruff check --fix --exit-zero .
+	$(python) -m ruff format .
+
+venv: $(ready)
+
+clean:
+	rm -rf .venv build dist
+
+# The stamp says by which Python and where .venv was made: after a change of either it is made anew.
+ifneq ($(shell cat $(ready) 2>/dev/null),$(PYTHON) $(CURDIR))
+.PHONY: $(ready)
+clear := --clear
+endif
+
+too_old := Holdfast needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
+
+$(ready): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "$(too_old)".format(sys.version.split()[0]))'
+	@echo 'Setting up .venv ...'
+	@$(PYTHON) -m venv $(clear) .venv
+	@$(pip) install --upgrade 'pip>=25.1'
+	@$(pip) install --editable . --group dev
+	@echo '$(PYTHON)' "$$(pwd -P)" > $(ready)

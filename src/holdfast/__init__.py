@@ -1,0 +1,87 @@
+"""Durable, versioned, vendor-free state for AI agents.
+
+    store = holdfast.open("agents.db")
+    thread = store.thread("trip-42", agent="planner")
+    with thread.change("first step") as change:
+        change.say("user", "Book the cheapest one")
+        change.put("/todos.json", ["find flights"])
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast import aio, errors, testing
+    from holdfast.model.head import Head
+    from holdfast.model.limits import Limits
+    from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+    from holdfast.threads.agent import Agent, state
+    from holdfast.threads.change import Change
+    from holdfast.threads.opening import open
+    from holdfast.threads.store import Store
+    from holdfast.threads.thread import Thread
+    from holdfast.threads.view import View
+
+__all__ = [
+    "Agent",
+    "Change",
+    "File",
+    "Head",
+    "Image",
+    "Limits",
+    "Message",
+    "ReasoningSummary",
+    "Store",
+    "Text",
+    "Thread",
+    "ToolCall",
+    "ToolResult",
+    "View",
+    "aio",
+    "errors",
+    "open",
+    "state",
+    "testing",
+]
+
+_MESSAGE = "holdfast.model.message"
+_HOMES = {
+    "Agent": "holdfast.threads.agent",
+    "Change": "holdfast.threads.change",
+    "File": _MESSAGE,
+    "Head": "holdfast.model.head",
+    "Image": _MESSAGE,
+    "Limits": "holdfast.model.limits",
+    "Message": _MESSAGE,
+    "ReasoningSummary": _MESSAGE,
+    "Store": "holdfast.threads.store",
+    "Text": _MESSAGE,
+    "Thread": "holdfast.threads.thread",
+    "ToolCall": _MESSAGE,
+    "ToolResult": _MESSAGE,
+    "View": "holdfast.threads.view",
+    "open": "holdfast.threads.opening",
+    "state": "holdfast.threads.agent",
+}
+_MODULES = ("aio", "errors", "testing")
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used."""
+    if name in _MODULES:
+        return import_module(f"holdfast.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,334 @@
+"""The same names, awaitable: for programs that run an event loop.
+
+    async with aio.open("agents.db") as store:
+        thread = await store.thread("trip-42", agent="planner")
+        async with thread.change("title") as change:
+            await change.put("/title.json", "Oslo")
+        head = await thread.head
+
+There is one implementation.  Each method here runs its namesake on a worker thread that the
+store owns, so the loop never waits for a disk.  What was handed to a worker is finished
+there: cancelling the task that waits for a commit does not cancel the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import PathLike
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar, overload
+
+from msgspec import UNSET
+
+from holdfast.engines.contract import Receipt
+from holdfast.errors import Invalid
+from holdfast.history.writer import OnConflict
+from holdfast.model.digest import Digest
+from holdfast.model.head import Head
+from holdfast.model.limits import Limits
+from holdfast.threads import agents, artifacts, change, edits, line, opening, store, thread, view
+from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed
+
+__all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Store", "Thread", "View", "open"]
+
+_WORKERS = 16
+
+_T = TypeVar("_T")
+_H = TypeVar("_H")
+_V = TypeVar("_V", bound=view.View)
+_L = TypeVar("_L", bound=line.Line)
+
+
+class _Held(Twin, Generic[_H]):
+    """The face of an object that is there from the start."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: _H) -> None:
+        super().__init__(crew)
+        self._held = held
+
+    def __repr__(self) -> str:
+        return f"<aio {self._held!r}>"
+
+    def target(self) -> _H:
+        """The blocking object."""
+        return self._held
+
+
+class _Edits(Twin):
+    """A map under change."""
+
+    paths = Awaited(edits.Edits.paths)
+    put = Awaited(edits.Edits.put)
+    delete = Awaited(edits.Edits.delete)
+    clear = Awaited(edits.Edits.clear)
+    replace = Awaited(edits.Edits.replace)
+    set = Awaited(edits.Edits.set)
+    unset = Awaited(edits.Edits.unset)
+    append = Awaited(edits.Edits.append)
+    insert = Awaited(edits.Edits.insert)
+    remove = Awaited(edits.Edits.remove)
+    merge = Awaited(edits.Edits.merge)
+    increment = Awaited(edits.Edits.increment)
+
+    @overload
+    async def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
+        return await self.run(lambda: self.target().get(path, type=type, default=default))
+
+
+class AgentChange(_Edits):
+    """The changes that a block makes to the agent's own map."""
+
+    def __init__(self, crew: ThreadPoolExecutor, block: Change) -> None:
+        """Change the map of the agent whose thread `block` changes."""
+        super().__init__(crew)
+        self._block = block
+
+    def target(self) -> change.AgentChange:
+        """The blocking object."""
+        return self._block.target().agent
+
+
+class Change(_Edits):
+    """A block of changes: a commit in the making."""
+
+    def __init__(self, crew: ThreadPoolExecutor, make: Callable[[], change.Change]) -> None:
+        """Prepare a block; `thread.change` is the way to get one."""
+        super().__init__(crew)
+        self._make = make
+        self._made: change.Change | None = None
+        self.agent = AgentChange(crew, self)
+
+    say = Awaited(change.Change.say)
+    add = Awaited(change.Change.add)
+
+    @property
+    def head(self) -> Head | None:
+        """Where the timeline stood on entering; after leaving, where it stands."""
+        return self._made.head if self._made else None
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What the commit made true; None before it, or if there was nothing to write."""
+        return self._made.receipt if self._made else None
+
+    async def __aenter__(self) -> Self:
+        """Read the head."""
+        self._made = await self.run(lambda: self._make().__enter__())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, unless the block raised or changed nothing."""
+        await self.run(partial(self.target().__exit__, kind, error, trace))
+
+    def target(self) -> change.Change:
+        """The blocking object."""
+        if self._made is None:
+            raise Invalid("this change is not open; nothing was done. Use it inside its `async with` block.")
+        return self._made
+
+
+def _as_view(crew: ThreadPoolExecutor, found: view.View) -> View:
+    return View(crew, found)
+
+
+def _as_thread(crew: ThreadPoolExecutor, found: thread.Thread) -> Thread:
+    return Thread(crew, found)
+
+
+class _View(_Held[_V]):
+    """The reading half."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: _V) -> None:
+        super().__init__(crew, held)
+        self.timeline = held.timeline
+
+    head = Later[Head]("head")
+    digest = Later["Digest | None"]("digest")
+    root = Later[Digest]("root")
+    entry = Awaited(view.View.entry)
+    entries = Flowing(view.View.entries, as_it_is)
+    paths = Awaited(view.View.paths)
+    transcript = Awaited(view.View.transcript)
+    log = Awaited(view.View.log)
+    turns = Awaited(view.View.turns)
+    at = Given(view.View.at, _as_view)
+    diff = Awaited(view.View.diff)
+    blame = Awaited(view.View.blame)
+    bisect = Awaited(view.View.bisect)
+    agent_map = Given(view.View.agent_map, _as_view)
+
+    @overload
+    async def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
+        return await self.run(lambda: self._held.get(path, type=type, default=default))
+
+
+class View(_View[view.View]):
+    """State, conversation and history as they were at one commit."""
+
+
+class _Line(_View[_L]):
+    """A timeline that can be read and written."""
+
+    put = Awaited(line.Line.put)
+    delete = Awaited(line.Line.delete)
+    undo = Awaited(line.Line.undo)
+    redo = Awaited(line.Line.redo)
+
+    def change(
+        self,
+        reason: str,
+        *,
+        on_conflict: OnConflict = "raise",
+        op_id: str | None = None,
+        author: str | None = None,
+        run: str | None = None,
+        head: Head | None = None,
+    ) -> Change:
+        """A block of changes that becomes one commit, or nothing; for `async with`."""
+        make = partial(
+            self._held.change,
+            reason,
+            on_conflict=on_conflict,
+            op_id=op_id,
+            author=author,
+            run=run,
+            head=head,
+        )
+        return Change(self.crew, make)
+
+
+class AgentMap(_Line[agents.AgentMap]):
+    """The map of one agent.  Nobody but this agent and its threads sees it."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: agents.AgentMap) -> None:
+        """Hold an agent's map; `store.agent` is the way to get one."""
+        super().__init__(crew, held)
+        self.name = held.name
+
+
+class Artifacts(_Held[artifacts.Artifacts]):
+    """What a thread keeps beside its state: content of any size, named by digest."""
+
+    put = Awaited(artifacts.Artifacts.put)
+    get = Flowing(artifacts.Artifacts.get, as_it_is)
+    show = Awaited(artifacts.Artifacts.show)
+    ls = Flowing(artifacts.Artifacts.ls, as_it_is)
+
+
+class Thread(_Line[thread.Thread]):
+    """One timeline of a thread, `main` unless another was asked for."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: thread.Thread) -> None:
+        """Hold a thread; `store.thread` is the way to get one."""
+        super().__init__(crew, held)
+        self.id, self.agent, self.owner, self.begun_at = held.id, held.agent, held.owner, held.begun_at
+        self.artifacts = Artifacts(crew, held.artifacts)
+
+    on = Given(thread.Thread.on, _as_thread)
+    timelines = Awaited(thread.Thread.timelines)
+    fork = Given(thread.Thread.fork, _as_thread)
+    promote = Awaited(thread.Thread.promote)
+    seal = Awaited(thread.Thread.seal)
+    merge = Awaited(thread.Thread.merge)
+    cherry_pick = Awaited(thread.Thread.cherry_pick)
+    rm = Awaited(thread.Thread.rm)
+
+
+class Store(_Held[store.Store]):
+    """Everything that one database holds.  Use it in an `async with` statement, or close it."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: store.Store) -> None:
+        """Hold an open store; `aio.open` is the way to get one."""
+        super().__init__(crew, held)
+        self.url, self.read_only = held.url, held.read_only
+
+    thread = Given(store.Store.thread, _as_thread)
+    threads = Flowing(store.Store.threads, _as_thread)
+    agents = Flowing(store.Store.agents, as_it_is)
+    verify = Awaited(store.Store.verify)
+    backup = Awaited(store.Store.backup)
+    facts = Awaited(store.Store.facts)
+    agent = Given(store.Store.agent, AgentMap)
+
+    async def close(self) -> None:
+        """Release everything.  Closing again is no error."""
+        try:
+            await self.run(self._held.close)
+        finally:
+            self.crew.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        """Give the store itself; leaving the block closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        await self.close()
+
+
+class _Opening:
+    """A store on its way: await it, or use it in an `async with` statement."""
+
+    def __init__(self, make: Callable[[], store.Store]) -> None:
+        self._make = make
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, Any, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._store is not None, "a block that is left was entered"
+        await self._store.close()
+
+    async def _open(self) -> Store:
+        crew = ThreadPoolExecutor(_WORKERS, thread_name_prefix="holdfast")
+        try:
+            return Store(crew, await handed(crew, self._make))
+        except BaseException:
+            crew.shutdown(wait=False)
+            raise
+
+
+def open(
+    url: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    durability: Literal["power_loss", "process_crash"] = "power_loss",
+    clock: Callable[[], int] | None = None,
+    ids: Callable[[], str] | None = None,
+    limits: Limits | None = None,
+    create: bool = True,
+) -> _Opening:
+    """Open a store as `holdfast.open` does: `async with aio.open(…) as store`, or `await aio.open(…)`."""
+    return _Opening(
+        partial(
+            opening.open,
+            url,
+            read_only=read_only,
+            durability=durability,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            create=create,
+        )
+    )

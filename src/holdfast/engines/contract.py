@@ -1,0 +1,300 @@
+"""The engine contract: one way to write, a few ways to read, no optional methods.
+
+Everything is immutable except heads and cells.  `apply` makes a `Write` true as a whole
+or not at all, and durable before it returns.  A write is pure data about one *space* (a
+thread, an agent, an owner's memory, the store's own): no callbacks, so that it can be
+sent to a database in one round trip, or queued with others and committed as a group.
+
+What can go wrong is said by each law below.  An error at the moment of commitment is
+unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.changeset import Changeset
+from holdfast.model.commit import Act, Commit, MoveRecord
+from holdfast.model.digest import Digest, Object
+from holdfast.model.head import Head
+
+__all__ = [
+    "Cell",
+    "CellWrite",
+    "Engine",
+    "Entry",
+    "Fact",
+    "Fence",
+    "Hold",
+    "Move",
+    "Place",
+    "Receipt",
+    "Recorded",
+    "Step",
+    "Write",
+]
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A head's wanted move.  Good only if the timeline still stands exactly where `expected` says.
+
+    `expected=None` begins a timeline that must not exist, at version 0.  `main` exists in
+    every space from the start, at version 0 with nothing committed.
+    """
+
+    act: Act
+    timeline: str
+    expected: Head | None
+    to: Digest | None
+    seal: bool = False  # from this move on the timeline takes no more moves
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """A cell must still be at this revision (0: it must never have been written)."""
+
+    cell: str
+    revision: int
+
+
+class CellWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell's wanted value.  Good only if the cell is still at `expected` (0: never written)."""
+
+    name: str
+    expected: int
+    value: bytes | None  # UTF-8 text.  None: empty the cell; its revision goes on counting
+    listed: bool = False  # findable across spaces, by `listed`
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that becomes true at once in one space.
+
+    `objects` holds what is new: values, nodes, bodies, and for each commit its changeset
+    and then the commit itself, parents before children.  An object that is already there
+    is no error.  `op_id` names the write for ever; `intent` is the digest of what it means
+    to do, so that a repetition can be told from a reuse.
+    """
+
+    space: str
+    op_id: str
+    intent: Digest
+    fences: tuple[Fence, ...] = ()
+    objects: tuple[Object, ...] = ()
+    moves: tuple[Move, ...] = ()
+    cells: tuple[CellWrite, ...] = ()
+    entries: tuple[bytes, ...] = ()  # JSON texts for the space's ledger
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a write made true; the same each time the write is repeated."""
+
+    op_id: str
+    heads: tuple[Head, ...] = ()  # in the order of the moves
+    revisions: tuple[int, ...] = ()  # in the order of the cells
+    position: int = 0  # of the last entry; entries of one write are consecutive
+    chain: Digest | None = None  # the ledger's chain digest after the last entry
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A write that became true earlier: its intent and its receipt."""
+
+    intent: Digest
+    receipt: Receipt
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Where a timeline stands, and the digest of the move that brought it there."""
+
+    head: Head
+    sealed: bool = False
+    move: Digest | None = None  # None: it has never moved
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a commit stands on its line of first parents; derived, not hashed."""
+
+    depth: int
+    turn: int  # from 1; commits of one run share a turn
+    sequence: int  # events on the line before this commit
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One commit of a history, with what happened in it and where it stands."""
+
+    digest: Digest
+    commit: Commit
+    changeset: Changeset
+    place: Place
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A small named record with a revision that only grows."""
+
+    space: str
+    name: str
+    revision: int
+    value: bytes | None  # None: emptied
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a space's ledger."""
+
+    position: int  # from 1, without gaps
+    chain: Digest  # over this entry and the chain before it
+    body: bytes
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One stored thing as `scan` found it: an object, or what is wrong with it."""
+
+    kind: str
+    digest: Digest | None  # None where not even that could be read
+    object: Object | None  # None: forgotten, or damaged
+    forgotten: str | None = None  # why, where a policy removed it
+    fault: str | None = None  # what is wrong, where it is damaged
+
+
+class Engine(Protocol):
+    """Where objects, heads, cells and ledgers live.  Thread-safe; safe to use from several processes."""
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true, all of it or none of it, and durable before returning.
+
+        Looked up by op_id first: the same intent again returns the original receipt and
+        writes nothing; another intent raises `OpReused`; a tombstone raises `Forgotten`.
+        Then, in this order, raises and writes nothing: `Conflict` if a fence or a cell is
+        at another revision, `Sealed` if a timeline is sealed, `StaleHead` if a head does not
+        stand where its move read it (`Conflict` if a timeline to begin exists, `NotFound` if
+        one to move does not), `NotFound` if a move goes to a commit this space does not have
+        or a commit names a parent that it does not have or comes without its changeset (roots
+        are checked by `verify`, not here).  Fences, cells and moves are each looked at in the
+        order given.
+        The version rises by one whichever way the head moves; a move records its act, op_id
+        and the move before it.  A forgotten object that is written again is there again.
+        Raises `Invalid` if one timeline or cell is written twice, or a cell or an entry is
+        not UTF-8 text, or a commit counts its depth wrongly.
+        Raises `Unavailable` if the store cannot be written now, `InDoubt` if the outcome
+        is not known.
+        """
+        ...
+
+    def recorded(self, space: str, op_id: str) -> Recorded | None:
+        """The write of that op_id, or None if it never became true.
+
+        Raises `Forgotten` if only its tombstone is left, `InDoubt` if it cannot be told.
+        """
+        ...
+
+    def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        """The objects of these digests, in order, each checked against its digest.
+
+        Raises `NotFound`, `Forgotten` or `Corrupt`, naming the first that cannot be given.
+        Objects of another space are not found.
+        """
+        ...
+
+    def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
+        """Those of `digests` that the space never had.  Forgotten ones are not missing."""
+        ...
+
+    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents, newest first, after skipping `skip`.
+
+        Costs what it returns, however long the history is and however many are skipped
+        (logarithmic).  Raises `NotFound` if the space has no commit `at`.
+        """
+        ...
+
+    def turn(self, space: str, at: Digest, turn: int) -> Step | None:
+        """The last commit of that turn on the line that ends at `at`; None if it has no such turn."""
+        ...
+
+    def labelled(self, space: str, label: str) -> Sequence[Digest]:
+        """The commits that a message id names (that appended it) or a run id (its first), oldest first."""
+        ...
+
+    def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
+        """Commits of the space whose digest starts with `prefix` (hex), sorted."""
+        ...
+
+    def hold(self, space: str, timeline: str) -> Hold | None:
+        """Where the timeline stands, checked against its last move; None if there is no such timeline.
+
+        Raises `Corrupt` if the head is not where its last move left it.
+        """
+        ...
+
+    def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
+        """Timelines by name, those after `after`.  `main` is listed once it has moved."""
+        ...
+
+    def moves(
+        self, space: str, timeline: str, *, before: int | None = None, limit: int
+    ) -> Sequence[MoveRecord]:
+        """Recorded moves, newest first, with versions below `before` (None: all).
+
+        A timeline that was begun has its first move at version 0.
+        """
+        ...
+
+    def cell(self, space: str, name: str) -> Cell | None:
+        """The cell, or None if it was never written."""
+        ...
+
+    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+        """Cells that are not empty, by name, those after `after`."""
+        ...
+
+    def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
+        """Listed, not empty cells of every space, by (name, space), those after `after`."""
+        ...
+
+    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
+        """The ledger from the position after `after`, each checked against the chain."""
+        ...
+
+    def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
+        """Spaces that were ever written, by name."""
+        ...
+
+    def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        """Everything stored for a space, in storage order, and the cursor to go on with (None: the end).
+
+        Never raises for damaged data: the fault is in the `Fact`.  Memory is bounded by `limit`.
+        """
+        ...
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+        """Replace the bytes of these objects by tombstones, durably; the number of bytes set free.
+
+        Afterwards reading one raises `Forgotten(why)`.  Their digests stay.  Nothing else changes.
+        What is not there, or forgotten already, is left as it is.  Raises `Invalid`, having
+        forgotten nothing, for a commit, a changeset or a move: the chain is proved by them.
+        """
+        ...
+
+    def drop(self, space: str, *, why: str) -> int:
+        """Forget a whole space: objects, heads, cells and ledger; the number of bytes set free.
+
+        Its op_ids stay as tombstones: repeating one of its writes raises `Forgotten`.  Its cells
+        are emptied, each by one more revision, so that a fence from before holds no longer.
+        """
+        ...
+
+    def backup(self, path: Path) -> None:
+        """Write a consistent copy of the store to a new file while others write.
+
+        Raises `Conflict` if the file exists, `Unsupported` where an engine has no files.
+        """
+        ...
+
+    def facts(self) -> dict[str, str | int]:
+        """What `doctor` shows: kind, place, versions, settings, sizes."""
+        ...
+
+    def close(self) -> None:
+        """Release everything.  A closed engine raises `Unavailable`; closing again is no error."""
+        ...

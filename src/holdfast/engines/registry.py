@@ -1,0 +1,163 @@
+"""The registry: from a store's address to its engine, and the only place that knows which engines exist.
+
+    agents.db  sqlite:///relative.db  sqlite:////absolute.db     the embedded store
+    memory:                                                      a new one each time
+    memory:name                                                  one per name and process
+
+Any other scheme is an entry point of that name in the group `holdfast.engines`: a callable
+with the signature of `Opener`.  An engine is imported when a store is opened, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, cast
+
+from holdfast.engines.contract import Engine
+from holdfast.errors import Invalid, NotFound, Unsupported
+
+if TYPE_CHECKING:
+    from holdfast.engines.memory import MemoryStore
+    from holdfast.engines.sqlite.sql import Entries, Sql
+
+__all__ = ["DURABILITIES", "GROUP", "Opener", "open_engine", "open_sql"]
+
+DURABILITIES = ("power_loss", "process_crash")
+GROUP = "holdfast.engines"
+
+# At least two letters, so that the drive in `C:\agents.db` is no scheme.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_EXTRAS = {"postgresql": "postgres", "postgres": "postgres"}
+
+_named: dict[str, MemoryStore] = {}
+_lock = Lock()
+
+
+class Opener(Protocol):
+    """How an engine's package opens a store."""
+
+    def __call__(self, url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+        """Open the store at `url`.
+
+        Raises `NotFound` if it does not exist and `create` is false; `read_only` never creates.
+        """
+        ...
+
+
+def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    """Open the store at `url`, which is a path or has a scheme.
+
+    Raises `Unsupported` for a scheme that no installed package serves, `Invalid` for an
+    address that cannot be read, `NotFound` for a store that is not there and not to be made.
+    """
+    if durability not in DURABILITIES:
+        raise Invalid(f"durability '{durability}' is none of {', '.join(DURABILITIES)}; nothing was opened.")
+    return _opener(_scheme(url))(url, read_only=read_only, create=create, durability=durability)
+
+
+def open_sql(url: str, *, entries: Entries) -> Sql:
+    """Open a store that is a SQLite file for questions in SQL, read-only.
+
+    `entries` reads a map from its nodes, which is beyond an engine.  Raises `Unsupported`
+    for other stores, `NotFound` if there is none.
+    """
+    if _scheme(url) not in ("", "sqlite"):
+        raise Unsupported(f"'{url}' is not a SQLite file; nothing was opened. Use the database's own client.")
+    from holdfast.engines.sqlite.sql import Sql
+
+    path = Path(url.partition(":///")[2] if _scheme(url) else url)
+    if not path.exists():
+        raise NotFound(f"there is no store at {path}; nothing was opened.")
+    return Sql(path.absolute(), entries=entries)
+
+
+def _scheme(url: str) -> str:
+    """The scheme of `url` in lower case, '' for a path."""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def _opener(scheme: str) -> Opener:
+    match scheme:
+        case "":
+            return _open_path
+        case "sqlite":
+            return _open_sqlite
+        case "memory":
+            return _open_memory
+        case _:
+            return _installed(scheme)
+
+
+def _open_path(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    if not url or "\0" in url or url == ":memory:":
+        raise Invalid(f"{url!r} names no file; nothing was opened. Give a path such as agents.db, or memory:")
+    from holdfast.engines.sqlite import open_sqlite
+
+    return open_sqlite(Path(url), read_only=read_only, create=create, durability=durability)
+
+
+def _open_sqlite(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    rest = url.partition(":")[2]
+    if not rest.startswith("///") or rest == "///":
+        raise Invalid(
+            f"'{url}' names no file; nothing was opened. Write sqlite:///agents.db for a file in this directory, "
+            "sqlite:////srv/agents.db for one by its full path."
+        )
+    return _open_path(rest.removeprefix("///"), read_only=read_only, create=create, durability=durability)
+
+
+def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    """Open a memory store; `durability` is accepted, and there is none."""
+    from holdfast.engines.memory import MemoryEngine, MemoryStore
+
+    name = url.partition(":")[2].strip("/")
+    with _lock:
+        store = _named.get(name)
+        if store is None:
+            if read_only or not create:
+                raise NotFound(f"there is no memory store '{url}' in this process; nothing was opened.")
+            store = MemoryStore(url)
+            if name:
+                _named[name] = store
+    return MemoryEngine(store, read_only=read_only)
+
+
+def _installed(scheme: str) -> Opener:
+    """What an installed package serves under `scheme`."""
+    found = sorted(entry_points(group=GROUP, name=scheme), key=lambda point: point.value)
+    if not found:
+        raise _unknown(scheme)
+    if len({point.value for point in found}) > 1:
+        packages = ", ".join(point.value for point in found)
+        raise Invalid(
+            f"several packages serve '{scheme}:' ({packages}); nothing was opened. Uninstall all but one."
+        )
+    return _loaded(found[0])
+
+
+def _loaded(point: EntryPoint) -> Opener:
+    try:
+        return cast("Opener", point.load())
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(
+            f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened."
+        ) from error
+
+
+def _unknown(scheme: str) -> Unsupported:
+    others = {point.name for point in entry_points(group=GROUP)}
+    known = ", ".join(sorted({"memory", "sqlite"} | others))
+    extra = _EXTRAS.get(scheme)
+    advice = (
+        f"Install holdfast[{extra}], which brings it."
+        if extra
+        else f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
+    )
+    return Unsupported(
+        f"no engine for '{scheme}:' is installed; nothing was opened. There are: {known}. {advice} "
+        "For a file with a colon in its name, write ./ before it."
+    )

@@ -1,0 +1,139 @@
+"""Rules that every engine applies in the same way, so that all of them store the same bytes.
+
+Pure functions over the contract's types: how a move is recorded, where a commit stands
+on its line, how the ledger is chained, what names a commit.
+"""
+
+from __future__ import annotations
+
+from holdfast.engines.contract import Fence, Hold, Move, Place, Write
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, Sealed, StaleHead
+from holdfast.model.changeset import Changeset
+from holdfast.model.commit import Commit, MoveRecord, encode_move
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.event import MessageAppended
+from holdfast.model.head import MAIN, Head
+
+__all__ = [
+    "chained",
+    "check_fence",
+    "check_forgettable",
+    "check_hold",
+    "check_move",
+    "check_write",
+    "labels",
+    "placed",
+    "record_of",
+    "unmoved",
+]
+
+ROOT = Place(depth=-1, turn=0, sequence=0)
+
+
+def unmoved(timeline: str) -> Hold | None:
+    """What a timeline without a recorded move is: `main` stands at version 0, others do not exist."""
+    return Hold(Head(MAIN, 0, None)) if timeline == MAIN else None
+
+
+def check_write(write: Write) -> None:
+    """Raise `Invalid` if `write` moves one timeline or writes one cell twice, or holds what is not text."""
+    _check_once("moves timeline", [move.timeline for move in write.moves])
+    _check_once("writes cell", [cell.name for cell in write.cells])
+    for body in (*(cell.value or b"" for cell in write.cells), *write.entries):
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise Invalid(f"a cell or entry must be UTF-8 text ({error}); nothing was written.") from error
+
+
+def _check_once(what: str, names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Invalid(f"one write {what} '{twice}' twice; nothing was written. Make it two writes.")
+
+
+def check_fence(fence: Fence, revision: int) -> None:
+    """Raise `Conflict` unless the fenced cell is at the revision that the writer read."""
+    if revision != fence.revision:
+        raise Conflict(
+            f"cell '{fence.cell}' is at revision {revision}, not {fence.revision} as this write requires; "
+            "nothing was written. Read it again and decide afresh."
+        )
+
+
+def check_move(move: Move, hold: Hold | None) -> None:
+    """Raise `Sealed`, `StaleHead`, `Conflict` or `NotFound` unless `hold` is where `move` read it."""
+    if move.expected is None:
+        if hold is not None:
+            raise Conflict(
+                f"timeline '{move.timeline}' exists already; nothing was written. Choose another name."
+            )
+        return
+    if move.expected.timeline != move.timeline:
+        raise Invalid(
+            f"a head of '{move.expected.timeline}' cannot move '{move.timeline}'; nothing was written."
+        )
+    if hold is None:
+        raise NotFound(f"there is no timeline '{move.timeline}'; nothing was written. Fork one first.")
+    if hold.sealed:
+        raise Sealed(move.timeline)
+    if hold.head != move.expected:
+        raise StaleHead(move.expected, hold.head)
+
+
+def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
+    """Where the timeline stands after `move`, and the move's own record."""
+    before = hold or Hold(Head(move.timeline, -1, None))
+    record = MoveRecord(
+        timeline=move.timeline,
+        version=before.head.version + 1,
+        act=move.act,
+        op_id=op_id,
+        from_=before.head.commit,
+        to=move.to,
+        previous=before.move,
+        sealed=move.seal,
+    )
+    stored = Object.of(Kind.MOVE, encode_move(record), record=record)
+    return Hold(Head(move.timeline, record.version, move.to), move.seal, stored.digest), stored
+
+
+def check_forgettable(kind: Kind, digest: Digest) -> None:
+    """Raise `Invalid` for an object that the chain is proved by."""
+    if kind in (Kind.COMMIT, Kind.CHANGESET, Kind.MOVE):
+        raise Invalid(f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.")
+
+
+def check_hold(hold: Hold, record: MoveRecord) -> None:
+    """Raise `Corrupt` unless the head stands where its last move left it."""
+    moved = Head(record.timeline, record.version, record.to)
+    if hold.head != moved or hold.sealed != record.sealed:
+        raise Corrupt(
+            f"the head of timeline '{hold.head.timeline}' says version {hold.head.version}, but its last recorded "
+            f"move left it at version {record.version}; it was not used. Run `holdfast verify`."
+        )
+
+
+def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int) -> Place:
+    """Where `commit` stands, given its first parent's place and run, and the parent's number of events.
+
+    A commit of the same run as its parent belongs to the same turn; any other begins one.
+    """
+    place, run = parent or (ROOT, None)
+    if commit.depth != place.depth + 1:
+        raise Invalid(f"commit says depth {commit.depth} after depth {place.depth}; nothing was written.")
+    same = commit.run is not None and commit.run == run
+    return Place(commit.depth, place.turn + (not same), place.sequence + before)
+
+
+def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[str]:
+    """The ids that name this commit: of the messages it appends, and of the run that it begins."""
+    names = {event.id for event in changeset.events if isinstance(event, MessageAppended)}
+    if commit.run is not None and commit.run != parent_run:
+        names.add(commit.run)
+    return names
+
+
+def chained(chain: Digest | None, body: bytes) -> Digest:
+    """The ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
+    return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)

@@ -1,0 +1,118 @@
+"""Connections: how the database is opened, and what must not be done with an open one.
+
+One connection writes, guarded by its user; readers take one from a pool and give it
+back.  A forked child never uses nor closes what it inherited: closing would drop the
+parent's locks, so inherited connections are kept, unused, until the process ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import apsw
+import msgspec
+
+from holdfast.engines.sqlite.database import Database
+from holdfast.errors import Unavailable
+
+__all__ = ["Connections", "Options"]
+
+_BUSY_MS = 5_000  # for programs that use the file without our lock
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is opened."""
+
+    path: str
+    read_only: bool = False
+    durable: bool = True  # False: survives the process, not a power loss
+    vfs: str | None = None
+    exclusive: bool = False  # one connection for everything: no shared memory is needed
+
+
+class Connections:
+    """The open connections of one process to one store."""
+
+    def __init__(self, options: Options) -> None:
+        """Open the connection that writes."""
+        self._options = options
+        self._idle: deque[Database] = deque()
+        self._closed = False
+        self.writer = self._open()
+
+    @contextmanager
+    def reader(self) -> Generator[Database]:
+        """A connection for reading, for as long as the block runs."""
+        if self._closed:
+            raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        """Close everything that is not in use; what is in use is closed when it is given back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        self.writer.close()
+
+    def inherit(self) -> None:
+        """In a forked child: keep what the parent opened from ever being closed, also when the process ends."""
+        import ctypes
+
+        for connection in (self.writer, *self._idle):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+    def _give_back(self, connection: Database) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _open(self) -> Database:
+        options = self._options
+        flags = (
+            apsw.SQLITE_OPEN_READONLY
+            if options.read_only
+            else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        )
+        connection = cast("Database", apsw.Connection(options.path, flags=flags, vfs=options.vfs))
+        try:
+            _prepare(connection, options)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _prepare(connection: Database, options: Options) -> None:
+    connection.set_busy_timeout(_BUSY_MS)
+    if options.exclusive:
+        connection.pragma("locking_mode", "exclusive")
+    if not options.read_only:
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "extra" if options.durable else "normal")
+        # Checkpoints run under our lock: an error inside one must not look like a failed commit.
+        connection.pragma("wal_autocheckpoint", 0)
+        if sys.platform == "darwin":
+            connection.pragma("fullfsync", 1)
+            connection.pragma("checkpoint_fullfsync", 1)
+    for name, value in _ALWAYS:
+        connection.pragma(name, value)
+
+
+_ALWAYS: tuple[tuple[str, Any], ...] = (
+    ("trusted_schema", 0),
+    ("cell_size_check", 1),
+    ("cache_size", -8_000),
+    ("temp_store", "file"),
+)

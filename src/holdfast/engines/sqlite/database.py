@@ -1,0 +1,84 @@
+"""A database connection as this engine uses it.
+
+The driver's own annotations need a newer Python than we support to be read in full;
+this says the same of the few calls that we make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+__all__ = ["Database"]
+
+
+class Cursor(Protocol):
+    """The rows of one statement."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The rows."""
+        ...
+
+    def get_description(self) -> tuple[tuple[Any, ...], ...]:
+        """Name and type of each column."""
+        ...
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row."""
+        ...
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        ...
+
+    @property
+    def get(self) -> Any:
+        """The one value, the one row, or None."""
+        ...
+
+
+class Database(Protocol):
+    """An open connection."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Cursor:
+        """Run SQL."""
+        ...
+
+    def executemany(self, statements: str, bindings: Iterable[Sequence[object]], /) -> Cursor:
+        """Run SQL once for each row of bindings."""
+        ...
+
+    def pragma(self, name: str, value: str | int | None = None, /) -> Any:
+        """Read or set a pragma."""
+        ...
+
+    def last_insert_rowid(self) -> int:
+        """The number of the row inserted last."""
+        ...
+
+    def set_busy_timeout(self, milliseconds: int, /) -> None:
+        """How long to wait for programs that do not use our lock."""
+        ...
+
+    def set_wal_hook(self, hook: Callable[[Any, str, int], int], /) -> None:
+        """Call `hook` after each commit with the number of pages in the write-ahead log."""
+        ...
+
+    def wal_checkpoint(self, dbname: str | None = None, mode: int = 0) -> tuple[int, int]:
+        """Move pages from the write-ahead log into the database."""
+        ...
+
+    def create_scalar_function(
+        self, name: str, callable: Callable[..., object] | None, numargs: int = -1
+    ) -> None:
+        """Add an SQL function."""
+        ...
+
+    def close(self, force: bool = False, /) -> None:
+        """Close it."""
+        ...

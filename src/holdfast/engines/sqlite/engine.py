@@ -1,0 +1,557 @@
+"""The SQLite engine: the contract kept in one file.
+
+Reads run on pooled connections and see the last durable write.  Writes go through
+`Group`.  After a fork the child opens everything anew and touches nothing inherited.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import RLock
+from typing import TypeVar, cast
+
+import apsw
+
+from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded, Step, Write
+from holdfast.engines.rules import chained, check_write
+from holdfast.engines.sqlite import forgetting, scanning, schema
+from holdfast.engines.sqlite.applying import hold_of, recorded_in
+from holdfast.engines.sqlite.connections import Connections, Options
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.filesystem import check_local, file_system_of
+from holdfast.engines.sqlite.group import Group
+from holdfast.engines.sqlite.index import Index
+from holdfast.engines.sqlite.keys import label_key, object_key, version_key
+from holdfast.engines.sqlite.lock import FileLock
+from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
+from holdfast.errors import Conflict, Corrupt, HoldfastError, InDoubt, NotFound, Unavailable
+from holdfast.model.commit import MoveRecord
+from holdfast.model.digest import Digest, Object
+from holdfast.model.event import MessageAppended
+
+__all__ = ["SqliteEngine"]
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 30.0
+_END_OF = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"  # after every name that starts with parameter 3
+_BACK = f"""
+WITH RECURSIVE back(id, n) AS (
+    VALUES (?1, 1) UNION ALL
+    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n < ?2 AND log.prev IS NOT NULL
+)
+SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
+"""
+
+
+class SqliteEngine:
+    """A store in one SQLite file, shared by threads and processes of one machine."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        durable: bool = True,
+        wait_seconds: float = _WAIT_SECONDS,
+        vfs: str | None = None,
+        exclusive: bool = False,
+        sync_directory: Callable[[], None] | None = None,
+        lock_path: Path | None = None,
+    ) -> None:
+        """Open the store at `path`, creating it if it is not there.
+
+        `vfs`, `exclusive`, `sync_directory` and `lock_path` let a test put a faulty disk under the store.
+        """
+        self._path = path
+        self._lock_path = lock_path or path.with_name(path.name + "-lock")
+        self._sync_directory = sync_directory or (lambda: _sync_directory(path.parent))
+        self._wait_seconds = wait_seconds
+        self._options = Options(
+            path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
+        )
+        self._one_at_a_time = RLock()
+        self._open()
+        _engines.add(self)
+
+    def _open(self) -> None:
+        options = self._options
+        self._pid = os.getpid()
+        self._closed = False
+        if options.vfs is None:
+            check_local(self._path.parent)
+        self._lock = None if options.read_only else self._lock_file()
+        try:
+            self._connections = self._ready()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.close()
+            raise
+        self._rows = Rows(Index(), str(self._path))
+        self._spaces: dict[str, int] = {}
+        self._group = None
+        if self._lock is not None:
+            self._group = Group(
+                self._connections.writer,
+                self._lock,
+                self._rows,
+                place=str(self._path),
+                wait_seconds=self._wait_seconds,
+            )
+
+    def _lock_file(self) -> FileLock:
+        try:
+            return FileLock(self._lock_path)
+        except OSError as error:
+            raise Unavailable(
+                f"the store {self._path} cannot be opened for writing: {error.strerror} ({error.filename}); "
+                "nothing was changed. Check the directory, its rights and its free space."
+            ) from error
+
+    def _ready(self) -> Connections:
+        """Open the database under the lock, so that two processes that come first do not lay the schema twice."""
+        if self._lock is None:
+            return self._checked(self._guard("opening", lambda: Connections(self._options)))
+        self._lock.acquire(self._wait_seconds)
+        try:
+            connections = self._guard("opening", lambda: Connections(self._options))
+            return self._checked(connections)
+        finally:
+            self._lock.release()
+
+    def _checked(self, connections: Connections) -> Connections:
+        try:
+            self._guard("opening", lambda: self._lay(connections.writer))
+        except BaseException:
+            connections.close()
+            raise
+        return connections
+
+    def _lay(self, db: Database) -> None:
+        if schema.check_version(db, str(self._path)):
+            if self._lock is not None and schema.needs_upgrade(db):
+                _transaction(db, schema.upgrade)
+        elif self._lock is None:
+            raise NotFound(
+                f"{self._path} holds no store; nothing was opened. Create one with `holdfast init`."
+            )
+        else:
+            _transaction(db, schema.create)
+            self._sync_directory()
+
+    # ---- writing
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true; see the contract."""
+        check_write(write)
+        self._check_process()
+        if self._options.exclusive:
+            with self._one_at_a_time:
+                return self._writing().apply(write)
+        return self._writing().apply(write)
+
+    def recorded(self, space: str, op_id: str) -> Recorded | None:
+        """The write of that op_id, behind a barrier where one is due."""
+        self._check_process()
+        if self._group is not None and self._group.is_in_doubt:
+            self._settle(op_id)
+        return self._read(lambda db: self._recorded(db, space, op_id))
+
+    def _recorded(self, db: Database, space: str, op_id: str) -> Recorded | None:
+        number = self._space(db, space)
+        return None if number is None else recorded_in(db, self._rows, number, op_id)
+
+    def _settle(self, op_id: str) -> None:
+        try:
+            self._alone(lambda _: 0, "looking up a write")
+        except HoldfastError as error:
+            raise InDoubt(op_id, f"the store could not be settled: {error}") from error
+
+    def _writing(self) -> Group:
+        if self._closed:
+            raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
+        if self._group is None:
+            raise Unavailable(
+                f"{self._path} was opened read-only; nothing was written. Open it without read_only=True."
+            )
+        return self._group
+
+    def _alone(self, work: Callable[[Database], int], doing: str) -> int:
+        with self._one_at_a_time:
+            return self._writing().alone(work, doing)
+
+    # ---- reading
+
+    def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        """The objects of these digests, in order, each checked."""
+        return self._read(lambda db: self._rows.objects(db, self._space(db, space), digests))
+
+    def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
+        """Those that the space never had."""
+
+        def missing(db: Database) -> list[Digest]:
+            number = self._space(db, space)
+            if number is None:
+                return list(digests)
+            return [digest for digest in digests if self._rows.find(db, number, digest) is None]
+
+        return self._read(missing)
+
+    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents."""
+
+        def steps(db: Database) -> list[Step]:
+            row = self._back(db, self._commit_row(db, space, at), skip)
+            if row is None or limit <= 0:
+                return []
+            return [step_of(row_of(values)) for values in db.execute(_BACK, (row, limit))]
+
+        return self._read(steps)
+
+    def turn(self, space: str, at: Digest, turn: int) -> Step | None:
+        """The last commit of that turn on the line that ends at `at`."""
+
+        def find(db: Database) -> Step | None:
+            row: int | None = self._commit_row(db, space, at)
+            while row is not None and (line := _line(db, row)).turn > turn:
+                row = line.jump if line.jump is not None and _line(db, line.jump).turn > turn else line.prev
+            if row is None or _line(db, row).turn != turn:
+                return None
+            found = self._rows.row(db, row)
+            return None if found is None else step_of(found)
+
+        return self._read(find)
+
+    def labelled(self, space: str, label: str) -> Sequence[Digest]:
+        """The commits that a message id or a run id names."""
+
+        def labelled(db: Database) -> list[Digest]:
+            number = self._space(db, space)
+            rows = [] if number is None else self._rows.index.rows(db, number, label_key(label))
+            found = [
+                row for at in rows if (row := self._rows.row(db, at)) is not None and row.space == number
+            ]
+            steps = [step_of(row) for row in found if row.digest is not None]
+            return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
+
+        return self._read(labelled)
+
+    def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
+        """Commits whose digest starts with `prefix`."""
+
+        def commits(db: Database) -> list[Digest]:
+            number = self._space(db, space) if set(prefix) <= set("0123456789abcdef") else None
+            found: set[Digest] = set()
+            for at in self._rows.index.between(db, number, prefix) if number is not None else ():
+                digest = db.execute("SELECT digest FROM log WHERE id=? AND space=?", (at, number)).get
+                if isinstance(digest, bytes) and digest.hex().startswith(prefix):
+                    found.add(Digest(digest.hex()))
+            return sorted(found)[:limit]
+
+        return self._read(commits)
+
+    def hold(self, space: str, timeline: str) -> Hold | None:
+        """Where the timeline stands, checked against its last move."""
+        return self._read(lambda db: hold_of(db, self._space(db, space), timeline)[0])
+
+    def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
+        """Timelines by name."""
+
+        def holds(db: Database) -> list[Hold]:
+            number = self._space(db, space)
+            sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
+            names = [str(name) for (name,) in db.execute(sql, (number, after, limit))]
+            return [hold for name in names if (hold := hold_of(db, number, name)[0]) is not None]
+
+        return self._read(holds)
+
+    def moves(
+        self, space: str, timeline: str, *, before: int | None = None, limit: int
+    ) -> Sequence[MoveRecord]:
+        """Recorded moves, newest first."""
+
+        def moves(db: Database) -> list[MoveRecord]:
+            number = self._space(db, space)
+            hold = hold_of(db, number, timeline)[0]
+            if number is None or hold is None:
+                return []
+            top = hold.head.version if before is None else min(hold.head.version, before - 1)
+            found = (self._move(db, number, timeline, at) for at in range(top, max(-1, top - limit), -1))
+            return [move for move in found if move is not None]
+
+        return self._read(moves)
+
+    def cell(self, space: str, name: str) -> Cell | None:
+        """The cell, or None if it was never written."""
+
+        def cell(db: Database) -> Cell | None:
+            sql = "SELECT revision, CAST(value AS BLOB) FROM cells WHERE space=? AND name=?"
+            values = db.execute(sql, (self._space(db, space), name)).fetchone()
+            return None if values is None else Cell(space, name, values[0], values[1])
+
+        return self._read(cell)
+
+    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+        """Cells that are not empty, by name."""
+
+        def cells(db: Database) -> list[Cell]:
+            sql = (
+                "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>?2 AND name>=?3 "
+                f"AND name<{_END_OF} AND value IS NOT NULL ORDER BY name LIMIT ?4"
+            )
+            bound = (self._space(db, space), after, prefix, limit)
+            return [Cell(space, *values) for values in db.execute(sql, bound)]
+
+        return self._read(cells)
+
+    def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
+        """Listed cells of every space, by (name, space)."""
+        sql = (
+            "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB) FROM cells c JOIN spaces s ON s.id=c.space "
+            "WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<" + _END_OF + " "
+            "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
+        )
+        bound = (*after, prefix, limit)
+        return self._read(lambda db: [Cell(*values) for values in db.execute(sql, bound)])
+
+    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
+        """The ledger, each entry checked against the chain."""
+
+        def entries(db: Database) -> list[Entry]:
+            sql = "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? ORDER BY position LIMIT ?"
+            values = list(db.execute(sql, (self._space(db, space), after, limit + (after > 0))))
+            return _chained(values, after)[:limit]
+
+        return self._read(entries)
+
+    def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
+        """Spaces that were ever written, by name."""
+        sql = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
+        return self._read(lambda db: [str(name) for (name,) in db.execute(sql, (after, limit))])
+
+    def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        """Everything stored for a space, in storage order; damage is reported, not raised."""
+        return self._read(lambda db: scanning.scan(db, self._rows, self._space(db, space), after, limit))
+
+    # ---- upkeep
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+        """Replace the bytes of these objects by tombstones."""
+        return self._alone(
+            lambda db: forgetting.forget(db, self._rows, self._space(db, space), digests, why), "forgetting"
+        )
+
+    def drop(self, space: str, *, why: str) -> int:
+        """Forget a whole space."""
+        return self._alone(
+            lambda db: forgetting.drop(db, self._rows, self._space(db, space), why), "dropping a space"
+        )
+
+    def backup(self, path: Path) -> None:
+        """Write a consistent copy of the store to a new file while others write."""
+        if path.exists():
+            raise Conflict(
+                f"{path} exists already; nothing was copied. Choose another path, or remove it first."
+            )
+        partial = path.with_name(path.name + ".partial")
+        partial.unlink(missing_ok=True)
+        try:
+            self._read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
+            _sync_file(partial)
+            os.link(partial, path)  # fails if somebody made the file meanwhile
+        except FileExistsError as error:
+            raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
+        except OSError as error:
+            raise Unavailable(f"{path} could not be written ({error}); there is no backup.") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+
+    def facts(self) -> dict[str, str | int]:
+        """What `doctor` shows."""
+        return self._read(self._facts)
+
+    def close(self) -> None:
+        """Release everything; closing again is no error."""
+        _engines.discard(self)
+        if self._closed or self._pid != os.getpid():
+            return
+        if self._group is not None:
+            self._group.stop()
+        with self._one_at_a_time:
+            self._closed = True
+            self._guard("closing", self._connections.close)
+            if self._lock is not None:
+                self._lock.close()
+
+    # ---- inside
+
+    def _read(self, read: Callable[[Database], T]) -> T:
+        self._check_process()
+        if self._closed:
+            raise Unavailable(f"{self._path} was closed; nothing was read. Open it again.")
+        try:
+            if self._options.exclusive:
+                with self._one_at_a_time:
+                    return read(self._connections.writer)
+            with self._connections.reader() as db:
+                return read(db)
+        except apsw.Error as error:
+            raise translated(error, "reading", str(self._path)) from error
+
+    def _guard(self, doing: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except apsw.Error as error:
+            raise translated(error, doing, str(self._path)) from error
+
+    def _space(self, db: Database, name: str) -> int | None:
+        found = self._spaces.get(name)
+        if found is None:
+            values = db.execute("SELECT id FROM spaces WHERE name=?", (name,)).fetchone()
+            if values is not None:
+                found = self._spaces[name] = int(values[0])
+        return found
+
+    def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
+        number = self._space(db, space)
+        digest = bytes.fromhex(commit)
+        for row in self._rows.index.rows(db, number, object_key(commit)) if number is not None else ():
+            if db.execute(
+                "SELECT 1 FROM log WHERE id=? AND space=? AND digest=?", (row, number, digest)
+            ).fetchone():
+                return row
+        raise NotFound(f"there is no commit {commit} in this space; nothing was returned.")
+
+    def _back(self, db: Database, row: int | None, skip: int) -> int | None:
+        """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
+        if row is None or skip <= 0:
+            return row
+        wanted = _line(db, row).depth - skip
+        while row is not None and (line := _line(db, row)).depth > wanted:
+            far = None if line.jump is None else _line(db, line.jump)
+            row = line.jump if far is not None and far.depth >= wanted else line.prev
+        return row
+
+    def _move(self, db: Database, space: int, timeline: str, version: int) -> MoveRecord | None:
+        for at in self._rows.index.rows(db, space, version_key(timeline, version)):
+            row = self._rows.row(db, at)
+            for record in moves_of(row) if row is not None and row.space == space else ():
+                if record.timeline == timeline and record.version == version:
+                    return record
+        return None
+
+    def _facts(self, db: Database) -> dict[str, str | int]:
+        pages, size = _pragma(db, "page_count"), _pragma(db, "page_size")
+        return {
+            "engine": "sqlite",
+            "path": str(self._path),
+            "sqlite": apsw.sqlite_lib_version(),
+            "apsw": apsw.apsw_version(),
+            "schema": _pragma(db, "user_version"),
+            "journal": str(db.pragma("journal_mode")),
+            "durability": "power_loss" if self._options.durable else "process_crash",
+            "file_system": file_system_of(self._path.parent) or "unknown",
+            "bytes": int(pages) * int(size),
+            "bytes_free": _pragma(db, "freelist_count") * int(size),
+            "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
+        }
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """In a forked child: leave the parent's connections alone and open our own."""
+        with self._one_at_a_time:
+            if self._pid != os.getpid():
+                self._open()
+
+    def inherit(self) -> None:
+        """Called in a forked child, before anything else runs there."""
+        self._one_at_a_time = RLock()
+        self._connections.inherit()
+        if self._lock is not None:
+            self._lock.close()
+
+
+_engines: weakref.WeakSet[SqliteEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.inherit()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Line:
+    """Where a row's commit stands, as far as walking back needs it."""
+
+    __slots__ = ("depth", "jump", "prev", "turn")
+
+    def __init__(self, prev: int | None, jump: int | None, depth: int, turn: int) -> None:
+        self.prev, self.jump, self.depth, self.turn = prev, jump, depth, turn
+
+
+def _line(db: Database, row: int) -> _Line:
+    values = db.execute("SELECT prev, jump, depth, turn FROM log WHERE id=?", (row,)).fetchone()
+    if values is None or not isinstance(values[2], int) or not isinstance(values[3], int):
+        raise Corrupt(
+            f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
+        )
+    return _Line(*values)
+
+
+def _is_labelled(step: Step, label: str) -> bool:
+    said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
+    return step.commit.run == label or label in said
+
+
+def _chained(values: list[tuple[object, ...]], after: int) -> list[Entry]:
+    entries: list[Entry] = []
+    chain: Digest | None = None
+    for position, stored, body in cast("list[tuple[int, bytes, bytes]]", values):
+        entry = Entry(position, Digest(stored.hex()), body)
+        if (entries or after == 0 or position > after) and (
+            chained(chain, body) != entry.chain or (position > after and position != after + len(entries) + 1)
+        ):
+            raise Corrupt(
+                f"ledger entry {position} does not follow the one before it. Run `holdfast verify`."
+            )
+        chain = entry.chain
+        if position > after:
+            entries.append(entry)
+    return entries
+
+
+def _transaction(db: Database, work: Callable[[Database], None]) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _pragma(db: Database, name: str) -> int:
+    return int(str(db.pragma(name)))
+
+
+def _sync_file(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_directory(path: Path) -> None:
+    _sync_file(path)

@@ -1,0 +1,150 @@
+"""Forgetting: bytes replaced by tombstones, in place, so that row numbers never change.
+
+An object that is forgotten may be the base of others that stay.  Those are stored whole
+first.  Old bytes are overwritten, not only unlinked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.engines.rules import check_forgettable
+from holdfast.engines.sqlite.adding import spans_of
+from holdfast.engines.sqlite.applying import op_id_of
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
+from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_pack
+from holdfast.engines.sqlite.records import short
+from holdfast.engines.sqlite.rows import Row, Rows
+from holdfast.errors import Corrupt, Forgotten
+from holdfast.model.changeset import decode_changeset
+from holdfast.model.digest import Digest, digest_of
+
+__all__ = ["drop", "forget"]
+
+_ROWS_AT_ONCE = 256
+
+
+def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest], why: str) -> int:
+    """Replace these objects by tombstones; the number of bytes set free."""
+    if space is None:
+        return 0
+    db.pragma("secure_delete", 1)
+    gone = {place: digest for digest in digests for place in _places(db, rows, space, digest)}
+    for row in _every(db, rows, space):
+        _make_whole(db, rows, row, gone)
+    rows.forget()
+    freed = 0
+    for number in sorted({number for number, _ in gone}):
+        row = rows.row(db, number)
+        assert row is not None
+        freed += _bury(
+            db, rows, row, {at: digest for (place, at), digest in gone.items() if place == number}, why
+        )
+    rows.forget()
+    return freed
+
+
+def drop(db: Database, rows: Rows, space: int | None, why: str) -> int:
+    """Forget a whole space; op_ids stay as tombstones and cells keep counting."""
+    if space is None:
+        return 0
+    db.pragma("secure_delete", 1)
+    freed = 0
+    for row in _every(db, rows, space):
+        if row.pack.dropped is not None:
+            continue
+        op = row.pack.op
+        tombstone = None if op is None else Op(short(op_id_of(row) or ""), op.intent)
+        db.execute(
+            "UPDATE log SET digest=NULL, root=NULL, changeset=NULL, spans=NULL, bodies=NULL, pack=? WHERE id=?",
+            (encode_pack([], tombstone, why), row.id),
+        )
+        freed += row.size + len(row.changeset or b"")
+    db.execute("DELETE FROM heads WHERE space=?", (space,))
+    db.execute("DELETE FROM entries WHERE space=?", (space,))
+    db.execute(
+        "UPDATE cells SET value=NULL, revision=revision+1 WHERE space=? AND value IS NOT NULL", (space,)
+    )
+    rows.forget()
+    return freed
+
+
+def _places(db: Database, rows: Rows, space: int, digest: Digest) -> Iterator[tuple[int, int]]:
+    key = object_key(digest)
+    for number in rows.index.rows(db, space, key):
+        row = rows.row(db, number)
+        for at in row.index_of(key) if row is not None and row.space == space else ():
+            assert row is not None
+            if _is(db, rows, row, at, digest):
+                yield number, at
+
+
+def _is(db: Database, rows: Rows, row: Row, at: int, digest: Digest) -> bool:
+    kind = KINDS[row.pack.items[at].kind]
+    try:
+        if digest_of(kind, rows.body(db, row, at)) != digest:
+            return False
+    except Forgotten:
+        return False
+    except Corrupt:
+        return True  # damaged bytes may be forgotten too
+    check_forgettable(kind, digest)
+    return True
+
+
+def _every(db: Database, rows: Rows, space: int) -> Iterator[Row]:
+    after = 0
+    while numbers := rows.index.rows_of(db, space, after, _ROWS_AT_ONCE):
+        for number in numbers:
+            row = rows.row(db, number)
+            if row is not None:
+                yield row
+        after = numbers[-1]
+
+
+def _make_whole(db: Database, rows: Rows, row: Row, gone: dict[tuple[int, int], Digest]) -> None:
+    """Store whole what is kept as a difference to something that goes."""
+    items = list(row.pack.items)
+    for at, item in enumerate(items):
+        if item.form == Form.DIFFERENCE and (item.row, item.index) in gone and (row.id, at) not in gone:
+            items[at] = Item(item.kind, Form.WHOLE, rows.body(db, row, at))
+    if items != list(row.pack.items):
+        db.execute("UPDATE log SET pack=? WHERE id=?", (_packed(items, row), row.id))
+
+
+def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str) -> int:
+    items = list(row.pack.items)
+    bodies: list[bytes] = []
+    freed = 0
+    for at, item in enumerate(items):
+        if at in gone:
+            freed += item.size or len(item.data)
+            items[at] = buried(item.kind, gone[at], why)
+        elif item.form == Form.BODIES:
+            bodies.append(rows.body(db, row, at))
+    text = b"".join(bodies).decode()
+    db.execute(
+        "UPDATE log SET pack=?, bodies=?, spans=? WHERE id=?",
+        (_packed(items, row), text or None, _spans(row, items), row.id),
+    )
+    return freed
+
+
+def _spans(row: Row, items: list[Item]) -> str | None:
+    if row.changeset is None:
+        return None
+    changeset = decode_changeset(row.changeset)
+    spans: dict[str, tuple[int, int]] = {}
+    offset = 0
+    for at, item in enumerate(items):
+        if item.form == Form.BODIES:
+            spans[row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()] = offset, item.size
+            offset += item.size
+    return spans_of(changeset, lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
+
+
+def _packed(items: list[Item], row: Row) -> bytes:
+    return encode_pack([msgspec.structs.astuple(item) for item in items], row.pack.op, row.pack.dropped)

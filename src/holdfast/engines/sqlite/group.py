@@ -1,0 +1,364 @@
+"""Group commit: writers of one process share one durable transaction.
+
+A writer who finds nobody writing commits inline, without a hand-off.  Whoever comes
+meanwhile queues, and the next leader takes the whole queue into one transaction.
+Receipts *and refusals* go out only after that transaction's COMMIT: a refusal may rest
+on a write of the same group that never became true.
+
+An error at COMMIT is unknown, not failed.  SQLite may find the orphaned frames again
+after a crash, so absence is final only behind a barrier: one durable write that
+overwrites them.  If the barrier fails too, everything stays in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+import apsw
+
+from holdfast.engines.contract import Receipt, Write
+from holdfast.engines.sqlite.applying import Applied, Applier, recorded_in
+from holdfast.engines.sqlite.bases import Bases
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.lock import FileLock
+from holdfast.engines.sqlite.rows import Rows
+from holdfast.errors import HoldfastError, InDoubt, Unavailable
+
+__all__ = ["Group"]
+
+_CHECKPOINT_EVERY_PAGES = 1_000
+_GROUP_MAX = 64
+
+
+class _Ticket:
+    """One write on its way: handed in, then settled with a receipt or an error."""
+
+    __slots__ = ("applied", "error", "is_settled", "leads", "woken", "write")
+
+    def __init__(self, write: Write | None) -> None:
+        self.write = write  # None: work that shares its transaction with nobody
+        self.woken = Lock()
+        self.woken.acquire()
+        self.is_settled = False
+        self.leads = False  # woken to write, rather than because it was written
+        self.applied: Applied | None = None
+        self.error: Exception | None = None
+
+    def outcome(self) -> Receipt:
+        if self.error is not None:
+            raise self.error
+        assert self.applied is not None
+        return self.applied.receipt
+
+    @property
+    def op_id(self) -> str:
+        return "" if self.write is None else self.write.op_id
+
+
+class Group:
+    """The one road to the writing connection."""
+
+    def __init__(
+        self,
+        connection: Database,
+        lock: FileLock,
+        rows: Rows,
+        *,
+        place: str,
+        wait_seconds: float,
+    ) -> None:
+        """Write on `connection`, under `lock`."""
+        self._db = connection
+        self._file_lock = lock
+        self._rows = rows
+        self._bases = Bases()
+        self._spaces: dict[str, int] = {}
+        self._place = place
+        self._wait_seconds = wait_seconds
+        self._mutex = Lock()
+        self._queue: list[_Ticket] = []
+        self._is_led = False
+        self._is_stopped = False
+        self._wal_pages = 0
+        self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
+        self._in_doubt = False
+        self._applier = Applier(connection, rows, self._bases, self._spaces)
+        connection.set_wal_hook(self._on_wal)
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true; see the contract."""
+        ticket = _Ticket(write)
+        if self._lead_or_wait(ticket):
+            self._lead(ticket)
+        return ticket.outcome()
+
+    def alone(self, work: Callable[[Database], int], doing: str) -> int:
+        """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
+        ticket = _Ticket(None)
+        if not self._lead_or_wait(ticket):
+            ticket.outcome()
+        try:
+            return self._locked(lambda: self._in_transaction(work), doing)
+        finally:
+            self._rows.forget()
+            self._bases.forget()
+            self._hand_over()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a COMMIT failed and no barrier has passed since."""
+        return self._in_doubt
+
+    # ---- who writes
+
+    def _lead_or_wait(self, ticket: _Ticket) -> bool:
+        """True if this thread is to write now; False if its ticket was settled by another."""
+        with self._mutex:
+            if self._is_stopped:
+                raise self._stopped()
+            if not self._is_led:
+                self._is_led = True
+                return True
+            self._queue.append(ticket)
+        try:
+            if not ticket.woken.acquire(timeout=self._wait_seconds):
+                self._give_up(ticket)
+        except BaseException:
+            self._abandon(ticket)
+            raise
+        return not ticket.is_settled
+
+    def _abandon(self, ticket: _Ticket) -> None:
+        """The thread that waited was interrupted: nobody else must wait for it to lead."""
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+        if ticket.leads:
+            self._hand_over()
+
+    def _give_up(self, ticket: _Ticket) -> None:
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                ticket.is_settled = True
+                ticket.error = Unavailable(
+                    f"other threads of this process were writing to {self._place} for {self._wait_seconds:g} "
+                    "seconds; nothing was written. Try again.",
+                    retry_after=1.0,
+                )
+                return
+        ticket.woken.acquire()  # it is being written: its outcome must be waited for
+
+    def _lead(self, ticket: _Ticket) -> None:
+        group = [ticket]
+        with self._mutex:
+            while self._queue and self._queue[0].write is not None and len(group) < _GROUP_MAX:
+                group.append(self._queue.pop(0))
+        try:
+            self._write(group)
+        finally:
+            for other in group:
+                if not other.is_settled:
+                    other.error = InDoubt(other.op_id, "the writer was interrupted")
+                    other.is_settled = True
+            for other in group[1:]:
+                other.woken.release()
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._mutex:
+            if self._queue:
+                following = self._queue.pop(0)
+                following.leads = True
+                following.woken.release()
+            else:
+                self._is_led = False
+
+    def stop(self) -> None:
+        """Wait for the write that is under way, refuse those that queue, and write no more."""
+        ticket = _Ticket(None)
+        if not self._lead_or_wait(ticket):
+            ticket.outcome()
+        with self._mutex:
+            waiting, self._queue = self._queue, []
+            self._is_stopped = True
+        for other in waiting:
+            other.error, other.is_settled = self._stopped(), True
+            other.woken.release()
+
+    def _stopped(self) -> Unavailable:
+        return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
+
+    # ---- what is written
+
+    def _write(self, group: list[_Ticket]) -> None:
+        try:
+            self._locked(lambda: self._commit(group), "the write")
+        except HoldfastError as error:
+            for ticket in group:
+                if not ticket.is_settled:
+                    ticket.error, ticket.is_settled = error, True
+
+    def _locked(self, work: Callable[[], int], doing: str) -> int:
+        """Run `work` under the lock between processes, behind a barrier if one is due."""
+        try:
+            self._file_lock.acquire(self._wait_seconds)
+        except OSError as error:
+            raise Unavailable(
+                f"the lock file of {self._place} failed ({error}); {doing} was not done."
+            ) from error
+        try:
+            if self._in_doubt:
+                self._barrier(doing)
+            done = work()
+            self._tidy()
+            return done
+        finally:
+            self._file_lock.release()
+
+    def _commit(self, group: list[_Ticket]) -> int:
+        try:
+            self._begin()
+            for ticket in group:
+                self._apply(ticket, alone=len(group) == 1)
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, Exception):
+                raise translated(error, "the write", self._place) from error
+            raise
+        try:
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
+        except BaseException as error:
+            self._in_doubt = True
+            self._roll_back()
+            self._settle_after(error, group)
+            if not isinstance(error, Exception):
+                raise
+            return 0
+        for ticket in group:
+            self._note(ticket)
+            ticket.is_settled = True
+        return 0
+
+    def _apply(self, ticket: _Ticket, *, alone: bool) -> None:
+        """Apply one write of the group; a refusal is kept until the group is durable."""
+        assert ticket.write is not None
+        if not alone:
+            self._db.execute("SAVEPOINT one")
+        try:
+            ticket.applied = self._applier.apply(ticket.write)
+        except HoldfastError as refusal:
+            ticket.error = refusal
+            if self._applier.has_changed:
+                self._db.execute("ROLLBACK" if alone else "ROLLBACK TO one")
+                self._forget()
+        if not alone:
+            self._db.execute("RELEASE one")
+
+    def _note(self, ticket: _Ticket) -> None:
+        if ticket.applied is None or ticket.write is None:
+            return
+        for row, space, keys in ticket.applied.rows:
+            self._rows.index.add(space, row, keys)
+            self._spaces[ticket.write.space] = space
+
+    def _begin(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except apsw.Error:
+            pass  # SQLite has rolled back by itself, or will when the connection is next used
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what was learnt from rows that are no longer there."""
+        self._rows.index.reset()
+        self._rows.forget()
+        self._bases.forget()
+        self._spaces.clear()
+
+    # ---- after an error at COMMIT
+
+    def _settle_after(self, error: BaseException, group: list[_Ticket]) -> None:
+        why = f"{type(error).__name__}: {error}"
+        try:
+            self._barrier("the write")
+            for ticket in group:
+                self._settle(ticket, why)
+        except (apsw.Error, HoldfastError):
+            for ticket in group:
+                ticket.error = InDoubt(ticket.op_id, why)
+        for ticket in group:
+            if ticket.error is not None:
+                ticket.error.__cause__ = error
+            ticket.is_settled = True
+
+    def _settle(self, ticket: _Ticket, why: str) -> None:
+        """Behind the barrier: what is stored is true, what is not never will be."""
+        assert ticket.write is not None
+        number = self._applier.space(ticket.write.space)
+        found = None if number is None else recorded_in(self._db, self._rows, number, ticket.op_id)
+        if found is not None and found.intent == ticket.write.intent:
+            ticket.applied, ticket.error = Applied(found.receipt, []), None
+            return
+        ticket.applied = None
+        ticket.error = Unavailable(
+            f"{self._place} failed at the moment of commitment ({why}); nothing was written. Try again.",
+            retry_after=0.1,
+        )
+
+    def _barrier(self, doing: str) -> None:
+        """One durable write, after which orphaned frames of a failed COMMIT can never come back."""
+        try:
+            self._begin()
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
+            self._db.execute("COMMIT")
+        except apsw.Error as error:
+            self._roll_back()
+            raise translated(error, doing, self._place) from error
+        self._in_doubt = False
+
+    # ---- upkeep
+
+    def _in_transaction(self, work: Callable[[Database], int]) -> int:
+        try:
+            self._begin()
+            done = work(self._db)
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, apsw.Error):
+                raise translated(error, "the change", self._place) from error
+            raise
+        try:
+            self._db.execute("COMMIT")
+        except apsw.Error as error:
+            self._in_doubt = True
+            self._roll_back()
+            raise translated(error, "the change", self._place) from error
+        return done
+
+    def _tidy(self) -> None:
+        """Sort keys in and checkpoint when due.  A failure here costs time later, and nothing else."""
+        try:
+            if self._rows.index.is_due():
+                upto = self._in_transaction(self._rows.index.sort_in)
+                self._rows.index.sorted_in(upto)
+            if self._wal_pages >= self._checkpoint_at:
+                self._checkpoint()
+        except (apsw.Error, HoldfastError):
+            self._checkpoint_at = self._wal_pages + _CHECKPOINT_EVERY_PAGES
+
+    def _checkpoint(self) -> None:
+        pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        # A reader can hold pages back; then the log grows, and trying at every commit would not help.
+        self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
+
+    def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK

@@ -1,0 +1,162 @@
+"""Packs: what one row holds beside its plain columns.
+
+A row has many small objects, so they share one record: a list of items in the order of
+the row's keys.  An item is kept whole, as the difference to an earlier object that it
+resembles, or not at all because its bytes stand in a plain column of the same row.
+Everything here is at rest only: what is hashed are the objects' own bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.engines.sqlite.records import StoredMove
+from holdfast.errors import Corrupt
+from holdfast.model.digest import Digest, Kind
+
+if TYPE_CHECKING:
+    from backports import zstd
+elif sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = [
+    "KINDS",
+    "Form",
+    "Item",
+    "Op",
+    "Pack",
+    "buried",
+    "buried_of",
+    "decode_pack",
+    "difference",
+    "encode_pack",
+    "joined",
+    "why_of",
+]
+
+KINDS = tuple(Kind)  # an item names its kind by position: append only
+_ZSTD_FROM_BYTES = 512  # below this, opening a frame costs more than it saves
+_RAW, _ZSTD = b"\x00", b"\x01"
+
+
+class Form(IntEnum):
+    """Where an item's bytes are."""
+
+    WHOLE = 0
+    DIFFERENCE = 1  # `data` replaces what lies between the first `head` and last `tail` bytes of another item
+    BODIES = 2  # the next `size` bytes of the column `bodies`
+    CHANGESET = 3  # the column `changeset`
+    COMMIT = 4  # its fields, without what the row's columns say
+    FORGOTTEN = 5  # nowhere: `data` has the digest and says why
+
+
+class Item(msgspec.Struct, array_like=True, frozen=True):
+    """One object of a row."""
+
+    kind: int
+    form: int
+    data: bytes = b""
+    size: int = 0
+    row: int = 0
+    index: int = 0
+    head: int = 0
+    tail: int = 0
+    depth: int = 0  # how many differences lie below this one
+
+
+class Op(msgspec.Struct, array_like=True, frozen=True):
+    """The write that a row completes."""
+
+    op_id: bytes  # empty where a move names it
+    intent: bytes
+    moves: tuple[StoredMove, ...] = ()
+    revisions: tuple[int, ...] = ()
+    position: int = 0
+    chain: bytes | None = None
+
+
+class Pack(msgspec.Struct, array_like=True, frozen=True):
+    """What one row holds."""
+
+    items: tuple[Item, ...] = ()
+    op: Op | None = None
+    dropped: str | None = None  # why, where the whole space was forgotten
+
+
+def buried(kind: int, digest: Digest, why: str) -> Item:
+    """The tombstone of an object."""
+    return Item(kind, Form.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
+
+
+def buried_of(item: Item) -> Digest:
+    """The digest of the object that a tombstone stands for."""
+    return Digest(item.data[:32].hex())
+
+
+def why_of(item: Item) -> str:
+    """Why the object was forgotten."""
+    return item.data[32:].decode(errors="replace")
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Pack)
+_compressor: list[zstd.ZstdCompressor] = []
+
+
+def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
+    """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
+    record = _encoder.encode((items, op, dropped))
+    if len(record) < _ZSTD_FROM_BYTES:
+        return _RAW + record
+    if not _compressor:
+        _compressor.append(zstd.ZstdCompressor(level=3))
+    packed = _compressor[0].compress(record, zstd.ZstdCompressor.FLUSH_FRAME)
+    return _ZSTD + packed if len(packed) < len(record) else _RAW + record
+
+
+def decode_pack(data: bytes) -> Pack:
+    """The pack of these bytes; raises `Corrupt` whatever is wrong with them."""
+    try:
+        record = data[1:] if data[:1] == _RAW else zstd.decompress(data[1:])
+        return _decoder.decode(record)
+    except (
+        msgspec.DecodeError,
+        msgspec.ValidationError,
+        zstd.ZstdError,
+        UnicodeDecodeError,
+        TypeError,
+    ) as error:
+        raise Corrupt(
+            f"a stored row cannot be unpacked ({error}); it was not used. Run `holdfast verify`."
+        ) from error
+
+
+def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
+    """How many bytes `new` shares with the start and end of `old`, and what lies between."""
+    head = _shared(old, new)
+    most = min(len(old), len(new)) - head
+    tail = _shared(old[::-1][:most], new[::-1][:most]) if most else 0
+    return head, tail, new[head : len(new) - tail]
+
+
+def joined(old: bytes, item: Item) -> bytes:
+    """The bytes whose difference to `old` is `item`."""
+    return old[: item.head] + item.data + (old[len(old) - item.tail :] if item.tail else b"")
+
+
+def _shared(old: bytes, new: bytes) -> int:
+    """The length of the common start, by halving: comparing slices is fast, looping over bytes is not."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

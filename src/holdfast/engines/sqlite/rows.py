@@ -1,0 +1,243 @@
+"""Rows: from stored columns back to objects, each checked against its digest.
+
+A row is read whole and unpacked once; unpacked rows are kept for a while, because the
+nodes of one state tend to stand in the same few rows.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import chain
+from threading import Lock
+from typing import cast
+
+import msgspec
+
+from holdfast.engines.contract import Place, Step
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.index import Index
+from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
+from holdfast.engines.sqlite.pack import KINDS, Form, Item, Pack, buried_of, decode_pack, joined, why_of
+from holdfast.engines.sqlite.records import Columns, move_of, unpack_commit
+from holdfast.errors import Corrupt, Forgotten, NotFound
+from holdfast.model.changeset import decode_changeset
+from holdfast.model.commit import MoveRecord, decode_commit
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+
+__all__ = ["COLUMNS", "Row", "Rows", "columns_of", "moves_of", "row_of", "step_of"]
+
+# Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
+COLUMNS = (
+    "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
+    "CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest"
+)
+_FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
+_CACHE_BYTES = 8 * 1024 * 1024
+_DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One unpacked row of the log."""
+
+    id: int
+    space: int
+    depth: int | None
+    turn: int | None
+    sequence: int | None
+    at: int | None
+    keys: bytes
+    digest: bytes | None  # of the commit, where the row has one
+    root: bytes | None
+    changeset: bytes | None
+    bodies: bytes
+    pack: Pack
+    parent: bytes | None  # the first parent's digest
+    size: int
+
+    def index_of(self, key: int) -> list[int]:
+        """The items whose key this is."""
+        wanted = key.to_bytes(KEY_BYTES, "big")
+        return [
+            at
+            for at in range(len(self.pack.items))
+            if self.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES] == wanted
+        ]
+
+
+def row_of(values: Sequence[object]) -> Row:
+    """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
+    row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent = values
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `holdfast verify`.")
+    return Row(
+        cast("int", row),
+        cast("int", space),
+        cast("int | None", depth),
+        cast("int | None", turn),
+        cast("int | None", sequence),
+        cast("int | None", at),
+        keys,
+        _bytes(digest),
+        _bytes(root),
+        _bytes(changeset),
+        _bytes(bodies) or b"",
+        decode_pack(pack),
+        _bytes(parent),
+        len(pack) + len(_bytes(bodies) or b""),
+    )
+
+
+def columns_of(row: Row) -> Columns:
+    """What the row's own columns say of its commit."""
+    return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
+
+
+def moves_of(row: Row) -> list[MoveRecord]:
+    """The moves that a row records."""
+    op = row.pack.op
+    return [] if op is None else [move_of(move, columns_of(row)) for move in op.moves]
+
+
+class Rows:
+    """Reads rows through one process's index and cache.  Thread-safe."""
+
+    def __init__(self, index: Index, place: str) -> None:
+        """Read by `index`; `place` names the store in errors."""
+        self.index = index
+        self._place = place
+        self._lock = Lock()
+        self._cache: OrderedDict[int, Row] = OrderedDict()
+        self._bytes = 0
+
+    def row(self, connection: Database, row: int) -> Row | None:
+        """The row of that number, or None if it is not there (yet)."""
+        with self._lock:
+            found = self._cache.get(row)
+        if found is None:
+            values = connection.execute(f"SELECT {COLUMNS} {_FROM} WHERE l.id=?", (row,)).fetchone()
+            if values is None:
+                return None
+            found = row_of(values)
+            self._keep(found)
+        return found
+
+    def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
+        """The objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
+        if space is None:
+            if digests:
+                raise _not_found(digests[0])
+            return []
+        return [self._object(connection, space, digest) for digest in digests]
+
+    def find(
+        self, connection: Database, space: int, digest: Digest, *, recent_only: bool = False
+    ) -> tuple[Row, int] | None:
+        """Where the object stands, without checking its bytes."""
+        key = object_key(digest)
+        found = self.index.recent(space, key)
+        if not found and not recent_only:
+            found = self.index.rows(connection, space, key)
+        for number in found:
+            row = self.row(connection, number)
+            if row is not None and row.space == space and (at := row.index_of(key)):
+                return row, at[0]
+        return None
+
+    def body(self, connection: Database, row: Row, at: int) -> bytes:
+        """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
+        later: list[Item] = []
+        item = row.pack.items[at]
+        while item.form == Form.DIFFERENCE:
+            later.append(item)
+            base = self.row(connection, item.row) if len(later) <= _DEPTH_MAX else None
+            if base is None or base.space != row.space or item.index >= len(base.pack.items):
+                raise Corrupt(
+                    f"row {row.id} of {self._place} builds on a row that is not there. Run `holdfast verify`."
+                )
+            row, at = base, item.index
+            item = row.pack.items[at]
+        body = _plain(row, at, item)
+        for difference in reversed(later):
+            body = joined(body, difference)
+        return body
+
+    def forget(self) -> None:
+        """Drop everything that is kept, because rows were changed in place."""
+        with self._lock:
+            self._cache.clear()
+            self._bytes = 0
+
+    def _object(self, connection: Database, space: int, digest: Digest) -> Object:
+        key = object_key(digest)
+        damage: Corrupt | Forgotten | None = None
+        for number in chain(self.index.recent(space, key), self.index.later(connection, space, key)):
+            row = self.row(connection, number)
+            if row is None or row.space != space:
+                continue
+            for at in row.index_of(key):
+                kind = _kind(row.pack.items[at])
+                try:
+                    return Object.read(kind, digest, self.body(connection, row, at))
+                except (Corrupt, Forgotten) as error:  # another row may have it whole
+                    damage = damage or error
+        raise damage or _not_found(digest)
+
+    def _keep(self, row: Row) -> None:
+        if row.size > _CACHE_BYTES // 8:
+            return
+        with self._lock:
+            if row.id not in self._cache:
+                self._cache[row.id] = row
+                self._bytes += row.size + 500
+            while self._bytes > _CACHE_BYTES:
+                self._bytes -= self._cache.popitem(last=False)[1].size + 500
+
+
+def step_of(row: Row) -> Step:
+    """The commit that a row holds, checked against its digest."""
+    at = next((at for at, item in enumerate(row.pack.items) if item.form == Form.COMMIT), None)
+    if at is None or row.digest is None or row.changeset is None:
+        raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `holdfast verify`.")
+    digest = Digest(row.digest.hex())
+    found = Object.read(Kind.COMMIT, digest, _plain(row, at, row.pack.items[at]))
+    commit = decode_commit(found.body)
+    changeset = Object.read(Kind.CHANGESET, commit.changeset, row.changeset)
+    place = Place(row.depth or 0, row.turn or 0, row.sequence or 0)
+    return Step(digest, commit, decode_changeset(changeset.body), place)
+
+
+def digest_at(row: Row, at: int, body: bytes) -> Digest:
+    """The digest that an item's bytes have."""
+    return digest_of(_kind(row.pack.items[at]), body)
+
+
+def _plain(row: Row, at: int, item: Item) -> bytes:
+    match item.form:
+        case Form.WHOLE:
+            return item.data
+        case Form.BODIES:
+            start = sum(other.size for other in row.pack.items[:at] if other.form == Form.BODIES)
+            return row.bodies[start : start + item.size]
+        case Form.CHANGESET:
+            return row.changeset or b""
+        case Form.COMMIT:
+            return unpack_commit(item.data, columns_of(row))
+        case Form.FORGOTTEN:
+            raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
+        case _:
+            raise Corrupt(f"row {row.id} of the log has an item of an unknown form. Run `holdfast verify`.")
+
+
+def _kind(item: Item) -> Kind:
+    if not 0 <= item.kind < len(KINDS):
+        raise Corrupt("a stored item is of an unknown kind. Run `holdfast verify`.")
+    return KINDS[item.kind]
+
+
+def _bytes(value: object) -> bytes | None:
+    return value if isinstance(value, bytes) else None
+
+
+def _not_found(digest: Digest) -> NotFound:
+    return NotFound(f"there is no object {digest} in this space; nothing was returned.")

@@ -1,0 +1,99 @@
+"""Scanning: everything stored for a space, in storage order, damage included.
+
+Nothing here raises for damaged data.  An object's full digest is not stored beside it,
+only its key; where the bytes no longer fit, the digest they should have is looked for
+in the row's own changeset and columns.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.engines.contract import Fact
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.keys import KEY_BYTES
+from holdfast.engines.sqlite.pack import KINDS, Form, buried_of, why_of
+from holdfast.engines.sqlite.rows import COLUMNS, Row, Rows, moves_of, row_of
+from holdfast.errors import Corrupt, Forgotten
+from holdfast.model.commit import MoveRecord, encode_move
+from holdfast.model.digest import Digest, Kind, Object
+
+__all__ = ["scan"]
+
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+_ROWS_AT_ONCE = 64
+
+
+def scan(
+    db: Database, rows: Rows, space: int | None, after: int, limit: int
+) -> tuple[list[Fact], int | None]:
+    """Up to about `limit` facts from the rows after `after`, and where to go on."""
+    facts: list[Fact] = []
+    while space is not None and len(facts) < limit:
+        numbers = rows.index.rows_of(db, space, after, _ROWS_AT_ONCE)
+        if not numbers:
+            return facts, None
+        for number in numbers:
+            facts += _facts(db, rows, number)
+            after = number
+            if len(facts) >= limit:
+                break
+    return facts, None if space is None else after
+
+
+def _facts(db: Database, rows: Rows, number: int) -> list[Fact]:
+    values = db.execute(
+        f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id=l.prev WHERE l.id=?", (number,)
+    ).fetchone()
+    if values is None:
+        return []
+    try:
+        row = row_of(values)
+    except Corrupt as error:
+        digest = Digest(values[7].hex()) if isinstance(values[7], bytes) else None
+        return [Fact("row", digest, None, fault=f"row {number} of the log: {error}")]
+    if row.pack.dropped is not None:
+        return []
+    return [_fact(db, rows, row, at) for at in range(len(row.pack.items))] + [
+        _moved(row, move) for move in _moves(row)
+    ]
+
+
+def _moves(row: Row) -> list[MoveRecord | Corrupt]:
+    try:
+        return list(moves_of(row))
+    except Corrupt as error:
+        return [error]
+
+
+def _moved(row: Row, move: MoveRecord | Corrupt) -> Fact:
+    if isinstance(move, Corrupt):
+        return Fact(Kind.MOVE, None, None, fault=f"row {row.id} of the log: {move}")
+    found = Object.of(Kind.MOVE, encode_move(move))
+    return Fact(Kind.MOVE, found.digest, found)
+
+
+def _fact(db: Database, rows: Rows, row: Row, at: int) -> Fact:
+    item = row.pack.items[at]
+    kind = KINDS[item.kind] if 0 <= item.kind < len(KINDS) else None
+    prefix = row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()
+    if kind is None:
+        return Fact("row", None, None, fault=f"row {row.id} of the log has an item of an unknown kind")
+    if item.form == Form.FORGOTTEN:
+        return Fact(kind, buried_of(item), None, forgotten=why_of(item))
+    try:
+        found = Object.of(kind, rows.body(db, row, at))
+    except (Corrupt, Forgotten) as error:
+        return Fact(kind, _wanted(row, prefix), None, fault=str(error))
+    wanted = Digest(row.digest.hex()) if item.form == Form.COMMIT and row.digest is not None else None
+    if found.digest.startswith(prefix) and (wanted is None or wanted == found.digest):
+        return Fact(kind, found.digest, found)
+    named = wanted or _wanted(row, prefix)
+    return Fact(kind, named, None, fault=f"{kind} {named or prefix + '…'} does not match its digest")
+
+
+def _wanted(row: Row, prefix: str) -> Digest | None:
+    """The full digest that starts with `prefix`, if the row names it anywhere."""
+    columns = (value.hex() for value in (row.root, row.digest) if value is not None)
+    named = (match.decode() for match in _DIGEST.findall(row.changeset or b""))
+    return next((Digest(digest) for digest in (*columns, *named) if digest.startswith(prefix)), None)

@@ -1,0 +1,199 @@
+"""The schema: tables, views, its version and the way up from older ones.
+
+`log` has one row per commit, or per write without one, in the order of writing.  Its
+text columns are plain, so that stock `sqlite3` reads every event and message; the rest
+is in `pack`.  `prev` and `jump` are rows of ancestors on the line of first parents: the
+parent, and one further back such that any ancestor is reached in a logarithmic number
+of steps.  `places` finds rows by key; it is filled in batches, and rows above
+`indexed_upto` are found by reading their own `keys`.
+
+The views have the columns of the documents that Holdfast implements.  Those that need
+stored objects (`state_snapshots`, `state_values`) work where `holdfast sql` has added
+its functions; all others work in stock `sqlite3`.
+"""
+
+from __future__ import annotations
+
+from holdfast.engines.sqlite.database import Database
+from holdfast.errors import Corrupt, Unsupported
+
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check_version", "create", "needs_upgrade", "upgrade"]
+
+APPLICATION_ID = 0x486F6C64  # "Hold"
+SCHEMA_VERSION = 1
+
+_STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next
+
+_TABLES = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0);
+CREATE TABLE spaces(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE log(
+    id INTEGER PRIMARY KEY,
+    space INTEGER NOT NULL,
+    prev INTEGER, jump INTEGER,
+    depth INTEGER, turn INTEGER, sequence INTEGER, events INTEGER,
+    run INTEGER,
+    keys BLOB NOT NULL,
+    at INTEGER, digest BLOB, root BLOB,
+    changeset TEXT, spans TEXT, bodies TEXT,
+    pack BLOB NOT NULL
+);
+CREATE TABLE places(
+    space INTEGER NOT NULL, key INTEGER NOT NULL, row INTEGER NOT NULL,
+    PRIMARY KEY (space, key, row)
+) WITHOUT ROWID;
+CREATE TABLE heads(
+    space INTEGER NOT NULL, timeline TEXT NOT NULL,
+    move TEXT NOT NULL, digest BLOB NOT NULL, commit_row INTEGER,
+    PRIMARY KEY (space, timeline)
+) WITHOUT ROWID;
+CREATE TABLE cells(
+    space INTEGER NOT NULL, name TEXT NOT NULL,
+    revision INTEGER NOT NULL, value TEXT, listed INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (space, name)
+) WITHOUT ROWID;
+CREATE INDEX cells_listed ON cells(name, space) WHERE listed AND value IS NOT NULL;
+CREATE TABLE entries(
+    space INTEGER NOT NULL, position INTEGER NOT NULL,
+    chain BLOB NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (space, position)
+) WITHOUT ROWID;
+"""
+
+_VIEWS = """
+CREATE VIEW threads AS
+SELECT substr(c.name, 8) AS id, json_extract(c.value, '$.agent') AS agent,
+       json_extract(c.value, '$.owner') AS owner, s.id AS space, json_extract(c.value, '$.begun_at') AS begun_at
+FROM cells c JOIN spaces store ON store.id = c.space AND store.name = 'store'
+LEFT JOIN spaces s ON s.name = json_extract(c.value, '$.space')
+WHERE c.name >= 'thread/' AND c.name < 'thread0' AND c.value IS NOT NULL;
+
+CREATE VIEW timelines AS
+SELECT t.id AS conversation_id, h.timeline, json_extract(h.move, '$.version') AS version,
+       json_extract(h.move, '$.to') AS head, h.commit_row, coalesce(json_extract(h.move, '$.sealed'), 0) AS sealed
+FROM threads t JOIN heads h ON h.space = t.space;
+
+CREATE VIEW history AS
+WITH RECURSIVE back(conversation_id, row) AS (
+    SELECT conversation_id, commit_row FROM timelines WHERE timeline = 'main' AND commit_row IS NOT NULL
+    UNION ALL
+    SELECT back.conversation_id, log.prev FROM back JOIN log ON log.id = back.row WHERE log.prev IS NOT NULL
+)
+SELECT conversation_id, row FROM back;
+
+CREATE VIEW conversation_events AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
+       json_extract(e.value, '$.type') AS event_type,
+       CASE WHEN s.value IS NULL THEN e.value ELSE json_set(e.value, '$.message', json(CAST(substr(
+           CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')
+       ) AS TEXT))) END AS payload_json,
+       json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
+FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key;
+
+CREATE VIEW conversations AS
+SELECT t.id, t.agent AS agent_id, (
+    SELECT coalesce(json_extract(e.payload_json, '$.to_backend'), e.provider || ':' || e.model)
+    FROM conversation_events e WHERE e.conversation_id = t.id
+    AND (e.event_type = 'backend.switched' OR (e.provider IS NOT NULL AND e.model IS NOT NULL))
+    ORDER BY e.sequence_number DESC LIMIT 1
+) AS current_backend, strftime('%Y-%m-%dT%H:%M:%fZ', t.begun_at / 1e6, 'unixepoch') AS created_at
+FROM threads t;
+
+CREATE VIEW state_checkpoints AS
+SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
+       json_extract(payload_json, '$.summary') AS summary,
+       json_extract(payload_json, '$.active_goals') AS active_goals_json,
+       json_extract(payload_json, '$.memory_refs') AS memory_refs_json,
+       json_extract(payload_json, '$.artifact_refs') AS artifact_refs_json, created_at
+FROM conversation_events WHERE event_type = 'checkpoint.created';
+
+CREATE VIEW tool_events AS
+SELECT r.id, r.conversation_id, json_extract(r.payload_json, '$.tool') AS tool_name,
+       json_extract(r.payload_json, '$.call') AS call_id, json_extract(r.payload_json, '$.args') AS args_json,
+       json_extract(c.payload_json, '$.result_ref') AS result_ref,
+       json_extract(r.payload_json, '$.idempotency_key') AS idempotency_key,
+       json_extract(r.payload_json, '$.side_effects') AS side_effect_level, r.created_at
+FROM conversation_events r LEFT JOIN conversation_events c
+     ON c.conversation_id = r.conversation_id AND c.event_type = 'tool.call.completed'
+     AND json_extract(c.payload_json, '$.call') = json_extract(r.payload_json, '$.call')
+WHERE r.event_type = 'tool.call.requested';
+
+CREATE VIEW memory_references AS
+SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
+       json_extract(payload_json, '$.item') AS item, created_at
+FROM conversation_events WHERE event_type = 'memory.written';
+
+CREATE VIEW artifact_references AS
+SELECT id, conversation_id, 'artifact://sha256/' || json_extract(payload_json, '$.artifact') AS reference,
+       json_extract(payload_json, '$.name') AS name, json_extract(payload_json, '$.media_type') AS media_type,
+       json_extract(payload_json, '$.size') AS size, created_at
+FROM conversation_events WHERE event_type = 'artifact.created';
+
+CREATE VIEW provider_metadata AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
+       json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
+           1 + json_extract(s.value, '$[3]'), json_extract(s.value, '$[4]')) AS TEXT) AS metadata_json,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
+FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.spans) s
+JOIN json_each(l.changeset, '$.events') e ON json_extract(s.value, '$[0]') = e.key
+WHERE json_extract(s.value, '$[4]') > 0;
+
+CREATE VIEW state_commits AS
+SELECT lower(hex(l.digest)) AS hash, lower(hex(l.root)) AS snapshot_hash, lower(coalesce(hex(p.digest), '')) AS parent_hash
+FROM log l LEFT JOIN log p ON p.id = l.prev WHERE l.digest IS NOT NULL;
+
+CREATE VIEW state_snapshots AS
+SELECT DISTINCT lower(hex(root)) AS hash, holdfast_snapshot(space, root) AS entries FROM log WHERE root IS NOT NULL;
+
+CREATE VIEW state_values AS
+SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '$.content') AS content
+FROM log l JOIN json_each(holdfast_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
+"""
+
+
+def create(connection: Database) -> None:
+    """Lay the schema; the caller holds a write transaction on an empty database."""
+    connection.execute(_TABLES)
+    connection.execute(_VIEWS)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def check_version(connection: Database, place: str) -> bool:
+    """Whether the database has a schema at all; raises if it is another program's, or from a newer Holdfast."""
+    application, version = _number(connection, "application_id"), _number(connection, "user_version")
+    if (
+        version == 0
+        and application == 0
+        and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get
+    ):
+        return False
+    if application != APPLICATION_ID:
+        raise Corrupt(
+            f"{place} is a SQLite file of another program; nothing was changed. Choose another path."
+        )
+    if version > SCHEMA_VERSION:
+        raise Unsupported(
+            f"{place} has schema version {version}, this Holdfast knows up to {SCHEMA_VERSION}; "
+            "nothing was changed. Upgrade Holdfast."
+        )
+    return True
+
+
+def needs_upgrade(connection: Database) -> bool:
+    """Whether the schema is from an older Holdfast."""
+    return _number(connection, "user_version") < SCHEMA_VERSION
+
+
+def upgrade(connection: Database) -> None:
+    """Bring an older schema up to this one, a step a version; the caller holds a write transaction."""
+    for version in range(_number(connection, "user_version"), SCHEMA_VERSION):
+        connection.execute(_STEPS[version])
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _number(connection: Database, pragma: str) -> int:
+    return int(str(connection.execute(f"PRAGMA {pragma}").get))

@@ -1,0 +1,97 @@
+"""Plain SQL on a store, read-only, with functions that open what is packed.
+
+`holdfast_objects(row)` gives the values and messages of a row of the log as JSON;
+`holdfast_snapshot(space, root)` gives the path → value map of a state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+
+from holdfast.engines.sqlite.connections import Connections, Options
+from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.index import Index
+from holdfast.engines.sqlite.pack import KINDS
+from holdfast.engines.sqlite.rows import Rows
+from holdfast.errors import Forgotten, HoldfastError, Invalid
+from holdfast.model.digest import Digest, digest_of
+
+__all__ = ["Entries", "Nodes", "Sql"]
+
+Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
+Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]
+
+
+class Sql:
+    """A store opened for questions in SQL.  Nothing can be written through it."""
+
+    def __init__(self, path: Path, *, entries: Entries) -> None:
+        """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
+        self._place = str(path)
+        self._entries = entries
+        try:
+            self._connections = Connections(Options(path=str(path), read_only=True))
+        except apsw.Error as error:
+            raise translated(error, "opening", self._place) from error
+        self._db = self._connections.writer
+        self._rows = Rows(Index(), self._place)
+        self._db.pragma("query_only", 1)
+        self._db.pragma("trusted_schema", 1)  # the views of our own schema call the two functions below
+        self._db.create_scalar_function("holdfast_objects", self._objects, 1)
+        self._db.create_scalar_function("holdfast_snapshot", self._snapshot, 2)
+
+    def query(self, sql: str) -> tuple[list[str], Iterator[tuple[object, ...]]]:
+        """The columns and the rows of one statement; raises `Invalid` if it is not SQL."""
+        try:
+            cursor = self._db.execute(sql)
+            return [str(column[0]) for column in cursor.get_description()], self._each(iter(cursor))
+        except apsw.ExecutionCompleteError:
+            return [], iter(())
+        except apsw.Error as error:
+            raise _refused(error, self._place) from error
+
+    def close(self) -> None:
+        """Release the store."""
+        self._connections.close()
+
+    def _each(self, cursor: Iterator[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+        try:
+            yield from cursor
+        except apsw.Error as error:
+            raise _refused(error, self._place) from error
+
+    def _objects(self, number: int) -> str:
+        row = self._rows.row(self._db, number)
+        found: list[dict[str, object]] = []
+        for at, item in enumerate(row.pack.items if row is not None else ()):
+            assert row is not None
+            try:
+                body = self._rows.body(self._db, row, at)
+            except (Forgotten, HoldfastError):
+                continue
+            kind = KINDS[item.kind]
+            found.append({"kind": kind, "hash": digest_of(kind, body), "content": _shown(body)})
+        return json.dumps(found)
+
+    def _snapshot(self, space: int, root: bytes) -> str:
+        def nodes(digests: Sequence[Digest]) -> Sequence[bytes]:
+            return [found.body for found in self._rows.objects(self._db, space, digests)]
+
+        return json.dumps(dict(self._entries(nodes, Digest(root.hex()))))
+
+
+def _shown(body: bytes) -> str:
+    return body.decode("utf-8", "backslashreplace")
+
+
+def _refused(error: apsw.Error, place: str) -> HoldfastError:
+    if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError):
+        return Invalid(
+            f"the query was not run on {place}: {error}. The store is open read-only; see `holdfast sql`."
+        )
+    return translated(error, "the query", place)

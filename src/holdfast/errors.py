@@ -1,0 +1,219 @@
+"""Every error a caller of Holdfast may meet, in one tree.
+
+    HoldfastError
+    ├── Conflict            somebody else decided first; read again and decide afresh
+    │   ├── StaleHead       the timeline moved after it was read
+    │   ├── Busy            a live run holds the timeline
+    │   ├── Decided         the approval was decided otherwise
+    │   ├── Sealed          the timeline takes no more writes
+    │   ├── MergeConflict   both lines changed the same paths, and no rule says how to join them
+    │   └── OpReused        the op_id was used before, for something else
+    ├── NotFound            no such thing, by that name
+    │   └── Forgotten       it existed; a policy removed its content
+    ├── Invalid             the input breaks a rule; nothing was done with it
+    ├── Corrupt             stored bytes are not what was written
+    ├── Unsupported         this engine, platform or backend cannot do that
+    ├── Refused             a policy said no
+    ├── Unavailable         not now; trying again may work
+    │   └── InDoubt         a write whose outcome is not known; ask again by its op_id
+    └── RunFailed           an agent's run ended in failure
+
+A message says what happened, to what, what was not done, and what to do now.  The
+facts are attributes.  A driver's own error is never raised: it is the `__cause__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from holdfast.model.head import Head
+
+__all__ = [
+    "Busy",
+    "Conflict",
+    "Corrupt",
+    "Decided",
+    "Forgotten",
+    "HoldfastError",
+    "InDoubt",
+    "Invalid",
+    "MergeConflict",
+    "NotFound",
+    "OpReused",
+    "PathConflict",
+    "Refused",
+    "RunFailed",
+    "Sealed",
+    "StaleHead",
+    "Unavailable",
+    "Unsupported",
+]
+
+
+class HoldfastError(Exception):
+    """The root of everything that Holdfast raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by the message and the facts, so that the error can cross a process boundary."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+class Conflict(HoldfastError):
+    """Somebody else decided first.  Nothing was written."""
+
+
+class StaleHead(Conflict):
+    """The timeline moved on after the writer read it.  Nothing was written."""
+
+    def __init__(self, expected: Head, actual: Head, because: str = "") -> None:
+        """Say where the writer thought the timeline stood, where it stands, and why if the heads cannot tell."""
+        self.expected, self.actual, self.because = expected, actual, because
+        super().__init__(
+            f"timeline '{expected.timeline}' is at {_place(actual)}, but this write was based on "
+            f"{_place(expected)}{', and ' + because if because else ''}; nothing was written. "
+            "Read it again and decide afresh."
+        )
+
+
+class Busy(Conflict):
+    """A live run holds the timeline."""
+
+    def __init__(self, holder: str, until: str) -> None:
+        """Say who holds the timeline and until when."""
+        self.holder, self.until = holder, until
+        super().__init__(
+            f"{holder} holds this timeline until {until}; nothing was done. Wait, or cancel it first."
+        )
+
+
+class Decided(Conflict):
+    """The approval was already decided, and otherwise."""
+
+
+class Sealed(Conflict):
+    """The timeline takes no more writes.  Nothing was written."""
+
+    def __init__(self, timeline: str) -> None:
+        """Name the sealed timeline."""
+        self.timeline = timeline
+        super().__init__(
+            f"timeline '{timeline}' is sealed; nothing was written. Fork it, or promote it, to go on from there."
+        )
+
+
+class PathConflict(NamedTuple):
+    """A path that both lines changed, by the digests of its three values; None: the path held nothing there."""
+
+    path: str
+    base: str | None  # where the lines parted
+    ours: str | None
+    theirs: str | None
+    why: str
+
+
+class MergeConflict(Conflict):
+    """Both lines changed the same paths, and no rule says how to join them.  Nothing was written."""
+
+    def __init__(self, conflicts: Sequence[PathConflict]) -> None:
+        """Name every path in conflict."""
+        self.conflicts = tuple(conflicts)
+        shown = "; ".join(f"{each.path} ({each.why})" for each in self.conflicts[:5])
+        more = f" and {len(self.conflicts) - 5} more" if len(self.conflicts) > 5 else ""
+        super().__init__(
+            f"{len(self.conflicts)} paths are in conflict: {shown}{more}; nothing was written. "
+            "Make them equal on both lines, or declare a merge rule for them, and merge again."
+        )
+
+    def __reduce__(self) -> tuple[type[MergeConflict], tuple[tuple[PathConflict, ...]]]:
+        """Pickle by the conflicts, so that the error can cross a process boundary."""
+        return type(self), (self.conflicts,)
+
+
+class OpReused(Conflict):
+    """The op_id was used before for a write with another intent.  Nothing was written."""
+
+    def __init__(self, op_id: str) -> None:
+        """Name the op_id."""
+        self.op_id = op_id
+        super().__init__(
+            f"op_id '{op_id}' already names a different write in this space; nothing was written. "
+            "Use a new op_id for a new intent."
+        )
+
+
+class NotFound(HoldfastError):
+    """There is no such thing by that name."""
+
+
+class Forgotten(NotFound):
+    """The thing existed, and a policy that the user set removed its content."""
+
+    def __init__(self, what: str, why: str) -> None:
+        """Say what was forgotten, and why."""
+        self.what, self.why = what, why
+        super().__init__(
+            f"{what} was forgotten: {why}. Its digest still verifies; its content cannot be read again."
+        )
+
+
+class Invalid(HoldfastError, ValueError):
+    """The input breaks a rule.  Nothing was written."""
+
+
+class Corrupt(HoldfastError):
+    """Stored bytes are not what was written.  Nothing was returned in their place."""
+
+
+class Unsupported(HoldfastError):
+    """This engine, platform or backend cannot do that."""
+
+
+class Refused(HoldfastError):
+    """A policy said no; the report says why."""
+
+    def __init__(self, report: object) -> None:
+        """Carry the report."""
+        self.report = report
+        super().__init__(f"refused, nothing was done: {report}")
+
+
+class Unavailable(HoldfastError):
+    """The store cannot do it now; trying again may work."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        """Say what is unavailable; `retry_after` is in seconds, None where nobody can tell."""
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class InDoubt(Unavailable):
+    """A write may or may not have become true.  The same write with the same op_id settles it."""
+
+    def __init__(self, op_id: str, why: str) -> None:
+        """Name the write by its op_id."""
+        self.op_id, self.why = op_id, why
+        super().__init__(
+            f"the outcome of write '{op_id}' is not known ({why}). It is either whole or absent. "
+            "Repeat it with the same op_id, after reopening the store if need be; it will not be applied twice."
+        )
+
+
+class RunFailed(HoldfastError):
+    """An agent's run ended in failure."""
+
+    def __init__(self, run: object) -> None:
+        """Carry the run."""
+        self.run = run
+        super().__init__(f"run {run} failed")
+
+
+def _restored(kind: type[HoldfastError], args: tuple[object, ...], facts: dict[str, object]) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
+
+
+def _place(head: Head) -> str:
+    return f"version {head.version} ({head.commit[:12] if head.commit else 'nothing committed'})"

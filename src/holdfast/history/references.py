@@ -1,0 +1,73 @@
+"""What an object names: the digests that must be there, or must be kept, because of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from holdfast.model.changeset import Changeset
+from holdfast.model.digest import Digest
+from holdfast.model.event import (
+    AgentChanged,
+    ArtifactCreated,
+    BackendSwitched,
+    CheckpointCreated,
+    Event,
+    MessageAppended,
+    ToolCallCompleted,
+    ToolCallRequested,
+)
+from holdfast.model.patch import Edit, Op, Put, Replace
+
+__all__ = ["mentioned", "of_changeset", "values_of"]
+
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+def of_changeset(changeset: Changeset) -> Iterator[Digest]:
+    """Everything that a changeset names and its space must hold: bodies, arguments, values, artifacts.
+
+    What an edit leaves is not among them: only the last document of a patch is kept, and
+    the map names that.
+    """
+    for event in changeset.events:
+        yield from _of_event(event)
+    for op in changeset.patch.ops:
+        yield from values_of(op)
+    yield from (action.payload for action in changeset.state_actions if action.payload)
+
+
+def values_of(op: Op) -> Iterator[Digest]:
+    """The values that one op brought."""
+    match op:
+        case Put(value=value):
+            yield value
+        case Replace(entries):
+            yield from (stored.value for stored in entries.values())
+        case Edit(argument=str() as argument):
+            yield argument
+        case _:
+            pass
+
+
+def mentioned(text: bytes) -> Iterator[Digest]:
+    """Everything in a JSON text that has the shape of a digest, references to artifacts included."""
+    return (Digest(found.group().decode()) for found in _DIGEST.finditer(text))
+
+
+def _of_event(event: Event) -> Iterator[Digest]:
+    match event:
+        case MessageAppended(body=body, vendor=vendor):
+            yield from (body, *((vendor,) if vendor else ()))
+        case ToolCallRequested(args=args):
+            yield args
+        case ToolCallCompleted(result_ref=str() as reference):
+            yield from mentioned(reference.encode())
+        case BackendSwitched(checkpoint=str() as checkpoint) | CheckpointCreated(checkpoint=checkpoint):
+            yield checkpoint
+        case ArtifactCreated(artifact=artifact):
+            yield artifact
+        case AgentChanged(patch=patch):
+            yield patch
+        case _:
+            pass

@@ -1,0 +1,81 @@
+"""Policies and plans: what a user wants gone, and what that comes to."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Done", "Lot", "Plan", "Policy", "SpacePlan"]
+
+_DAY = 24 * 60 * 60 * 1_000_000  # µs
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be forgotten.  As it stands without arguments: nothing."""
+
+    undone_after_days: int | None = None  # the content of undone commits; None: never
+    staged_after_days: int | None = None  # the chunks of uploads that were never finished; None: never
+    removed_threads: bool = False  # the whole of every thread that was removed
+
+    def undone_since(self, now: int) -> int | None:
+        """What was undone before this moment may go; None: nothing."""
+        return None if self.undone_after_days is None else now - self.undone_after_days * _DAY
+
+    def staged_since(self, now: int) -> int | None:
+        """What was staged before this moment may go; None: nothing."""
+        return None if self.staged_after_days is None else now - self.staged_after_days * _DAY
+
+
+class Lot(msgspec.Struct, frozen=True):
+    """Objects of one kind that would go for one reason."""
+
+    why: str  # undone, staged
+    kind: str
+    count: int
+    bytes: int
+
+
+class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would go of one space."""
+
+    space: str
+    lots: tuple[Lot, ...] = ()
+    dropped: bool = False  # all of it
+    left_alone: str | None = None  # why nothing goes although the policy may want it
+
+    @property
+    def count(self) -> int:
+        """How many objects would go."""
+        return sum(lot.count for lot in self.lots)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they hold; what that frees at rest depends on the engine."""
+        return sum(lot.bytes for lot in self.lots)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy would remove at a moment.  Spaces of which nothing goes are not named."""
+
+    policy: Policy
+    now: int  # µs since 1970, UTC
+    spaces: tuple[SpacePlan, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many objects would go."""
+        return sum(space.count for space in self.spaces)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they hold."""
+        return sum(space.bytes for space in self.spaces)
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed of one space."""
+
+    space: str
+    count: int = 0  # objects forgotten; 0 where the whole space was dropped
+    freed: int = 0  # bytes
+    dropped: bool = False
+    left_alone: str | None = None  # why less was removed than planned

@@ -1,0 +1,179 @@
+"""Timelines: fork, undo, redo, promote and seal, each one recorded move of a head.
+
+Nothing is copied and nothing is removed: a commit that a head has left can be read, forked
+and returned to.  Every move raises the version, so a head read before it is stale after it.
+A move is written against the whole head that was read; with the same op_id it happens once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.engines.contract import CellWrite, Hold, Move, Write
+from holdfast.errors import Invalid, NotFound
+from holdfast.history import reader, refs, writer
+from holdfast.history.space import Space
+from holdfast.model import names
+from holdfast.model.commit import Act
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.head import MAIN, Head
+
+__all__ = ["fork", "promote", "redo", "seal", "timelines", "undo", "undo_to"]
+
+_KEPT = re.compile(r"main\.v[0-9]+\Z")
+_PAGE = 100
+
+
+def fork(space: Space, timeline: str, name: str, at: str | None | UnsetType, *, op_id: str) -> Head:
+    """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
+
+    Nothing is copied.  Raises `Conflict` if there is a timeline of that name, `NotFound` if
+    the space has no such moment.
+    """
+    names.check_name("timeline", name)
+    if name == MAIN or _KEPT.match(name):
+        raise Invalid(f"'{name}' is a name that Holdfast gives itself; nothing was forked. Choose another.")
+    intent = _intent("fork", name, timeline, *(() if at is UNSET else (at,)))
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[0]
+    head = reader.head_of(space, timeline)
+    to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
+    move = Move(act=Act.FORK, timeline=name, expected=None, to=to)
+    return _move(space, Head(name, 0, to), move, op_id=op_id, intent=intent)
+
+
+def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
+    """Move the head back to before the last turns, to commit None before the first one.
+
+    Raises `NotFound`, having moved nothing, if the line has fewer turns.
+    """
+    if turns < 1:
+        raise Invalid(f"undo goes back 1 turn or more, not {turns}; nothing was moved.")
+    intent = _intent("undo", timeline, turns)
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[0]
+    head = reader.head_of(space, timeline)
+    return _move(space, head, _from(head, Act.UNDO, _before(space, head, turns)), op_id=op_id, intent=intent)
+
+
+def undo_to(space: Space, timeline: str, to: str | None, *, op_id: str) -> Head:
+    """Move the head to any commit of the space, by any of its names; None is before the first."""
+    intent = _intent("undo to", timeline, to)
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[0]
+    head = reader.head_of(space, timeline)
+    commit = None if to is None else refs.resolve(space, head, to)
+    return _move(space, head, _from(head, Act.UNDO, commit), op_id=op_id, intent=intent)
+
+
+def redo(space: Space, timeline: str, *, op_id: str) -> Head:
+    """Move the head to where the last undo, that was not redone yet, took it from.
+
+    Raises `NotFound`, having moved nothing, if there is none, or something was committed since.
+    """
+    intent = _intent("redo", timeline)
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[0]
+    head = reader.head_of(space, timeline)
+    return _move(space, head, _from(head, Act.REDO, _undone(space, head)), op_id=op_id, intent=intent)
+
+
+def promote(space: Space, other: Head, *, op_id: str, cells: tuple[CellWrite, ...] = ()) -> Head:
+    """Make the other line's commit the one of `main`, in one write; the old main is kept as `main.v<n>`, sealed.
+
+    `cells` become true with it.
+    """
+    if other.timeline == MAIN:
+        raise Invalid(f"'{MAIN}' cannot be promoted over itself; nothing was moved. Name another timeline.")
+    intent = _intent("promote", other.timeline)
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[1]
+    main = reader.head_of(space, MAIN)
+    kept = Move(act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True)
+    write = Write(
+        space=space.name,
+        op_id=names.check_id("op_id", op_id),
+        intent=intent,
+        fences=space.fences,
+        moves=(kept, _from(main, Act.PROMOTE, other.commit)),
+        cells=cells,
+    )
+    return writer.submit(space, write, main).heads[1]
+
+
+def seal(space: Space, timeline: str, *, op_id: str) -> Head:
+    """End writing on the timeline, for everybody and for good.  It can still be read, forked and promoted."""
+    intent = _intent("seal", timeline)
+    if earlier := writer.once(space, op_id, intent):
+        return earlier.heads[0]
+    head = reader.head_of(space, timeline)
+    move = Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
+    return _move(space, head, move, op_id=op_id, intent=intent)
+
+
+def timelines(space: Space) -> Iterator[Hold]:
+    """All timelines by name, `main` first, read as they are asked for."""
+    yield reader.hold_of(space, MAIN)
+    after = ""
+    while page := space.engine.holds(space.name, after=after, limit=_PAGE):
+        yield from (hold for hold in page if hold.head.timeline != MAIN)
+        after = page[-1].head.timeline
+
+
+def _from(head: Head, act: Act, to: Digest | None) -> Move:
+    return Move(act=act, timeline=head.timeline, expected=head, to=to)
+
+
+def _intent(act: str, timeline: str, *how: str | int | None) -> Digest:
+    """The digest of a move as it was asked for, whatever it comes to mean."""
+    return digest_of(Kind.BODY, msgspec.json.encode((act, timeline, how)))
+
+
+def _move(space: Space, onto: Head, move: Move, *, op_id: str, intent: Digest) -> Head:
+    write = Write(
+        space=space.name,
+        op_id=names.check_id("op_id", op_id),
+        intent=intent,
+        fences=space.fences,
+        moves=(move,),
+    )
+    return writer.submit(space, write, onto).heads[0]
+
+
+def _before(space: Space, head: Head, turns: int) -> Digest | None:
+    """The commit before the last `turns` turns of the line."""
+    last = 0 if head.commit is None else space.step(head.commit).place.turn
+    if head.commit is None or turns > last:
+        raise NotFound(
+            f"timeline '{head.timeline}' of '{space.label}' has {last} turns to undo, not {turns}; nothing was moved."
+        )
+    before = space.engine.turn(space.name, head.commit, last - turns)
+    return before.digest if before else None
+
+
+def _undone(space: Space, head: Head) -> Digest | None:
+    """Where the newest undo came from, leaving out those that were redone."""
+    redone, before = 0, None
+    while moves := space.engine.moves(space.name, head.timeline, before=before, limit=_PAGE):
+        for move in moves:
+            if move.act is Act.REDO:
+                redone += 1
+            elif move.act is not Act.UNDO:
+                raise _nothing_to_redo(space, head)
+            elif redone:
+                redone -= 1
+            else:
+                return move.from_
+        before = moves[-1].version
+    raise _nothing_to_redo(space, head)
+
+
+def _nothing_to_redo(space: Space, head: Head) -> NotFound:
+    return NotFound(
+        f"timeline '{head.timeline}' of '{space.label}' has no undo to redo, or something was committed after it; "
+        "nothing was moved. Any commit can still be reached by undo(to=…) or fork."
+    )

@@ -1,0 +1,115 @@
+"""Checking objects: each is hashed again, decoded, and everything that it names must be there.
+
+One pass over what is stored, a page at a time; what is named is asked for in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from holdfast.engines.contract import Fact
+from holdfast.errors import Corrupt
+from holdfast.history import references
+from holdfast.history.scan import pages
+from holdfast.history.space import Space
+from holdfast.history.tree import EMPTY, refs
+from holdfast.history.verify.commits import Commits
+from holdfast.history.verify.report import Findings
+from holdfast.model.artifact import Artifact, decode_artifact
+from holdfast.model.changeset import decode_changeset
+from holdfast.model.commit import MoveRecord, decode_commit, decode_move
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+
+__all__ = ["check_objects"]
+
+_NAMED_MAX = 2_000
+
+
+def check_objects(space: Space, findings: Findings) -> None:
+    """Check everything that is stored for the space."""
+    checker = _Checker(space, findings)
+    with findings.watching("space", name=space.name):
+        for page in pages(space.engine, space.name):
+            for fact in page:
+                checker.take(fact)
+            checker.flush()
+            findings.tell()
+
+
+class _Checker:
+    """Takes facts, and gathers what they name to ask for it in one question."""
+
+    def __init__(self, space: Space, findings: Findings) -> None:
+        self._space, self._findings = space, findings
+        self._commits = Commits(space, findings)
+        self._versions: dict[str, int] = {}  # where timelines stood when last asked
+        self._named: dict[Digest, Object] = {}  # digests, and an object that names them
+
+    def take(self, fact: Fact) -> None:
+        """Check one stored thing."""
+        self._findings.count(fact.kind)
+        if fact.fault is not None:
+            self._findings.add(fact.kind, fact.fault, digest=fact.digest)
+        elif fact.object is not None:
+            with self._findings.watching(fact.kind, digest=fact.digest):
+                self._check(fact.object)
+
+    def flush(self) -> None:
+        """Ask for everything that was named and not asked for yet."""
+        named, self._named = self._named, {}
+        for digest in self._space.engine.missing(self._space.name, list(named)):
+            by = named[digest]
+            self._findings.add(by.kind, f"it names {digest}, which is missing", digest=by.digest)
+
+    def _check(self, found: Object) -> None:
+        if digest_of(found.kind, found.body) != found.digest:
+            raise Corrupt("its bytes do not match its digest")
+        match found.kind:
+            case Kind.NODE:
+                children, values = refs(found.body)
+                self._name(found, (*children, *values))
+            case Kind.CHANGESET:
+                self._name(found, references.of_changeset(decode_changeset(found.body)))
+            case Kind.COMMIT:
+                self._commit(found)
+            case Kind.MOVE:
+                self._move(decode_move(found.body))
+            case Kind.ARTIFACT:
+                self._artifact(found, decode_artifact(found.body))
+            case Kind.VALUE | Kind.BODY | Kind.ENTRY | Kind.CHECKPOINT:
+                pass
+
+    def _name(self, by: Object, digests: Iterable[Digest]) -> None:
+        self._named.update((digest, by) for digest in digests if digest != EMPTY)
+        if len(self._named) > _NAMED_MAX:
+            self.flush()
+
+    def _commit(self, found: Object) -> None:
+        commit = decode_commit(found.body)
+        self._name(found, (*commit.parents, commit.changeset, commit.root))
+        self._commits.check(found.digest, commit)
+
+    def _move(self, move: MoveRecord) -> None:
+        """Check that the timeline has come at least as far as this move took it."""
+        name = move.timeline
+        if self._versions.get(name, -1) < move.version:
+            hold = self._space.engine.hold(self._space.name, name)
+            if len(self._versions) > _NAMED_MAX:
+                self._versions.clear()
+            self._versions[name] = hold.head.version if hold else -1
+        if self._versions[name] < move.version:
+            raise Corrupt(
+                f"timeline '{name}' does not stand where version {move.version} took it, nor after that"
+            )
+
+    def _artifact(self, found: Object, whole: Artifact) -> None:
+        """Check the content as a whole, chunk by chunk."""
+        self._name(found, whole.chunks)
+        plain, size = sha256(), 0
+        for chunk in whole.chunks:
+            body = self._space.body(chunk)
+            plain.update(body)
+            size += len(body)
+        if (size, plain.hexdigest()) != (whole.size, whole.sha256):
+            raise Corrupt(f"its chunks make {size} bytes with SHA-256 {plain.hexdigest()}, not what it says")

@@ -1,0 +1,74 @@
+"""Checking what is no object: the ledger's chain and the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.engines import rules
+from holdfast.engines.contract import Entry
+from holdfast.errors import Corrupt
+from holdfast.history.space import Space
+from holdfast.history.verify.report import Findings
+from holdfast.model import canonical
+from holdfast.model.digest import Digest
+
+__all__ = ["check_cells", "check_ledger"]
+
+_PAGE = 200
+
+
+def check_ledger(space: Space, findings: Findings) -> None:
+    """Check that the ledger has no gap, that each entry fits the chain, and that it can be read."""
+    position, chain = 0, None
+    while page := _page(space, position, findings):
+        for entry in page:
+            _check_entry(entry, position, chain, findings)
+            position, chain = max(entry.position, position + 1), entry.chain
+        findings.count("entry", len(page))
+
+
+def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
+    """The next entries; where some of them cannot be given, those that can."""
+    try:
+        return space.engine.entries(space.name, after=after, limit=_PAGE)
+    except Corrupt:
+        return _one_by_one(space, after, findings)
+
+
+def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
+    found: list[Entry] = []
+    for position in range(after, after + _PAGE):
+        with findings.watching("ledger", name=f"entry {position + 1}"):
+            entries = space.engine.entries(space.name, after=position, limit=1)
+            if not entries:
+                break
+            found += entries
+    return found
+
+
+def _check_entry(entry: Entry, position: int, chain: Digest | None, findings: Findings) -> None:
+    name = f"entry {entry.position}"
+    if entry.position != position + 1:
+        findings.add(
+            "ledger", f"it comes after entry {position}; what was between cannot be given", name=name
+        )
+    elif rules.chained(chain, entry.body) != entry.chain:
+        findings.add("ledger", "it does not fit the chain of what came before it", name=name)
+    with findings.watching("ledger", name=name):
+        canonical.decode(entry.body)
+
+
+def check_cells(space: Space, findings: Findings) -> None:
+    """Check that every cell can be read."""
+    after = ""
+    while True:
+        page = ()
+        with findings.watching("cell", name=f"after '{after}'"):
+            page = space.engine.cells(space.name, after=after, limit=_PAGE)
+        if not page or page[-1].name <= after:
+            return
+        for cell in page:
+            with findings.watching("cell", name=cell.name):
+                canonical.decode(cell.value or b"null")
+        findings.count("cell", len(page))
+        after = page[-1].name

@@ -1,0 +1,51 @@
+"""Verifying a store, space by space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.engines.contract import Engine
+from holdfast.history.scan import spaces as every
+from holdfast.history.space import Space
+from holdfast.history.tree import Cache
+from holdfast.history.verify.lines import check_lines
+from holdfast.history.verify.objects import check_objects
+from holdfast.history.verify.records import check_cells, check_ledger
+from holdfast.history.verify.report import Findings, Report
+
+__all__ = ["verify"]
+
+_CACHE_BYTES = 16 * 1024 * 1024
+
+
+def verify(
+    engine: Engine,
+    *,
+    spaces: Iterable[str] | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Report:
+    """Check everything that `spaces` hold, all of them if None.
+
+    `progress` is told the space and how many things were checked in all, now and then.
+    Raises `Unavailable` if the store cannot be read at all.
+    """
+    findings = Findings(progress)
+    with findings.watching("store"):
+        for name in every(engine) if spaces is None else spaces:
+            _verify_space(_reading(engine, name), findings)
+    return findings.report()
+
+
+def _verify_space(space: Space, findings: Findings) -> None:
+    findings.space = space.name
+    findings.count("space")
+    check_objects(space, findings)
+    check_lines(space, findings)
+    check_ledger(space, findings)
+    check_cells(space, findings)
+    findings.tell()
+
+
+def _reading(engine: Engine, name: str) -> Space:
+    """The space for reading: it has no clock and no ids, because nothing is written."""
+    return Space(engine=engine, name=name, label=name, clock=lambda: 0, ids=str, cache=Cache(_CACHE_BYTES))

@@ -1,0 +1,341 @@
+"""Committing: the one road by which anything is written to a history.
+
+The engine applies a write whole or not at all: new objects, the commits, and the move of
+the head, which happens only if the head still stands where the writer read it.  Whatever
+fails leaves nothing behind that a reader could see.
+
+An error at the moment of commitment is unknown, not failed.  It is settled once by asking
+for the op_id; if the engine cannot tell either, the caller gets `InDoubt` and may repeat
+the same write, which is never applied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.engines import rules
+from holdfast.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
+from holdfast.errors import Conflict, InDoubt, Invalid, OpReused, StaleHead
+from holdfast.history import patching
+from holdfast.history.space import ALIVE, Space
+from holdfast.history.touched import Touched
+from holdfast.model import canonical, names
+from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
+from holdfast.model.commit import Act, Commit, LedgerRead, Reads, encode_commit
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.event import AgentChanged, Event
+from holdfast.model.head import Head
+from holdfast.model.patch import Edit, Op, Patch
+
+__all__ = [
+    "OUTBOX",
+    "Committed",
+    "OnConflict",
+    "Proposal",
+    "commit",
+    "intent_of",
+    "ledger_read",
+    "once",
+    "removed",
+    "submit",
+]
+
+OnConflict: TypeAlias = Literal["raise", "rebase"]
+
+OUTBOX = "outbox/"  # cells that name commits whose change of the agent's map is still to be applied
+
+REBASES_MAX = 32
+BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
+
+_PAGE = 1_000
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as its author wants it, before it has a place in a history."""
+
+    reason: str
+    root: Digest  # after the patch
+    patch: Patch = Patch()
+    events: tuple[Event, ...] = ()
+    minted: frozenset[str] = frozenset()  # ids of events that we made up; the author did not mean them
+    objects: tuple[Object, ...] = ()  # values, nodes and bodies
+    cells: tuple[CellWrite, ...] = ()
+    reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
+    outside: Reads = Reads()
+    ledger: LedgerRead | None = None  # how far the author read the ledger; None: no further than the parent's
+    others: tuple[Digest, ...] = ()  # parents beside the first
+    run: str | None = None
+    parent_run: str | None = None
+    run_meta: RunMeta | None = None
+    state_actions: tuple[StateAction, ...] = ()
+    author: str | None = None
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a write."""
+
+    receipt: Receipt
+    head: Head
+    step: Step | None  # the last commit; None if the receipt is that of an earlier, equal write
+
+
+def commit(
+    space: Space,
+    onto: Head,
+    *proposals: Proposal,
+    op_id: str,
+    on_conflict: OnConflict = "raise",
+    intent: Digest | None = None,
+) -> Committed:
+    """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
+
+    `intent` stands for what the proposals mean to do where that is not what they hold; None
+    takes it from them.  Raises `StaleHead`, having written nothing, if the timeline has moved
+    and the proposals may not, or cannot, be put on top of what came between.
+    """
+    names.check_id("op_id", op_id)
+    meant = intent or intent_of(onto.timeline, proposals)
+    at = space.clock()
+    rebases = 0
+    while True:
+        steps, objects = _chain(space, onto, proposals, at)
+        _check_limits(space, proposals, objects)
+        write = _write(space, onto, proposals, steps, objects, op_id=op_id, intent=meant)
+        try:
+            return _committed(space, submit(space, write, onto), steps)
+        except StaleHead as stale:
+            if on_conflict == "raise" or rebases == REBASES_MAX or not _moved_on(space, stale):
+                raise
+            proposals = _rebased(space, stale, proposals)
+            onto = stale.actual
+            rebases += 1
+
+
+def submit(space: Space, write: Write, onto: Head) -> Receipt:
+    """Have the engine apply `write`; where its outcome is in doubt, ask once what became of it.
+
+    Raises `StaleHead(onto, …)` if the thread was removed, whatever its numbers.
+    """
+    try:
+        return space.engine.apply(write)
+    except InDoubt:
+        found = space.engine.recorded(space.name, write.op_id)
+        if found is None or found.intent != write.intent:
+            raise
+        return found.receipt
+    except Conflict as conflict:
+        if type(conflict) is Conflict and removed(space):
+            raise StaleHead(
+                onto, Head(onto.timeline, 0, None), because=f"'{space.label}' was removed"
+            ) from conflict
+        raise
+
+
+def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
+    """The receipt of the write `op_id` if it became true before; raises `OpReused` if it meant something else."""
+    found = space.engine.recorded(space.name, op_id)
+    if found is not None and found.intent != intent:
+        raise OpReused(op_id)
+    return found.receipt if found else None
+
+
+def removed(space: Space) -> bool:
+    """Whether the thread whose space this is was removed."""
+    fenced = any(fence.cell == ALIVE for fence in space.fences)
+    return fenced and space.engine.cell(space.name, ALIVE) is not None
+
+
+def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:
+    """The digest of what `proposals` mean to do, as it was given.
+
+    It leaves out what differs when the same thing is tried again: minted ids, the digests
+    that ops leave, parent, time and version.
+    """
+    meant = [(each.reason, [_meant(event, each) for event in each.events], _ops(each)) for each in proposals]
+    return digest_of(Kind.BODY, _encoder.encode((timeline, meant)))
+
+
+def _meant(event: Event, proposal: Proposal) -> object:
+    bare = msgspec.structs.replace(event, id="") if event.id in proposal.minted else event
+    if not isinstance(bare, AgentChanged):
+        return bare
+    body = next(each.body for each in proposal.objects if each.digest == bare.patch)
+    ops = msgspec.json.decode(body, type=Patch).ops
+    return bare.agent, bare.timeline, [_op(op) for op in ops]
+
+
+def _ops(proposal: Proposal) -> list[object]:
+    return [_op(op) for op in proposal.patch.ops]
+
+
+def _op(op: Op) -> object:
+    return (op.path, op.verb, op.at, op.argument) if isinstance(op, Edit) else op
+
+
+def _chain(
+    space: Space, onto: Head, proposals: Sequence[Proposal], at: int
+) -> tuple[list[Step], list[Object]]:
+    """The commits that put `proposals` on top of `onto`, and all objects, parents before children."""
+    parent = None if onto.commit is None else space.step(onto.commit)
+    steps: list[Step] = []
+    objects: list[Object] = []
+    for proposal in proposals:
+        changeset = _changeset(proposal)
+        body = Object.of(Kind.CHANGESET, encode_changeset(changeset))
+        record = _record(space, proposal, parent, body.digest, at)
+        stored = Object.of(Kind.COMMIT, encode_commit(record))
+        parent = Step(stored.digest, record, changeset, _placed(record, parent))
+        steps.append(parent)
+        objects += (*proposal.objects, body, stored)
+    return steps, objects
+
+
+def _changeset(proposal: Proposal) -> Changeset:
+    return Changeset(
+        reason=names.check_label("reason", proposal.reason),
+        run_id=proposal.run,
+        parent_run_id=proposal.parent_run,
+        run_meta=proposal.run_meta,
+        events=proposal.events,
+        patch=proposal.patch,
+        state_actions=proposal.state_actions,
+    )
+
+
+def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
+    before = parent.commit.ledger if parent else LedgerRead()
+    return Commit(
+        parents=(*((parent.digest,) if parent else ()), *proposal.others),
+        changeset=changeset,
+        root=proposal.root,
+        thread=space.label,
+        depth=parent.commit.depth + 1 if parent else 0,
+        reason=proposal.reason,
+        at=at,
+        reads=proposal.outside,
+        ledger=before if proposal.ledger is None else proposal.ledger,
+        run=proposal.run,
+        author=proposal.author,
+    )
+
+
+def _placed(record: Commit, parent: Step | None) -> Place:
+    above = (parent.place, parent.commit.run) if parent else None
+    return rules.placed(record, above, len(parent.changeset.events) if parent else 0)
+
+
+def ledger_read(space: Space, known: LedgerRead) -> LedgerRead:
+    """How far the ledger of the space has come; `known` is a place that it has reached."""
+    while page := space.engine.entries(space.name, after=known.position, limit=_PAGE):
+        known = LedgerRead(page[-1].position, page[-1].chain)
+    return known
+
+
+def _write(
+    space: Space,
+    onto: Head,
+    proposals: Sequence[Proposal],
+    steps: Sequence[Step],
+    objects: Sequence[Object],
+    *,
+    op_id: str,
+    intent: Digest,
+) -> Write:
+    move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
+    cells = [cell for proposal in proposals for cell in proposal.cells]
+    cells += [cell for step in steps for cell in _outbox(step)]
+    return Write(
+        space=space.name,
+        op_id=op_id,
+        intent=intent,
+        fences=space.fences,
+        objects=tuple(objects),
+        moves=(move,),
+        cells=tuple(cells),
+    )
+
+
+def _outbox(step: Step) -> Sequence[CellWrite]:
+    """What a commit that changes the agent's map leaves to be done."""
+    if not any(isinstance(event, AgentChanged) for event in step.changeset.events):
+        return ()
+    value = canonical.encode({"depth": step.commit.depth})
+    return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)
+
+
+def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
+    events = sum(len(proposal.events) for proposal in proposals)
+    if events > space.limits.write_events_max:
+        raise Invalid(
+            f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
+            "nothing was written. Split it."
+        )
+    size = sum(len(each.body) for each in objects)
+    if size > space.limits.write_bytes_max:
+        raise Invalid(
+            f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "
+            "nothing was written. Split it, or keep bulky content as artifacts."
+        )
+
+
+def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> Committed:
+    head = receipt.heads[0]
+    if head.commit != steps[-1].digest:
+        return Committed(receipt=receipt, head=head, step=None)
+    for step in steps:
+        space.steps.put(step)
+    return Committed(receipt=receipt, head=head, step=steps[-1])
+
+
+def _moved_on(space: Space, stale: StaleHead) -> bool:
+    """Whether the timeline only grew by commits: no undo, redo or promote came between."""
+    moved = stale.actual.version - stale.expected.version
+    if not 0 < moved <= BETWEEN_MAX or stale.actual.commit is None or removed(space):
+        return False
+    between = space.engine.moves(
+        space.name, stale.expected.timeline, before=stale.actual.version + 1, limit=moved
+    )
+    grew = all(move.act is Act.COMMIT for move in between) and len(between) == moved
+    return grew and between[-1].from_ == stale.expected.commit
+
+
+def _rebased(space: Space, stale: StaleHead, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """`proposals` on top of what came between; raises `stale` if they touch the same paths."""
+    between = Touched.by(step.changeset for step in _between(space, stale))
+    root = space.root_at(stale.actual.commit)
+    rebased: list[Proposal] = []
+    for proposal in proposals:
+        if _touched(proposal).meets(between):
+            raise stale
+        root, nodes = patching.replay(space, root, proposal.patch)
+        kept = tuple(each for each in proposal.objects if each.kind is not Kind.NODE)
+        rebased.append(msgspec.structs.replace(proposal, root=root, objects=(*kept, *nodes)))
+    return tuple(rebased)
+
+
+def _between(space: Space, stale: StaleHead) -> Sequence[Step]:
+    """The commits after the one that was read, newest first; raises `stale` if it is no ancestor."""
+    assert stale.actual.commit is not None
+    expected = stale.expected.commit
+    low = -1 if expected is None else space.step(expected).commit.depth
+    count = space.step(stale.actual.commit).commit.depth - low
+    if not 0 < count <= BETWEEN_MAX:
+        raise stale
+    steps = space.engine.steps(space.name, stale.actual.commit, limit=count)
+    if steps[-1].commit.parents[:1] != (() if expected is None else (expected,)):
+        raise stale
+    return steps
+
+
+def _touched(proposal: Proposal) -> Touched:
+    touched = Touched()
+    touched.add_ops(proposal.patch.ops)
+    touched.add_events(proposal.events)
+    touched.paths |= proposal.reads.paths
+    touched.prefixes |= proposal.reads.prefixes
+    touched.transcript |= proposal.reads.transcript
+    return touched

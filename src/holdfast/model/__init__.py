@@ -1,0 +1,6 @@
+"""The nouns: frozen types, canonical bytes, digests and pure rules.
+
+Nothing here does I/O, reads a clock or draws a random number.
+"""
+
+from __future__ import annotations

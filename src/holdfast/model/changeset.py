@@ -1,0 +1,65 @@
+"""Changesets: what happened in one step; accepted whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Corrupt
+from holdfast.model import canonical
+from holdfast.model.digest import Digest
+from holdfast.model.event import Event
+from holdfast.model.patch import Patch
+
+__all__ = ["Changeset", "RunMeta", "StateAction", "decode_changeset", "encode_changeset"]
+
+
+class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run was when it made this step."""
+
+    agent_version: str | None = None
+    backend: str | None = None
+    origin: str | None = None
+    termination: str | None = None
+
+
+class StateAction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named intent behind ops: its payload by digest, and where it came from (`tool:book`)."""
+
+    name: str
+    source: str
+    payload: Digest | None = None
+
+
+_NO_PATCH = Patch()  # one object: the encoder leaves a default out only where it is this very one
+
+
+class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Events, patch and reason of one step."""
+
+    reason: str
+    run_id: str | None = None
+    parent_run_id: str | None = None
+    run_meta: RunMeta | None = None
+    events: tuple[Event, ...] = ()
+    patch: Patch = _NO_PATCH
+    state_actions: tuple[StateAction, ...] = ()
+
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Changeset)
+
+
+def encode_changeset(changeset: Changeset) -> bytes:
+    """The changeset's canonical bytes; an empty patch is left out, however it was made."""
+    if not changeset.patch.ops and changeset.patch is not _NO_PATCH:
+        changeset = msgspec.structs.replace(changeset, patch=_NO_PATCH)
+    return canonical.encode_struct(changeset)
+
+
+def decode_changeset(body: bytes) -> Changeset:
+    """The changeset that `body` holds; raises `Corrupt` if it is not one."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored changeset cannot be read: {error}. Run `holdfast verify`.") from error

@@ -1,0 +1,117 @@
+"""Commits and moves: what is now true, and how a head came to stand where it stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.errors import Corrupt
+from holdfast.model import canonical
+from holdfast.model.digest import Digest
+
+__all__ = [
+    "Act",
+    "Commit",
+    "LedgerRead",
+    "MoveRecord",
+    "Reads",
+    "decode_commit",
+    "decode_move",
+    "encode_commit",
+    "encode_move",
+]
+
+
+class Reads(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What lay outside the thread when the step was taken."""
+
+    agent_root: Digest | None = None
+    agent_commit: Digest | None = None
+    memory_root: Digest | None = None
+
+
+class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the ledger had come when the step was taken."""
+
+    position: int = 0
+    chain: Digest | None = None
+
+
+_NO_READS = Reads()  # one object each: the encoder leaves a default out only where it is this very one
+_NO_LEDGER = LedgerRead()
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a history: what happened and what is then true, fixed by one digest."""
+
+    parents: tuple[Digest, ...]
+    changeset: Digest
+    root: Digest
+    thread: str  # the thread's id, or the agent's name for an agent's own map
+    depth: int  # commits on the first-parent chain before this one
+    reason: str
+    at: int  # µs since 1970, UTC; data, never an order
+    reads: Reads = _NO_READS
+    ledger: LedgerRead = _NO_LEDGER
+    run: str | None = None
+    author: str | None = None
+
+
+class Act(StrEnum):
+    """Why a head moved."""
+
+    COMMIT = "commit"
+    UNDO = "undo"
+    REDO = "redo"
+    FORK = "fork"
+    PROMOTE = "promote"
+    KEEP = "keep"  # the old main, kept when another line was promoted
+    SEAL = "seal"
+
+
+class MoveRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+    """One recorded move of a head.  Each names the one before it, so a head can be checked against its last move."""
+
+    timeline: str
+    version: int
+    act: Act
+    op_id: str
+    from_: Digest | None = None
+    to: Digest | None = None
+    previous: Digest | None = None  # None: the first move of this timeline
+    sealed: bool = False
+
+
+_commits = msgspec.json.Decoder(Commit)
+_moves = msgspec.json.Decoder(MoveRecord)
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """The commit's canonical bytes; what was not read is left out, however it was said."""
+    if commit.reads is not _NO_READS and commit.reads == _NO_READS:
+        commit = msgspec.structs.replace(commit, reads=_NO_READS)
+    if commit.ledger is not _NO_LEDGER and commit.ledger == _NO_LEDGER:
+        commit = msgspec.structs.replace(commit, ledger=_NO_LEDGER)
+    return canonical.encode_struct(commit)
+
+
+def decode_commit(body: bytes) -> Commit:
+    """The commit that `body` holds; raises `Corrupt` if it is not one."""
+    try:
+        return _commits.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored commit cannot be read: {error}. Run `holdfast verify`.") from error
+
+
+def encode_move(move: MoveRecord) -> bytes:
+    """The move's canonical bytes."""
+    return canonical.encode_struct(move)
+
+
+def decode_move(body: bytes) -> MoveRecord:
+    """The move that `body` holds; raises `Corrupt` if it is not one."""
+    try:
+        return _moves.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored move cannot be read: {error}. Run `holdfast verify`.") from error

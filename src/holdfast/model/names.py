@@ -1,0 +1,111 @@
+"""Names: the rules for paths, agents, timelines, threads, calls and labels.
+
+Keys and names cannot be erased later, so they are checked before anything is written.
+The same rules hold in every engine; none of them depends on what an engine can store.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from holdfast.errors import Invalid
+
+__all__ = [
+    "KERNEL_PREFIXES",
+    "PATH_BYTES_MAX",
+    "PATH_SEGMENTS_MAX",
+    "check_id",
+    "check_label",
+    "check_name",
+    "check_path",
+    "check_prefix",
+    "prefixes_of",
+    "under",
+]
+
+PATH_BYTES_MAX = 512
+PATH_SEGMENTS_MAX = 32
+ID_BYTES_MAX = 200
+KERNEL_PREFIXES = ("/__run", "/__kernel", "/__tool_call_scope")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}\Z")
+# Control characters, and the characters that make text run the other way: both can make one name look like another.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def check_path(path: str) -> str:
+    """`path` if it can name a value; raises `Invalid`."""
+    _check_text("path", path, PATH_BYTES_MAX)
+    if not path.startswith("/") or path == "/":
+        raise Invalid(
+            f"path {_shown(path)} must start with '/' and name something below it; nothing was written."
+        )
+    if path.count("/") > PATH_SEGMENTS_MAX:
+        raise Invalid(f"path {_shown(path)} has more than {PATH_SEGMENTS_MAX} segments; nothing was written.")
+    return path
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix` if paths can lie under it: '/' for all of them, else a path, with or without a closing '/'."""
+    return prefix if prefix == "/" else check_path(prefix)
+
+
+def prefixes_of(prefix: str) -> tuple[str | None, str]:
+    """The one path that `prefix` itself names, if any, and the text that all paths below it start with.
+
+    '/notes' covers '/notes' and '/notes/…' but not '/notes2'; '/notes/' covers only what is below.
+    """
+    return (None, prefix) if prefix.endswith("/") else (prefix, prefix + "/")
+
+
+def under(path: str, prefix: str) -> bool:
+    """Whether `prefix` covers `path`."""
+    own, below = prefixes_of(prefix)
+    return path == own or path.startswith(below)
+
+
+def check_name(what: str, name: str) -> str:
+    """`name` if an agent or a timeline can have it; raises `Invalid`."""
+    if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"{what} {_shown(name)} is not a name: use a-z, 0-9, '.', '_', '-' in up to 8 parts of up to 63 "
+            "characters joined by '/', each starting with a letter or digit; nothing was written."
+        )
+    return name
+
+
+def check_id(what: str, text: str) -> str:
+    """`text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
+    return _check_text(what, text, ID_BYTES_MAX)
+
+
+def check_label(what: str, text: str) -> str:
+    """`text` if it can stand as a reason or an author; raises `Invalid`."""
+    return _check_text(what, text, ID_BYTES_MAX)
+
+
+def _check_text(what: str, text: str, bytes_max: int) -> str:
+    if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was written.")
+    if not text.isascii() or not text.isprintable():
+        _check_unicode(what, text)
+    if len(text.encode()) > bytes_max:
+        raise Invalid(f"{what} {_shown(text)} is longer than {bytes_max} bytes; nothing was written.")
+    return text
+
+
+def _check_unicode(what: str, text: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was written.")
+    if _UNSEEN.search(text):
+        raise Invalid(f"{what} {_shown(text)} holds a control or direction character; nothing was written.")
+    if not unicodedata.is_normalized("NFC", text):
+        raise Invalid(
+            f"{what} {_shown(text)} is not in Unicode form NFC; nothing was written. Normalise it first."
+        )
+
+
+def _shown(text: object) -> str:
+    shown = ascii(text)
+    return shown if len(shown) <= 100 else shown[:97] + "…'"

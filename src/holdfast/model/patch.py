@@ -1,0 +1,92 @@
+"""Patches: the intended changes to state, as ordered ops.
+
+`put` and the arguments of document ops are named by digest.  A document op also
+records the digest that it leaves, so that the tree can be checked without the values.
+Document places are arrays of keys and indexes, never dotted strings.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.model.digest import Digest
+
+__all__ = [
+    "JSON_TYPE",
+    "OPS_VERSION",
+    "Clear",
+    "Delete",
+    "Edit",
+    "Op",
+    "Patch",
+    "Put",
+    "Replace",
+    "Stored",
+    "Verb",
+]
+
+OPS_VERSION = 1
+JSON_TYPE = "application/json"
+
+Verb: TypeAlias = Literal["set", "unset", "append", "merge", "increment", "insert", "remove"]
+
+
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value by reference: what the map holds at a path."""
+
+    value: Digest
+    size: int
+    form: Literal["json", "bytes"] = "json"
+    media_type: str = JSON_TYPE
+
+
+class Put(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="put"):
+    """The path now holds this value."""
+
+    path: str
+    value: Digest
+    size: int
+    form: Literal["json", "bytes"] = "json"
+    media_type: str = JSON_TYPE
+
+
+class Delete(msgspec.Struct, frozen=True, tag_field="op", tag="delete"):
+    """The path, which held a value, holds none."""
+
+    path: str
+
+
+class Clear(msgspec.Struct, frozen=True, tag_field="op", tag="clear"):
+    """The path and everything below it hold nothing; '/' is everything."""
+
+    prefix: str
+
+
+class Replace(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="replace"):
+    """The whole thread-scoped state is now this; `keep` and the kernel's own prefixes are left alone."""
+
+    entries: dict[str, Stored]
+    keep: tuple[str, ...] = ()
+
+
+class Edit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="edit"):
+    """A JSON document was changed in one place."""
+
+    path: str
+    verb: Verb
+    at: tuple[str | int, ...]
+    leaves: Digest  # the document afterwards
+    size: int  # of the document afterwards
+    argument: Digest | None = None  # None: the verb takes none
+
+
+Op: TypeAlias = Put | Delete | Clear | Replace | Edit
+
+
+class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Ops in the order in which they apply: all of them or none."""
+
+    ops: tuple[Op, ...] = ()
+    version: int = OPS_VERSION

@@ -1,0 +1,299 @@
+"""Changes: one block, one commit, or nothing.
+
+Entering a block reads the head; leaving it normally commits once, on that head.  A block
+that raises writes nothing, and so does one in which nothing was changed.
+
+With an op_id the block can be repeated safely.  If it is already recorded when the block is
+entered, the block reads as of the first one's parent, so that the same code means the same;
+leaving it then gives the first one's receipt and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.engines.contract import Receipt, Recorded
+from holdfast.errors import Conflict, Invalid, OpReused, Unavailable
+from holdfast.history import writer
+from holdfast.history.patching import Ops
+from holdfast.history.reader import is_ancestor
+from holdfast.history.space import Space
+from holdfast.history.writer import OnConflict, Proposal
+from holdfast.model import names
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import AgentChanged, Event, MessageAppended
+from holdfast.model.head import Head
+from holdfast.model.message import Block, Message, Role, Text, ToolCall, ToolResult, encode_message
+from holdfast.threads.edits import Edits
+from holdfast.threads.handover import encode_patch
+from holdfast.threads.loops import blocking
+from holdfast.threads.standing import Sight, Standing
+
+__all__ = ["AgentChange", "Change", "How"]
+
+RESERVED = ("user_message", "tool_results_committed", "assistant_turn_committed", "run_finished")
+ROLES = ("system", "user", "assistant", "tool")
+
+
+class How(msgspec.Struct, frozen=True, kw_only=True):
+    """How a change is to be written."""
+
+    reason: str
+    on_conflict: OnConflict = "raise"
+    op_id: str | None = None  # None: it is not going to be repeated
+    author: str | None = None
+    run: str | None = None  # the run that it is a step of; None: it was made by hand
+    head: Head | None = None  # read earlier, and still to be the head; None: whatever it is on entering
+
+
+@blocking
+class AgentChange(Edits):
+    """The changes that a block makes to the agent's own map."""
+
+    def __init__(self, agent: Space, root: Digest, into: Space) -> None:
+        """Begin from the map of that root; what is put goes `into` the thread's space first."""
+        super().__init__()
+        self._ops = Ops(agent, root, into=into)
+
+    def _close(self) -> Ops:
+        ops, self._ops = self._open(), None
+        return ops
+
+
+@blocking
+class Change(Edits):
+    """A block of changes: a commit in the making."""
+
+    def __init__(self, standing: Standing, how: How, after: Callable[[], None]) -> None:
+        """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
+        super().__init__()
+        _check(how)
+        self._standing, self._how, self._after = standing, how, after
+        self._defaults = standing.defaults
+        self._events: list[Event] = []
+        self._bodies: list[Object] = []
+        self._minted: set[str] = set()
+        self._agent: AgentChange | None = None
+        self._sight: Sight | None = None
+        self._earlier: Recorded | None = None  # what this op_id wrote before
+        self._told: list[str] = []  # the ids of its messages
+        self._base: Digest | None = None
+        self.head: Head | None = None  # where the timeline stood on entering; after leaving, where it stands
+        self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
+
+    def __enter__(self) -> Self:
+        """Read the head."""
+        space = self._standing.space
+        self.head = self._how.head or self._read_head()
+        self._base = self.head.commit
+        if self._how.op_id is not None:
+            self._earlier = space.engine.recorded(space.name, names.check_id("op_id", self._how.op_id))
+            if self._earlier is not None:
+                self._go_back(self._earlier)
+        self._ops = Ops(space, space.root_at(self._base))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, unless the block raised or changed nothing."""
+        ops, self._ops = self._open(), None
+        if kind is None:
+            self._finish(ops)
+
+    @property
+    def agent(self) -> AgentChange:
+        """The agent's own map: what is changed here arrives there right after the commit."""
+        self._open()
+        agent = self._standing.agent
+        if agent is None:
+            raise Invalid("this is an agent's own map; it has none of its own. Nothing was written.")
+        if self._agent is None:
+            self._agent = AgentChange(agent, agent.root_at(self._seen().commit), self._standing.space)
+        return self._agent
+
+    def say(
+        self,
+        role: Role,
+        content: str | Sequence[Block] = (),
+        *,
+        id: str | None = None,
+        tool_calls: Sequence[ToolCall] = (),
+        tool_results: Sequence[ToolResult] = (),
+        vendor_metadata: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> str:
+        """Add a message to the conversation: words, or blocks; its id, which is made up if none is given."""
+        blocks = (Text(content),) if isinstance(content, str) else tuple(content)
+        message = Message(role, blocks, tuple(tool_calls), tuple(tool_results), vendor_metadata)
+        return self.add(message, id=id, provider=provider, model=model)
+
+    def add(
+        self,
+        message: Message,
+        *,
+        id: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> str:
+        """Add a whole message; raises `Conflict` if the line has one with that id."""
+        self._open()
+        _check_message(message)
+        if id is None:
+            id = self._mint()
+        else:
+            self._check_new(names.check_id("message id", id))
+        body = Object.of(Kind.BODY, encode_message(message))
+        vendor = _vendor(message)
+        self._bodies += (body,) if vendor is None else (body, vendor)
+        self._events.append(
+            MessageAppended(
+                id=id,
+                role=message.role,
+                body=body.digest,
+                size=len(body.body),
+                vendor=vendor.digest if vendor else None,
+                vendor_size=len(vendor.body) if vendor else 0,
+                provider=provider,
+                model=model,
+            )
+        )
+        return id
+
+    def _read_head(self) -> Head:
+        # Not `reader.head_of`: to a writer a thread that was removed is a stale head, and that is found on leaving.
+        space = self._standing.space
+        hold = space.engine.hold(space.name, self._standing.timeline)
+        return hold.head if hold else Head(self._standing.timeline, 0, None)
+
+    def _go_back(self, earlier: Recorded) -> None:
+        """Stand where the commit that this op_id made before stood: same parent, same ids, same agent's map."""
+        commit = earlier.receipt.heads[0].commit if earlier.receipt.heads else None
+        if commit is None:
+            return
+        step = self._standing.space.step(commit)
+        reads = step.commit.reads
+        self._base = step.commit.parents[0] if step.commit.parents else None
+        self._sight = Sight(self._standing.agent_line, reads.agent_commit, reads)
+        self._told = [event.id for event in step.changeset.events if isinstance(event, MessageAppended)]
+
+    def _mint(self) -> str:
+        """An id for the next message; in a block that is repeated, the one that it had the first time."""
+        said = len(self._events)
+        id = self._told[said] if said < len(self._told) else self._standing.space.ids()
+        self._minted.add(id)
+        return id
+
+    def _seen(self) -> Sight:
+        """The agent's map as this block sees it."""
+        if self._sight is None:
+            assert self.head is not None
+            self._sight = self._standing.sight(self.head)
+        return self._sight
+
+    def _check_new(self, id: str) -> None:
+        space = self._standing.space
+        here = any(event.id == id for event in self._events)
+        if here or any(is_ancestor(space, at, self._base) for at in space.engine.labelled(space.name, id)):
+            raise Conflict(
+                f"this line has a message '{id}' already; nothing was written. Give it another id."
+            )
+
+    def _finish(self, ops: Ops) -> None:
+        proposal = self._proposal(ops)
+        assert self.head is not None
+        if self._earlier is not None:
+            self._repeat(self._earlier, proposal)
+        elif proposal is not None:
+            op_id = self._how.op_id or self._standing.space.ids()
+            done = writer.commit(
+                self._standing.space, self.head, proposal, op_id=op_id, on_conflict=self._how.on_conflict
+            )
+            self.head, self.receipt = done.head, done.receipt
+        if self._agent is not None and self.receipt is not None:
+            self._hand_over()
+
+    def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
+        timeline = self._standing.timeline
+        if proposal is None or writer.intent_of(timeline, (proposal,)) != earlier.intent:
+            raise OpReused(earlier.receipt.op_id)
+        self.head, self.receipt = earlier.receipt.heads[0], earlier.receipt
+
+    def _proposal(self, ops: Ops) -> Proposal | None:
+        """What the block means to do; None if that is nothing."""
+        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        if not ops and not self._events and not agent_ops:
+            return None
+        patched = ops.finish()
+        handed = self._handed(agent_ops) if agent_ops else ()
+        return Proposal(
+            reason=self._how.reason,
+            root=patched.root,
+            patch=patched.patch,
+            events=tuple(self._events),
+            minted=frozenset(self._minted),
+            objects=(*self._bodies, *patched.objects, *handed),
+            cells=patched.cells,
+            reads=self._reads,
+            outside=self._seen().reads,
+            run=self._how.run,
+            author=self._how.author,
+        )
+
+    def _handed(self, ops: Ops) -> tuple[Object, ...]:
+        """Record what is to be handed over to the agent's map as an event; the objects that hold it."""
+        agent = self._standing.agent
+        assert agent is not None
+        patched = ops.finish()
+        body = encode_patch(patched.patch)
+        event = AgentChanged(
+            id=self._standing.space.ids(),
+            agent=agent.label,
+            timeline=self._seen().line,
+            patch=body.digest,
+            size=len(body.body),
+        )
+        self._events.append(event)
+        self._minted.add(event.id)
+        return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
+
+    def _hand_over(self) -> None:
+        try:
+            self._after()
+        except Unavailable:
+            # The commit is durable and says what is left to do; the next change, or the next open, does it.
+            return
+
+
+def _check(how: How) -> None:
+    names.check_label("reason", how.reason)
+    if how.author is not None:
+        names.check_label("author", how.author)
+    if how.run is not None:
+        names.check_id("run", how.run)
+    elif how.reason in RESERVED:
+        raise Invalid(
+            f"the reason '{how.reason}' is reserved for runs; nothing was written. Give one of your own."
+        )
+    if how.on_conflict not in ("raise", "rebase"):
+        raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+
+
+def _check_message(message: Message) -> None:
+    if message.role not in ROLES:
+        raise Invalid(f"{message.role!r} is not a role: use one of {', '.join(ROLES)}; nothing was written.")
+    for call in message.tool_calls:
+        names.check_id("call id", call.id)
+        if not 0 < len(call.name.encode("utf-8", "replace")) <= names.ID_BYTES_MAX:
+            raise Invalid(f"a tool's name has 1 to {names.ID_BYTES_MAX} bytes; nothing was written.")
+
+
+def _vendor(message: Message) -> Object | None:
+    if message.vendor_metadata is None:
+        return None
+    return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,227 @@
+"""The directory: which threads and agents a store has, as cells of the store's own space.
+
+A thread's id leads to its record: its agent, its owner and the space that holds it.  The
+space has a name of its own, so a thread that is removed and begun again under the same id
+is another thread, and what was opened before cannot touch it.
+
+Removing takes two writes: first the thread's own space is closed to everybody, then its
+record is emptied.  A process that dies between them leaves a record of a closed space,
+which counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+
+import msgspec
+
+from holdfast.engines.contract import Cell, CellWrite, Engine, Write
+from holdfast.errors import Conflict, Corrupt, NotFound
+from holdfast.history.space import ALIVE, Space
+from holdfast.model import canonical, names
+from holdfast.model.digest import Kind, digest_of
+from holdfast.threads.agent import Agent
+
+__all__ = [
+    "AGENT",
+    "STORE",
+    "THREAD",
+    "AgentRecord",
+    "Record",
+    "agents",
+    "begin",
+    "check_owner",
+    "check_record",
+    "find",
+    "record_agent",
+    "remove",
+    "rules_of",
+    "threads",
+]
+
+STORE = "store"  # the store's own space
+THREAD = "thread/"  # cells of threads, by id
+AGENT = "agent/"  # cells of agents, by name
+
+_PAGE = 100
+_TRIES_MAX = 16
+_SCANNED = 2_000
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the directory says about a thread."""
+
+    agent: str
+    space: str
+    begun_at: int  # µs since 1970, UTC
+    owner: str | None = None  # None: nobody's
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the directory says about an agent."""
+
+    name: str
+    begun_at: int  # µs since 1970, UTC
+    merge: dict[str, str] = {}  # from path prefix to rule
+
+
+_records = msgspec.json.Decoder(Record)
+_agents = msgspec.json.Decoder(AgentRecord)
+
+
+def find(store: Space, id: str) -> Record:
+    """The record of a thread; raises `NotFound`, naming ids that are close."""
+    record = _live(store, store.engine.cell(STORE, THREAD + names.check_id("thread id", id)))
+    if record is None:
+        raise _no_thread(store, id)
+    return record
+
+
+def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
+    """The record of a thread, which is begun if there is none.
+
+    Whoever comes second finds the record of the first.  Raises `Conflict` if the thread is
+    another agent's or another owner's.
+    """
+    names.check_id("thread id", id)
+    if owner is not None:
+        names.check_id("owner", owner)
+    for _ in range(_TRIES_MAX):
+        cell = store.engine.cell(STORE, THREAD + id)
+        record = _live(store, cell)
+        if record is not None:
+            check_record(record, id, agent.name, owner)
+            return record
+        record = Record(agent=agent.name, owner=owner, space=f"thread:{store.ids()}", begun_at=store.clock())
+        if _write(store, f"begin:{record.space}", _cell(THREAD + id, cell, canonical.encode_struct(record))):
+            return record
+    raise Conflict(
+        f"thread '{id}' is being begun and removed by others all the time; it was not opened. Try again."
+    )
+
+
+def check_record(record: Record, id: str, agent: str, owner: str | None) -> None:
+    """Raise `Conflict` if the thread is another agent's, or another owner's."""
+    if record.agent != agent:
+        raise Conflict(
+            f"thread '{id}' belongs to another agent than '{agent}'; it was not opened. Agents share nothing: "
+            "choose another id."
+        )
+    check_owner(record, id, owner)
+
+
+def check_owner(record: Record, id: str, owner: str | None) -> None:
+    """Raise `Conflict` if the thread is another owner's; None is whoever asks without saying."""
+    if owner is not None and record.owner != owner:
+        raise Conflict(
+            f"thread '{id}' has another owner than '{owner}'; it was not opened. Choose another id."
+        )
+
+
+def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
+    """The record of an agent, which is begun if there is none.
+
+    If the program `declared` its state, the record says afterwards how that merges.
+    """
+    for _ in range(_TRIES_MAX):
+        cell = store.engine.cell(STORE, AGENT + agent.name)
+        known = _agent(cell) if cell is not None and cell.value is not None else None
+        if known is not None and (not declared or known.merge == agent.rules):
+            return known
+        begun_at = known.begun_at if known else store.clock()
+        record = AgentRecord(name=agent.name, begun_at=begun_at, merge=agent.rules)
+        if _write(
+            store, f"agent:{store.ids()}", _cell(AGENT + agent.name, cell, canonical.encode_struct(record))
+        ):
+            return record
+    raise Conflict(
+        f"agent '{agent.name}' is being declared by others all the time; it was not changed. Try again."
+    )
+
+
+def rules_of(store: Space, agent: str) -> dict[str, str]:
+    """How an agent's state merges, as it was last declared."""
+    cell = store.engine.cell(STORE, AGENT + agent)
+    return _agent(cell).merge if cell is not None and cell.value is not None else {}
+
+
+def remove(store: Space, thread: Space, id: str) -> None:
+    """Close the thread's space to everybody, then empty its record.  Doing it again finishes the job."""
+    if thread.engine.cell(thread.name, ALIVE) is None:
+        gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
+        _write(msgspec.structs.replace(store, name=thread.name), "remove", gone)
+    for _ in range(_TRIES_MAX):
+        cell = store.engine.cell(STORE, THREAD + id)
+        if cell is None or cell.value is None or _record(cell).space != thread.name:
+            return
+        if _write(store, f"remove:{thread.name}", _cell(THREAD + id, cell, None)):
+            return
+
+
+def threads(store: Space) -> Iterator[tuple[str, Record]]:
+    """All threads by id, read as they are asked for."""
+    for cell in _cells(store.engine, THREAD):
+        record = _live(store, cell)
+        if record is not None:
+            yield cell.name.removeprefix(THREAD), record
+
+
+def agents(store: Space) -> Iterator[AgentRecord]:
+    """All agents by name, read as they are asked for."""
+    yield from (_agent(cell) for cell in _cells(store.engine, AGENT))
+
+
+def _cells(engine: Engine, prefix: str) -> Iterator[Cell]:
+    after = ""
+    while page := engine.cells(STORE, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _live(store: Space, cell: Cell | None) -> Record | None:
+    """The record, unless it is of a thread whose removal was not finished."""
+    if cell is None or cell.value is None:
+        return None
+    record = _record(cell)
+    return record if store.engine.cell(record.space, ALIVE) is None else None
+
+
+def _record(cell: Cell) -> Record:
+    try:
+        return _records.decode(cell.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"the record of {cell.name!r} cannot be read: {error}. Run `holdfast verify`."
+        ) from error
+
+
+def _agent(cell: Cell) -> AgentRecord:
+    try:
+        return _agents.decode(cell.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"the record of {cell.name!r} cannot be read: {error}. Run `holdfast verify`."
+        ) from error
+
+
+def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:
+    return CellWrite(name=name, expected=before.revision if before else 0, value=value)
+
+
+def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
+    """Write one cell; False if it was changed by somebody else first."""
+    intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
+    try:
+        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(cell,)))
+    except Conflict:
+        return False
+    return True
+
+
+def _no_thread(store: Space, id: str) -> NotFound:
+    known = [name for name, _ in islice(threads(store), _SCANNED)]
+    near = get_close_matches(id, known, n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(repr(name) for name in near)}? " if near else ""
+    return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}Name its agent= to begin one.")

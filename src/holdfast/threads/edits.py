@@ -1,0 +1,113 @@
+"""Edits: what a change may do to a map, and what it sees of it.
+
+Reading sees the block's own writes and counts as a declared read, so that a rebase knows
+what the block relied on.  An edit that does not fit raises and leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from msgspec import UNSET
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.history.documents import check_place
+from holdfast.history.patching import Ops
+from holdfast.history.touched import Touched
+from holdfast.history.values import Value
+from holdfast.model.patch import Verb
+from holdfast.threads.loops import blocking
+from holdfast.threads.reading import typed
+
+__all__ = ["Edits"]
+
+_T = TypeVar("_T")
+_Place = Sequence[str | int]
+
+
+@blocking
+class Edits:
+    """A map under change."""
+
+    _ops: Ops | None = None  # None: not begun, or over
+    _defaults: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._reads = Touched()
+
+    @overload
+    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
+        ops = self._open()
+        found = ops.entry(path)
+        self._reads.paths.add(path)
+        if found is not None:
+            return typed(path, ops.value(path), type)
+        if default is UNSET:
+            default = self._defaults.get(path, UNSET)
+        if default is UNSET:
+            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+        return default
+
+    def paths(self, prefix: str = "/") -> list[str]:
+        """The paths that `prefix` covers, sorted, with the block's own writes."""
+        found = self._open().paths(prefix)
+        self._reads.prefixes.add(prefix)
+        return found
+
+    def put(self, path: str, value: Value, *, media_type: str | None = None) -> None:
+        """Let `path` hold a JSON document, or bytes with a media type."""
+        self._open().put(path, value, media_type=media_type)
+
+    def delete(self, path: str) -> None:
+        """Let `path` hold nothing; raises `NotFound` if that is so already."""
+        self._open().delete(path)
+
+    def clear(self, prefix: str) -> None:
+        """Let `prefix` and everything below it hold nothing; '/' is everything."""
+        self._open().clear(prefix)
+
+    def replace(self, entries: Mapping[str, Value], *, keep: Sequence[str] = ()) -> None:
+        """Let the map hold `entries` and nothing else; what is under `keep` stays."""
+        self._open().replace(entries, keep=keep)
+
+    def set(self, path: str, value: Value, *, at: _Place) -> None:
+        """Set a key of an object, or an item of a list, in the document at `path`."""
+        self._edit(path, "set", at, value)
+
+    def unset(self, path: str, *, at: _Place) -> None:
+        """Take a key or an item out of the document at `path`."""
+        self._edit(path, "unset", at, None)
+
+    def append(self, path: str, value: Value, *, at: _Place = ()) -> None:
+        """Add an item to the end of a list in the document at `path`."""
+        self._edit(path, "append", at, value)
+
+    def insert(self, path: str, value: Value, *, at: _Place) -> None:
+        """Put an item into a list in the document at `path`, before the index that `at` ends in."""
+        self._edit(path, "insert", at, value)
+
+    def remove(self, path: str, value: Value, *, at: _Place = ()) -> None:
+        """Take the first item that equals `value` out of a list in the document at `path`."""
+        self._edit(path, "remove", at, value)
+
+    def merge(self, path: str, value: Mapping[str, Value], *, at: _Place = ()) -> None:
+        """Set several keys of an object in the document at `path`."""
+        self._edit(path, "merge", at, value)
+
+    def increment(self, path: str, by: float = 1, *, at: _Place = ()) -> None:
+        """Add to a number in the document at `path`."""
+        self._edit(path, "increment", at, by)
+
+    def _edit(self, path: str, verb: Verb, at: _Place, argument: object) -> None:
+        self._open().edit(path, verb, check_place(at), argument)
+
+    def _open(self) -> Ops:
+        if self._ops is None:
+            raise Invalid("this change is not open; nothing was done. Use it inside its `with` block.")
+        return self._ops

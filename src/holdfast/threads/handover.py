@@ -1,0 +1,155 @@
+"""Handing over: one thread's patch for its agent's map, applied where that map stands now.
+
+The map may have moved since the thread read it.  The ops are then applied on top; where
+somebody else has changed the same path meanwhile, the commit says so in a `conflict` event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from holdfast.engines.contract import Move, Step, Write
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, StaleHead
+from holdfast.history import artifacts, values, writer
+from holdfast.history.patching import Ops
+from holdfast.history.space import Space
+from holdfast.history.touched import Touched
+from holdfast.history.tree import EMPTY, diff
+from holdfast.history.values import Kept
+from holdfast.history.writer import Proposal
+from holdfast.model import canonical
+from holdfast.model.commit import Act
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.event import AgentChanged, ConflictCovered
+from holdfast.model.head import Head
+from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored
+
+__all__ = ["deliver", "encode_patch"]
+
+_TRIES_MAX = 64
+_COVERED_MAX = 500
+
+_patches = msgspec.json.Decoder(Patch)
+
+
+def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, line: str, op_id: str) -> None:
+    """Apply what `step` of the thread changed to a line of the agent's map, once.
+
+    Raises `Unavailable` if the store cannot be written now; doing it again finishes it.
+    """
+    intent = digest_of(Kind.BODY, canonical.encode(["agent.changed", step.digest, line]))
+    for _ in range(_TRIES_MAX):
+        if writer.once(agent, op_id, intent) is not None:
+            return
+        head = _head(agent, line, step)
+        try:
+            writer.commit(
+                agent, head, _proposal(thread, agent, step, event, head), op_id=op_id, intent=intent
+            )
+        except StaleHead:
+            continue
+        return
+    raise Conflict(
+        f"agent '{agent.label}' is being changed by others all the time; its map was not changed yet."
+    )
+
+
+def encode_patch(patch: Patch) -> Object:
+    """The body that holds a patch for another map."""
+    return Object.of(Kind.BODY, canonical.encode_struct(patch))
+
+
+def _head(agent: Space, line: str, step: Step) -> Head:
+    """Where the line of the agent's map stands; one that does not exist begins where the thread looked."""
+    hold = agent.engine.hold(agent.name, line)
+    if hold is not None:
+        return hold.head
+    move = Move(act=Act.FORK, timeline=line, expected=None, to=step.commit.reads.agent_commit)
+    intent = digest_of(Kind.BODY, canonical.encode(["fork", line]))
+    try:
+        return agent.engine.apply(
+            Write(space=agent.name, op_id=f"begin:{line}", intent=intent, moves=(move,))
+        ).heads[0]
+    except Conflict:
+        return _head(agent, line, step)
+
+
+def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head: Head) -> Proposal:
+    patch = _patch(thread, event)
+    root = agent.root_at(head.commit)
+    covered = list(_covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
+    ops = Ops(agent, root)
+    for op in patch.ops:
+        _reapply(thread, agent, ops, op)
+    patched = ops.finish()
+    return Proposal(
+        reason=step.commit.reason,
+        root=patched.root,
+        patch=patched.patch,
+        events=tuple(covered),
+        minted=frozenset(each.id for each in covered),
+        objects=patched.objects,
+        cells=patched.cells,
+        run=step.commit.run,
+        author=step.commit.thread,
+    )
+
+
+def _patch(thread: Space, event: AgentChanged) -> Patch:
+    try:
+        return _patches.decode(thread.body(event.patch))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"patch {event.patch} cannot be read: {error}. Run `holdfast verify`.") from error
+
+
+def _covered(agent: Space, seen: Digest, now: Digest, patch: Patch) -> Iterator[ConflictCovered]:
+    """The paths of `patch` that somebody else has changed since the thread saw the map."""
+    if seen == now:
+        return
+    touched = Touched()
+    touched.add_ops(patch.ops)
+    changed = (change for change in diff(agent.tree(seen), agent.tree(now)) if touched.covers(change.path))
+    for change in islice(changed, _COVERED_MAX):
+        yield ConflictCovered(
+            id=agent.ids(), path=change.path, covered=change.after.value if change.after else None
+        )
+
+
+def _reapply(thread: Space, agent: Space, ops: Ops, op: Op) -> None:
+    """Apply one op where the map may have changed: what it wanted gone may be gone already."""
+    match op:
+        case Put(path, value, size, form, media_type):
+            ops.put_stored(path, _kept(thread, agent, Stored(value, size, form, media_type)))
+        case Delete(path):
+            if ops.entry(path) is not None:
+                ops.delete(path)
+        case Clear(prefix):
+            ops.clear(prefix)
+        case Replace(entries, keep):
+            ops.replace_stored(
+                {path: _kept(thread, agent, each) for path, each in entries.items()}, keep=keep
+            )
+        case Edit():
+            _edit_again(thread, agent, ops, op)
+
+
+def _edit_again(thread: Space, agent: Space, ops: Ops, op: Edit) -> None:
+    """Run a document op again; where it does not fit any more, what it left in the thread's eyes takes the place."""
+    try:
+        argument = None if op.argument is None else values.read_json(thread, op.argument)
+        ops.edit(op.path, op.verb, op.at, argument)
+    except (Invalid, NotFound):
+        if not thread.engine.missing(thread.name, (op.leaves,)):
+            ops.put_stored(op.path, _kept(thread, agent, Stored(op.leaves, op.size, "json", JSON_TYPE)))
+
+
+def _kept(thread: Space, agent: Space, stored: Stored) -> Kept:
+    """A value of the thread's space, to be kept in the agent's."""
+    found = thread.engine.objects(thread.name, (stored.value,))[0]
+    if found.kind is not Kind.ARTIFACT:
+        return Kept(stored, (found,))
+    staged = artifacts.stage(agent, artifacts.get(thread, stored.value), media_type=stored.media_type)
+    return Kept(stored, staged.objects, staged.cells)

@@ -1,0 +1,104 @@
+"""Lines: a timeline that a program holds and writes to, of a thread or of an agent's map."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import UNSET
+
+from holdfast.history import reader, timelines
+from holdfast.history.values import Value
+from holdfast.history.writer import OnConflict
+from holdfast.model.digest import Digest
+from holdfast.model.head import Head
+from holdfast.threads import moments
+from holdfast.threads.change import Change, How
+from holdfast.threads.loops import blocking
+from holdfast.threads.moments import Wanted
+from holdfast.threads.standing import Standing
+from holdfast.threads.view import View
+
+__all__ = ["Line"]
+
+_OpId: TypeAlias = str | None  # None: it is not going to be repeated
+
+
+@blocking
+class Line(View):
+    """A timeline that can be read and written.  Each call looks at the newest commit."""
+
+    def __init__(self, standing: Standing) -> None:
+        """Stand on a timeline; nothing is read yet."""
+        super().__init__(standing, Head(standing.timeline, 0, None), None)
+
+    def change(
+        self,
+        reason: str,
+        *,
+        on_conflict: OnConflict = "raise",
+        op_id: _OpId = None,
+        author: str | None = None,
+        run: str | None = None,
+        head: Head | None = None,
+    ) -> Change:
+        """A block of changes that becomes one commit, or nothing.
+
+        With `op_id` the block can be repeated safely.  `on_conflict="rebase"` puts it on top of
+        what others wrote meanwhile to other paths; without it that is `StaleHead`.  `run` is the
+        run that it is a step of.  `head` is one that was read earlier, to write only if it still
+        stands; None reads it on entering.
+        """
+        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, author=author, run=run, head=head)
+        return Change(self._standing, how, self._finish)
+
+    def put(
+        self,
+        path: str,
+        value: Value,
+        *,
+        media_type: str | None = None,
+        reason: str = "put",
+        on_conflict: OnConflict = "raise",
+        op_id: _OpId = None,
+    ) -> Head:
+        """Let `path` hold a JSON document or bytes, by a change of its own; the head afterwards."""
+        with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
+            change.put(path, value, media_type=media_type)
+        return _moved(change)
+
+    def delete(
+        self, path: str, *, reason: str = "delete", on_conflict: OnConflict = "raise", op_id: _OpId = None
+    ) -> Head:
+        """Let `path` hold nothing, by a change of its own; raises `NotFound` if that is so already."""
+        with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
+            change.delete(path)
+        return _moved(change)
+
+    def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None) -> Head:
+        """Step back over whole turns, or `to` any moment (None: before the first commit); the head afterwards."""
+        if to is UNSET:
+            return timelines.undo(self._space, self.timeline, turns=turns, op_id=self._op_id(op_id))
+        name = moments.name_of(to)
+        return timelines.undo_to(self._space, self.timeline, name, op_id=self._op_id(op_id))
+
+    def redo(self, *, op_id: _OpId = None) -> Head:
+        """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
+        return timelines.redo(self._space, self.timeline, op_id=self._op_id(op_id))
+
+    def _now(self) -> tuple[Head, Digest | None]:
+        head = reader.head_of(self._space, self.timeline)
+        return head, head.commit
+
+    def _agent_seen(self, head: Head, commit: Digest | None) -> Digest | None:
+        return self._standing.sight(head).commit
+
+    def _op_id(self, given: _OpId) -> str:
+        return self._space.ids() if given is None else given
+
+    def _finish(self) -> None:
+        """Do what a commit here leaves to be done elsewhere."""
+
+
+def _moved(change: Change) -> Head:
+    assert change.head is not None, "a block that was left has a head"
+    return change.head

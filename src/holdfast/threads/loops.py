@@ -1,0 +1,54 @@
+"""A guard for event loops: a call that would block one is refused, and told of its twin.
+
+Every public method of the classes here may wait for a disk.  Called on a thread that runs
+an event loop it would stall everything there, so it raises before it does anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import Invalid
+
+__all__ = ["blocking", "check_loop"]
+
+_C = TypeVar("_C", bound=type)
+
+
+def blocking(cls: _C) -> _C:
+    """Guard every public method and property of a class, and its use in a `with` statement."""
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_") and name != "__enter__":
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            setattr(cls, name, property(_guarded(member.fget, name), doc=member.__doc__))
+        elif callable(member) and not isinstance(member, type):
+            setattr(cls, name, _guarded(member, name))
+    return cls
+
+
+def check_loop(what: str) -> None:
+    """Raise `Invalid` if this thread runs an event loop; `what` is the call that would block it."""
+    asyncio = sys.modules.get("asyncio")  # not imported, not running
+    # The public get_running_loop raises where there is none, which costs more than the question.
+    if asyncio is not None and asyncio.events._get_running_loop() is not None:
+        raise Invalid(
+            f"{what} would block the event loop that runs on this thread; nothing was done. "
+            f"Use holdfast.aio: the same name, awaited."
+        )
+
+
+def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
+    shown = "with" if name == "__enter__" else name
+
+    @functools.wraps(member)
+    def guarded(self: object, *args: object, **options: object) -> Any:
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None and asyncio.events._get_running_loop() is not None:
+            check_loop(f"{type(self).__name__}.{shown}")
+        return member(self, *args, **options)
+
+    return guarded

@@ -1,0 +1,54 @@
+"""Opening a store: where clock, randomness and the address of the database come in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from os import PathLike, fspath
+from typing import Literal
+
+from holdfast.engines import registry
+from holdfast.model.limits import Limits
+from holdfast.threads import outbox
+from holdfast.threads.ids import Ids
+from holdfast.threads.loops import check_loop
+from holdfast.threads.shelf import Shelf
+from holdfast.threads.store import Store
+
+__all__ = ["open"]
+
+
+def open(
+    url: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    durability: Literal["power_loss", "process_crash"] = "power_loss",
+    clock: Callable[[], int] | None = None,
+    ids: Callable[[], str] | None = None,
+    limits: Limits | None = None,
+    create: bool = True,
+) -> Store:
+    """Open a store: a path such as "agents.db", "sqlite:///…" or "memory:".
+
+    A store that does not exist is made, unless `create` is false or `read_only` is true: then
+    it is `NotFound`.  `durability` says what an acknowledged write survives.  `clock` gives µs
+    since 1970 and `ids` the ids of actions; None takes the system's.  What a process that died
+    has left half done is finished here.
+    """
+    check_loop("holdfast.open")
+    address = fspath(url)
+    engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
+    now = _now if clock is None else clock
+    shelf = Shelf(
+        engine=engine,
+        clock=now,
+        ids=Ids(now) if ids is None else ids,
+        limits=Limits() if limits is None else limits,
+    )
+    if not read_only:
+        outbox.finish_all(shelf.named, shelf.store)
+    return Store(shelf, address, read_only=read_only)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000

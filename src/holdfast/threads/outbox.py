@@ -1,0 +1,136 @@
+"""The outbox: what threads change in their agent's map, taken over by a second write.
+
+A thread's commit that changes the agent's map holds the patch, and a listed cell
+`outbox/<commit>` says that it is still to be applied.  Applying it is a write to the agent's
+space whose op_id derives from the commit, so it happens once, whoever does it and however
+often; then the cell is emptied.  What a process that died left behind is finished when the
+store is next opened; a process that lives may be doing the same at that moment, and one of
+them finds the work done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.engines.contract import Cell, CellWrite, Step, Write
+from holdfast.errors import Conflict, Corrupt, NotFound, Unavailable
+from holdfast.history import ancestry
+from holdfast.history.ancestry import Stretch
+from holdfast.history.space import Space
+from holdfast.history.writer import OUTBOX
+from holdfast.model import canonical
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.event import AgentChanged
+from holdfast.model.head import MAIN, Head
+from holdfast.threads import handover
+from holdfast.threads.standing import applied_id
+
+__all__ = ["Spaces", "finish", "finish_all", "promotion"]
+
+_PROMOTED = OUTBOX + "promoted/"
+_PAGE = 100
+
+Spaces: TypeAlias = Callable[[str], Space]
+"""The space of that name."""
+
+
+class _Left(msgspec.Struct, frozen=True):
+    """The value of an outbox cell."""
+
+    depth: int
+    down_to: int = -1  # for a promotion: the depth of the last commit that both lines share
+
+
+_left = msgspec.json.Decoder(_Left)
+
+
+def finish(spaces: Spaces, thread: Space) -> None:
+    """Apply everything in the outbox of one thread, in the order of its commits.
+
+    Raises `Unavailable` if the store cannot be written now; what is left stays in the outbox.
+    """
+    cells = thread.engine.cells(thread.name, prefix=OUTBOX, limit=_PAGE)
+    for cell in sorted(cells, key=lambda cell: _read(cell).depth):
+        _apply(spaces, thread, cell)
+        _empty(thread, cell)
+    if len(cells) == _PAGE:
+        finish(spaces, thread)
+
+
+def finish_all(spaces: Spaces, store: Space) -> None:
+    """Apply what processes that died have left in any outbox.
+
+    What cannot be applied, because something it needs is damaged or the store cannot be
+    written, stays where it is: that must not keep anybody from opening the store.
+    """
+    after = ("", "")
+    while page := store.engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
+        for name in dict.fromkeys(cell.space for cell in page):
+            try:
+                finish(spaces, spaces(name))
+            except (Corrupt, NotFound, Unavailable):
+                continue
+        after = (page[-1].name, page[-1].space)
+
+
+def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[CellWrite, ...]:
+    """The cell that promises to take over to the agent's map what the line to be promoted changed on its own."""
+    if other.commit is None or not agent.engine.holds(agent.name, limit=1):
+        return ()
+    tip = ancestry.point(thread, other.commit)
+    shared = ancestry.meet(thread, tip, ancestry.point(thread, main.commit)) if main.commit else None
+    floor = shared.depth if shared else -1
+    if not any(_apart(step) for step in ancestry.walk(thread, Stretch(tip, floor))):
+        return ()
+    name = _PROMOTED + other.commit
+    before = thread.engine.cell(thread.name, name)
+    value = canonical.encode_struct(_Left(tip.depth, floor))
+    return (CellWrite(name=name, expected=before.revision if before else 0, value=value, listed=True),)
+
+
+def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
+    if cell.name.startswith(_PROMOTED):
+        tip = ancestry.point(thread, Digest(cell.name.removeprefix(_PROMOTED)))
+        steps = list(ancestry.walk(thread, Stretch(tip, _read(cell).down_to)))
+        for step in reversed([step for step in steps if _apart(step)]):
+            _deliver(spaces, thread, step, line=MAIN, op_id=f"promoted:{step.digest}")
+    else:
+        step = thread.step(Digest(cell.name.removeprefix(OUTBOX)))
+        _deliver(spaces, thread, step, line=None, op_id=applied_id(step.digest))
+
+
+def _deliver(spaces: Spaces, thread: Space, step: Step, *, line: str | None, op_id: str) -> None:
+    """Hand over what `step` changed; to the line that it names itself where `line` is None."""
+    for event in _changes(step):
+        agent = spaces(f"agent:{event.agent}")
+        handover.deliver(thread, agent, step, event, line=line or event.timeline, op_id=op_id)
+
+
+def _apart(step: Step) -> bool:
+    """Whether the commit changed the agent's map on a line apart from main."""
+    return any(event.timeline != MAIN for event in _changes(step))
+
+
+def _changes(step: Step) -> Iterator[AgentChanged]:
+    return (event for event in step.changeset.events if isinstance(event, AgentChanged))
+
+
+def _empty(thread: Space, cell: Cell) -> None:
+    """Say that the work is done; whoever did the same at the same time has said it already."""
+    done = CellWrite(name=cell.name, expected=cell.revision, value=None, listed=True)
+    op_id = f"done:{cell.revision}:{cell.name}"
+    intent = digest_of(Kind.BODY, canonical.encode(["done", cell.name]))
+    try:
+        thread.engine.apply(Write(space=thread.name, op_id=op_id, intent=intent, cells=(done,)))
+    except Conflict:
+        return
+
+
+def _read(cell: Cell) -> _Left:
+    try:
+        return _left.decode(cell.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error

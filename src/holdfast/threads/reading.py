@@ -1,0 +1,29 @@
+"""Values as the types that a program asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.history.values import Value
+
+__all__ = ["typed"]
+
+
+def typed(path: str, value: Value, type: Any) -> Any:
+    """`value` as a `type`; None is as it is.  Raises `Invalid`, naming the path, if it is not one."""
+    if type is None or (isinstance(value, bytes) and type is bytes):
+        return value
+    if isinstance(value, bytes) or type is bytes:
+        held = "bytes" if isinstance(value, bytes) else "a JSON document"
+        raise Invalid(f"{path} holds {held}, not {_name(type)}; ask for it as what it is.")
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{path} does not hold {_name(type)}: {error}.") from error
+
+
+def _name(type: Any) -> str:
+    return getattr(type, "__name__", None) or str(type)

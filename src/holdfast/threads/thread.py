@@ -1,0 +1,124 @@
+"""Threads: one continuing conversation or piece of work, as a program holds it.
+
+Thin: each method calls the package that owns the rule.  A handle caches nothing that can
+change, so it can be kept for as long as one likes, and used after a fork of the process.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import UNSET
+
+from holdfast.engines.contract import Hold
+from holdfast.errors import Invalid
+from holdfast.history import merge, reader, timelines
+from holdfast.history.merge import Outcome, Terms
+from holdfast.model.head import MAIN, Head
+from holdfast.threads import directory, moments, outbox
+from holdfast.threads.agent import Agent
+from holdfast.threads.artifacts import Artifacts
+from holdfast.threads.directory import Record
+from holdfast.threads.line import Line
+from holdfast.threads.loops import blocking
+from holdfast.threads.moments import Moment, Wanted
+from holdfast.threads.shelf import Shelf
+from holdfast.threads.standing import Standing
+
+__all__ = ["OnTimeline", "Thread"]
+
+
+class OnTimeline(Protocol):
+    """Whatever stands on a timeline: a handle of either face."""
+
+    @property
+    def timeline(self) -> str:
+        """Its name."""
+        ...
+
+
+@blocking
+class Thread(Line):
+    """One timeline of a thread, `main` unless another was asked for."""
+
+    def __init__(self, shelf: Shelf, id: str, record: Record, agent: Agent, timeline: str = MAIN) -> None:
+        """Hold a thread that the directory has; `store.thread` is the way to get one."""
+        space = shelf.thread(id, record.space)
+        standing = Standing(
+            space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=agent.defaults
+        )
+        super().__init__(standing)
+        self._shelf, self._record, self._declared = shelf, record, agent
+        self.id = id
+        self.agent = record.agent
+        self.owner = record.owner
+        self.begun_at = record.begun_at  # µs since 1970, UTC
+        self.artifacts = Artifacts(space)
+
+    def on(self, timeline: str) -> Thread:
+        """A handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
+        reader.hold_of(self._space, timeline)
+        return self._on(timeline)
+
+    def timelines(self) -> list[Hold]:
+        """All timelines by name, `main` first: each with its head and whether it is sealed."""
+        return list(timelines.timelines(self._space))
+
+    def fork(self, name: str, *, at: Wanted = UNSET, op_id: str | None = None) -> Thread:
+        """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied."""
+        moment = UNSET if at is UNSET else moments.name_of(at)
+        timelines.fork(self._space, self.timeline, name, moment, op_id=self._op_id(op_id))
+        return self._on(name)
+
+    def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
+        """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed."""
+        line = reader.head_of(self._space, _named(other))
+        agent = self._shelf.agent(self.agent)
+        cells = outbox.promotion(self._space, agent, reader.head_of(self._space, MAIN), line)
+        head = timelines.promote(self._space, line, op_id=self._op_id(op_id), cells=cells)
+        self._finish()
+        return head
+
+    def seal(self, *, op_id: str | None = None) -> Head:
+        """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
+        return timelines.seal(self._space, self.timeline, op_id=self._op_id(op_id))
+
+    def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Outcome:
+        """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
+        source = _named(other)
+        theirs = reader.head_of(self._space, source).commit
+        head = reader.head_of(self._space, self.timeline)
+        if theirs is None:
+            return Outcome(head=head, commit=None, base=None, paths=0)
+        return merge.merge(self._space, head, theirs, self._terms(head, reason, op_id), source=source)
+
+    def cherry_pick(
+        self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None
+    ) -> Outcome:
+        """Make the change that one commit made once more, here; raises `MergeConflict` if that clashes."""
+        head = reader.head_of(self._space, self.timeline)
+        picked = moments.resolve(self._space, head, commit)
+        if picked is None:
+            raise Invalid("the moment before the first commit changed nothing; nothing was written.")
+        return merge.cherry_pick(self._space, head, picked, self._terms(head, reason, op_id))
+
+    def rm(self) -> None:
+        """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""
+        reader.head_of(self._space, MAIN)
+        self._finish()
+        directory.remove(self._shelf.store, self._space, self.id)
+
+    def _on(self, timeline: str) -> Thread:
+        return Thread(self._shelf, self.id, self._record, self._declared, timeline)
+
+    def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
+        rules = directory.rules_of(self._shelf.store, self.agent)
+        outside = self._standing.sight(head).reads
+        return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
+
+    def _finish(self) -> None:
+        outbox.finish(self._shelf.named, self._space)
+
+
+def _named(timeline: str | OnTimeline) -> str:
+    return timeline if isinstance(timeline, str) else timeline.timeline

@@ -1,0 +1,155 @@
+"""Views: the reading half of a thread, at one moment.
+
+A view of a commit never changes, whatever is written meanwhile.  A thread reads in the same
+way, but each call looks at the newest commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+from msgspec import UNSET
+
+from holdfast.engines.contract import Step
+from holdfast.errors import Invalid, NotFound
+from holdfast.history import bisect, blame, diff, reader, values
+from holdfast.history.blame import Blame
+from holdfast.history.diff import Difference
+from holdfast.history.tree import Entry, Tree
+from holdfast.model import names
+from holdfast.model.digest import Digest
+from holdfast.model.head import Head
+from holdfast.projections.transcript import TranscriptEntry, Turn
+from holdfast.threads import moments
+from holdfast.threads.loops import blocking
+from holdfast.threads.moments import LogEntry, Moment, Wanted
+from holdfast.threads.reading import typed
+from holdfast.threads.standing import Standing, agent_after
+
+__all__ = ["View"]
+
+_T = TypeVar("_T")
+
+
+@blocking
+class View:
+    """State, conversation and history as they were at one commit."""
+
+    def __init__(self, standing: Standing, head: Head, commit: Digest | None) -> None:
+        """Look at `commit`; `head` is where the timeline stood when the view was taken."""
+        self._standing = standing
+        self._space = standing.space
+        self._pinned = head, commit
+        self.timeline = standing.timeline
+
+    def __repr__(self) -> str:
+        """Name what is looked at."""
+        place = self._standing
+        return f"<{type(self).__name__} of '{place.space.label}' on '{place.timeline}'>"
+
+    @property
+    def head(self) -> Head:
+        """Where the timeline stood when the view was taken."""
+        return self._now()[0]
+
+    @property
+    def digest(self) -> Digest | None:
+        """The commit that is looked at; None before the first."""
+        return self._now()[1]
+
+    @property
+    def root(self) -> Digest:
+        """The root of the state at that commit."""
+        return self._space.root_at(self._now()[1])
+
+    @overload
+    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
+        found = self._tree().get(names.check_path(path))
+        if found is not None:
+            return typed(path, values.read(self._space, found), type)
+        return self._default(path, default)
+
+    def entry(self, path: str) -> Entry:
+        """What the map says about `path`: form, media type, size and digest; raises `NotFound`."""
+        return reader.entry_at(self._space, self._now()[1], path)
+
+    def entries(self, prefix: str = "/") -> Iterator[Entry]:
+        """The same for all paths that `prefix` covers, sorted, read as they are asked for."""
+        return reader.paths(self._space, self._now()[1], prefix)
+
+    def paths(self, prefix: str = "/") -> list[str]:
+        """The paths that `prefix` covers, sorted."""
+        return [entry.path for entry in self.entries(prefix)]
+
+    def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
+        """What was said, oldest first; with a `limit` the last so many messages."""
+        return reader.transcript(self._space, self._now()[1], limit=limit)
+
+    def log(self, *, limit: int | None = None) -> list[LogEntry]:
+        """The commits, newest first; with a `limit` the last so many."""
+        return [LogEntry.of(step) for step in reader.log(self._space, self._now()[1], limit=limit)]
+
+    def turns(self, *, limit: int | None = None) -> list[Turn]:
+        """The turns, oldest first; with a `limit` the last so many."""
+        return reader.turns(self._space, self._now()[1], limit=limit)
+
+    def at(self, moment: Wanted = UNSET) -> View:
+        """A view of another moment: a name, a head, a turn, a commit; None is before the first, unset is now."""
+        head, commit = self._now()
+        if moment is not UNSET:
+            commit = moments.resolve(self._space, head, moment)
+        return View(self._standing, head, commit)
+
+    def diff(self, a: Moment, b: Wanted = UNSET, *, prefix: str = "/") -> Difference:
+        """What differs from one moment to another, unset being now: state, messages, tool calls."""
+        head, commit = self._now()
+        one = moments.resolve(self._space, head, a)
+        other = commit if b is UNSET else moments.resolve(self._space, head, b)
+        return diff.between(self._space, one, other, prefix=prefix)
+
+    def blame(self, path: str) -> Blame:
+        """Which commit, run, message and backend wrote the value at `path`; raises `NotFound`."""
+        return blame.blame(self._space, self._now()[1], path)
+
+    def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
+        """The first commit after `good` at which `predicate` is true; raises `Invalid` if it never becomes so."""
+        head, commit = self._now()
+        old = moments.resolve(self._space, head, good)
+        asked: Callable[[Step], bool] = lambda step: predicate(View(self._standing, head, step.digest))  # noqa: E731
+        return LogEntry.of(bisect.bisect(self._space, commit, asked, good=old).step)
+
+    def agent_map(self) -> View:
+        """The agent's own map as it was seen from this moment."""
+        agent = self._standing.agent
+        if agent is None:
+            raise Invalid("this is an agent's own map; it has none of its own.")
+        seen = self._agent_seen(*self._now())
+        standing = Standing(space=agent, timeline=self._standing.agent_line)
+        return View(standing, Head(standing.timeline, 0, seen), seen)
+
+    def _now(self) -> tuple[Head, Digest | None]:
+        """The head of the timeline, and the commit to read from."""
+        return self._pinned
+
+    def _agent_seen(self, head: Head, commit: Digest | None) -> Digest | None:
+        """The commit of the agent's map that belongs to this moment."""
+        agent = self._standing.agent
+        return agent_after(agent, self._space.step(commit)) if agent and commit else None
+
+    def _tree(self) -> Tree:
+        return self._space.tree_at(self._now()[1])
+
+    def _default(self, path: str, default: Any) -> Any:
+        found = self._standing.defaults.get(path, UNSET) if default is UNSET else default
+        if found is UNSET:
+            commit = self._now()[1]
+            where = f"at {commit[:12]}" if commit else "before the first commit"
+            raise NotFound(
+                f"there is nothing at {path} {where}. See what there is with paths(), or give a default."
+            )
+        return found

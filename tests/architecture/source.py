@@ -1,0 +1,49 @@
+"""The project's files as the architecture tests look at them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+__all__ = ["ROOT", "SOURCE", "Module", "modules", "texts"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "holdfast"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file under `src/holdfast`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name it is imported by."""
+        parts = self.path.relative_to(SOURCE.parent).with_suffix("").parts
+        return ".".join(parts[:-1] if self.is_package else parts)
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=str(self.path))
+
+
+def modules() -> list[Module]:
+    """Every module of the package, in the order of their paths."""
+    return [Module(path) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+def texts() -> list[Path]:
+    """What people read: the Markdown files, and the files that set the project up."""
+    markdown = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted([*markdown, ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".ci" / "run"])

@@ -1,0 +1,59 @@
+"""The import contracts of `pyproject.toml` forbid what they are there to forbid.
+
+That the package keeps them is checked by `make imports`; here each one is broken in a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import ROOT, SOURCE
+
+LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package and of its contracts."""
+    shutil.copytree(SOURCE, tmp_path / "src" / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def broken_contracts(project: Path) -> list[str]:
+    """The names of the contracts that `project` breaks."""
+    command = [sys.executable, "-P", "-c", LINT, "--no-cache", "--no-logo"]
+    environment = os.environ | {"PYTHONPATH": str(project / "src"), "NO_COLOR": "1", "COLUMNS": "200"}
+    ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    broken = [line.partition(" BROKEN")[0] for line in ended.stdout.splitlines() if " BROKEN" in line]
+    assert bool(broken) == bool(ended.returncode), ended.stdout + ended.stderr
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("model/upward.py", "import holdfast.history", "Imports point down only"),
+        ("unheard_of.py", "", "Imports point down only"),
+        (
+            "history/shortcut.py",
+            "import holdfast.engines.memory",
+            "Only the registry knows which engines exist",
+        ),
+        ("history/driver.py", "import apsw", "A database driver appears only in its engine"),
+        ("threads/colour.py", "import rich", "Only the command line knows the terminal"),
+    ],
+)
+def test_a_forbidden_import_is_found(copy: Path, module: str, line: str, contract: str) -> None:
+    """Each contract fails on one line that breaks it, and no other contract does."""
+    assert broken_contracts(copy) == []
+
+    (copy / "src" / "holdfast" / module).write_text(f"{line}\n")
+
+    assert broken_contracts(copy) == [contract]

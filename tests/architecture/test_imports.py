@@ -1,0 +1,38 @@
+"""What starting Holdfast loads: drivers, the terminal and the event loop only when they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = {"apsw", "cyclopts", "rich", "backports.zstd", "compression.zstd", "asyncio"}
+VENDORS = {"openai", "anthropic", "google.genai", "boto3", "mistralai"}
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that are loaded in a fresh interpreter after `program`."""
+    listing = "\nimport sys\nprint('\\nloaded:', *sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program + listing], capture_output=True, text=True, check=True
+    )
+    return set(ended.stdout.rpartition("loaded:")[2].split())
+
+
+def test_import_holdfast_loads_nothing_heavy() -> None:
+    """A driver is loaded when a store is opened, not before."""
+    assert loaded_by("import holdfast") & HEAVY == set()
+
+
+def test_a_heavy_import_would_be_found() -> None:
+    """Control: a driver or an event loop that came along is seen."""
+    assert loaded_by("import holdfast, apsw, asyncio") & HEAVY == {"apsw", "asyncio"}
+
+
+def test_help_loads_neither_a_driver_nor_a_vendor() -> None:
+    """`holdfast --help` answers at once, whatever is installed."""
+    program = (
+        "import sys\nfrom holdfast.cli import main\nsys.argv = ['holdfast', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
+    )
+
+    assert loaded_by(program) & ({"apsw"} | VENDORS) == set()

@@ -1,0 +1,408 @@
+"""Controls: engines that break one law each, which the conformance suite must catch at the right test.
+
+A check that cannot fail is no evidence.  Each control breaks one rule of the memory engine;
+the law that guards the rule must then fail, and it must hold for the engine as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from holdfast.engines import memory, rules
+from holdfast.engines.contract import Cell, CellWrite, Engine, Fence, Hold, Move, Place, Receipt, Write
+from holdfast.engines.memory import MemoryEngine, _Filed, _Space
+from holdfast.errors import HoldfastError
+from holdfast.model.commit import Act, MoveRecord
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.head import Head
+from holdfast.testing import EngineSuite
+
+FAILURE = (
+    AssertionError,
+    HoldfastError,
+    pytest.fail.Exception,
+)  # anything else would be a bug of the control
+check_move, record_of, apply, drop = rules.check_move, rules.record_of, MemoryEngine.apply, MemoryEngine.drop
+
+
+class Memory(EngineSuite):
+    """The suite on the memory engine, for laws that are called by hand."""
+
+    persistent = False
+    shared_between_processes = False
+    file = None
+
+    def open(self, path: Path) -> Engine:
+        return MemoryEngine()
+
+
+class LogEngine(MemoryEngine):
+    """A memory engine whose writes are also lines of a file, which is read when it is opened."""
+
+    def __init__(self, path: Path, *, flushes: bool) -> None:
+        super().__init__()
+        self._flushes, self._order = flushes, Lock()
+        for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+            if line.endswith(b"\n"):
+                super().apply(msgspec.json.decode(line, type=Write))
+        self._log = path.open("ab")
+
+    def apply(self, write: Write) -> Receipt:
+        with self._order:
+            receipt = super().apply(write)
+            self._log.write(msgspec.json.encode(write) + b"\n")
+            if self._flushes:
+                self._log.flush()
+            return receipt
+
+    def close(self) -> None:
+        super().close()
+        self._log.close()
+
+
+class LogSuite(EngineSuite):
+    """The suite on an engine whose acknowledged writes survive a kill."""
+
+    file = None
+    flushes: ClassVar[bool] = True
+
+    def open(self, path: Path) -> Engine:
+        return LogEngine(path / "log", flushes=self.flushes)
+
+
+class LazySuite(LogSuite):
+    """The suite on an engine that acknowledges what is still in a buffer of its own."""
+
+    flushes = False
+
+
+class BoastfulSuite(Memory):
+    """The suite on an engine that says of itself what is not so."""
+
+    persistent = True
+    shared_between_processes = True
+    file = "store.db"
+
+
+# ---- what is broken
+
+
+def compares_the_version_only(move: Move, hold: Hold | None) -> None:
+    """Take any head of the right version."""
+    if move.expected and hold and move.expected.version == hold.head.version:
+        move = msgspec.structs.replace(move, expected=hold.head)
+    check_move(move, hold)
+
+
+def moves_sealed_timelines(move: Move, hold: Hold | None) -> None:
+    """Look past the seal."""
+    check_move(move, hold and msgspec.structs.replace(hold, sealed=False))
+
+
+def never_finds_a_head_stale(move: Move, hold: Hold | None) -> None:
+    """Take any head at all."""
+    if move.expected and hold:
+        move = msgspec.structs.replace(move, expected=hold.head)
+    check_move(move, hold)
+
+
+def begins_timelines_twice(move: Move, hold: Hold | None) -> None:
+    """Begin a timeline whether or not it exists."""
+    if move.expected is not None:
+        check_move(move, hold)
+
+
+def counts_down_on_undo(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
+    """Give an undone version its old number back."""
+    if move.act is Act.UNDO and hold is not None:
+        version = max(hold.head.version - 2, 0)
+        hold = msgspec.structs.replace(hold, head=Head(move.timeline, version, hold.head.commit))
+    return record_of(move, hold, op_id)
+
+
+def does_not_chain_moves(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
+    """Leave out the move before."""
+    return record_of(move, hold and msgspec.structs.replace(hold, move=None), op_id)
+
+
+def forgets_op_ids(self: MemoryEngine, space: _Space, write: Write) -> Receipt | None:
+    """Look up nothing."""
+    return None
+
+
+def takes_any_intent(self: MemoryEngine, space: _Space, write: Write) -> Receipt | None:
+    """Give the first receipt to whoever knows the op_id."""
+    found = space.ops.get(write.op_id)
+    return getattr(found, "receipt", None)
+
+
+def compares_before_it_looks_up(self: MemoryEngine, write: Write) -> Receipt:
+    """Compare heads first and look up the op_id then."""
+    for move in write.moves:
+        check_move(move, self.hold(write.space, move.timeline))
+    return apply(self, write)
+
+
+def applies_half_of_a_refused_write(self: MemoryEngine, write: Write) -> Receipt:
+    """Refuse, and leave something behind."""
+    try:
+        return apply(self, write)
+    except HoldfastError:
+        apply(
+            self,
+            Write(space=write.space, op_id=f"half {write.op_id}", intent=write.intent, entries=(b"half",)),
+        )
+        raise
+
+
+def makes_the_first_of_two_moves(self: MemoryEngine, write: Write) -> Receipt:
+    """Make moves one at a time."""
+    if len(write.moves) < 2:
+        return apply(self, write)
+    apply(self, msgspec.structs.replace(write, op_id=f"half {write.op_id}", moves=write.moves[:1]))
+    return apply(self, msgspec.structs.replace(write, moves=write.moves[1:]))
+
+
+def checks_and_then_writes(self: MemoryEngine, write: Write) -> Receipt:
+    """Lets others in between the comparison and the write."""
+    for move in write.moves:
+        check_move(move, self.hold(write.space, move.timeline))
+    time.sleep(0.005)
+    now = [self.hold(write.space, move.timeline) for move in write.moves]
+    moves = [
+        msgspec.structs.replace(move, expected=hold and hold.head)
+        for move, hold in zip(write.moves, now, strict=True)
+    ]
+    return apply(self, msgspec.structs.replace(write, moves=tuple(moves)))
+
+
+def takes_any_revision(fence: Fence, revision: int) -> None:
+    """Compare no revision."""
+    return
+
+
+def restarts_emptied_cells(draft: _Space, space: str, wanted: CellWrite) -> int:
+    """Begin to count again at 0."""
+    revision = 0 if wanted.value is None else wanted.expected + 1
+    draft.cells[wanted.name] = _Filed(Cell(space, wanted.name, revision, wanted.value), wanted.listed)
+    return revision
+
+
+def lists_cells_by_pattern(
+    self: MemoryEngine, space: str, *, prefix: str = "", after: str = "", limit: int
+) -> Any:
+    """Take % for a wildcard."""
+    with self._reading(space) as found:
+        cells = sorted(found.cells.values(), key=lambda filed: filed.cell.name)
+    return [filed.cell for filed in cells if filed.cell.name.startswith(prefix.rstrip("%"))][:limit]
+
+
+def does_not_chain_entries(chain: Digest | None, body: bytes) -> Digest:
+    """Hash each entry alone."""
+    return Object.of(Kind.ENTRY, body).digest
+
+
+def begins_a_turn_with_each_commit(commit: Any, parent: Any, before: int) -> Place:
+    """Look at no run."""
+    place = parent[0] if parent else rules.ROOT
+    return Place(commit.depth, place.turn + 1, place.sequence + before)
+
+
+def counts_no_events(commit: Any, parent: Any, before: int) -> Place:
+    """Leave the sequence where it was, and believe any depth."""
+    place = parent[0] if parent else rules.ROOT
+    return Place(commit.depth, place.turn + 1, place.sequence)
+
+
+def jumps_too_far(self: _Space, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
+    """Jump without looking where to."""
+    here: Digest | None = at
+    while here is not None and not enough(self.mark(here).place):
+        mark = self.mark(here)
+        here = mark.parent if mark.jump == here else mark.jump
+    return here
+
+
+def names_every_commit_of_a_run(commit: Any, changeset: Any, parent_run: str | None) -> set[str]:
+    """Name all of a run's commits by its id."""
+    return {event.id for event in changeset.events} | ({commit.run} if commit.run else set())
+
+
+def reads_across_spaces(self: MemoryEngine, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+    """Look everywhere, and leave out what is not there."""
+    spaces = self._store.spaces.values()
+    found = {digest: each for space in spaces for digest, each in space.objects.items()}
+    return [each for digest in digests if isinstance(each := found.get(digest), Object)]
+
+
+def reads_in_its_own_order(self: MemoryEngine, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+    """Answer in the order of the digests."""
+    with self._reading(space) as found:
+        return [found.object(digest) for digest in sorted(digests)]
+
+
+def drops_op_ids_too(self: MemoryEngine, space: str, *, why: str) -> int:
+    """Leave no tombstones."""
+    freed = drop(self, space, why=why)
+    self._store.spaces[space] = _Space()
+    return freed
+
+
+def lists_moves_oldest_first(
+    self: MemoryEngine, space: str, timeline: str, *, before: int | None = None, limit: int
+) -> Sequence[MoveRecord]:
+    """List as they were made."""
+    with self._reading(space) as found:
+        return sorted(found.records.values(), key=lambda record: record.version)[:limit]
+
+
+RULES: list[tuple[object, str, Callable[..., object], str]] = [
+    (rules, "check_move", compares_the_version_only, "test_the_version_alone_is_not_enough"),
+    (rules, "check_move", compares_the_version_only, "test_the_same_version_of_a_space_begun_again_is_stale"),
+    (rules, "check_move", moves_sealed_timelines, "test_a_sealed_timeline_takes_no_more_moves"),
+    (rules, "check_move", never_finds_a_head_stale, "test_a_stale_head_is_told_both_heads"),
+    (rules, "check_move", never_finds_a_head_stale, "test_of_many_writers_with_one_head_exactly_one_wins"),
+    (rules, "check_move", begins_timelines_twice, "test_a_timeline_cannot_begin_twice"),
+    (rules, "record_of", counts_down_on_undo, "test_undo_does_not_make_an_old_head_good_again"),
+    (rules, "record_of", does_not_chain_moves, "test_each_move_names_the_move_before_it"),
+    (MemoryEngine, "_earlier", forgets_op_ids, "test_a_repeated_write_gives_the_first_receipt"),
+    (MemoryEngine, "_earlier", forgets_op_ids, "test_one_write_from_many_threads_is_made_once"),
+    (MemoryEngine, "_earlier", takes_any_intent, "test_an_op_id_cannot_be_used_for_something_else"),
+    (MemoryEngine, "apply", compares_before_it_looks_up, "test_a_repeated_write_gives_the_first_receipt"),
+    (MemoryEngine, "apply", applies_half_of_a_refused_write, "test_a_refused_write_leaves_nothing_behind"),
+    (MemoryEngine, "apply", applies_half_of_a_refused_write, "test_a_refused_write_takes_no_position"),
+    (
+        MemoryEngine,
+        "apply",
+        makes_the_first_of_two_moves,
+        "test_if_one_of_several_moves_is_refused_none_is_made",
+    ),
+    (MemoryEngine, "apply", checks_and_then_writes, "test_of_many_writers_with_one_head_exactly_one_wins"),
+    (rules, "check_fence", takes_any_revision, "test_a_cell_at_another_revision_is_not_written"),
+    (rules, "check_fence", takes_any_revision, "test_a_fence_lets_only_the_right_revision_through"),
+    (rules, "check_fence", takes_any_revision, "test_a_counter_in_a_cell_loses_no_increment"),
+    (memory, "_add_cell", restarts_emptied_cells, "test_an_emptied_cell_goes_on_counting"),
+    (MemoryEngine, "cells", lists_cells_by_pattern, "test_cells_are_listed_by_prefix_letter_by_letter"),
+    (rules, "chained", does_not_chain_entries, "test_each_entry_is_chained_to_all_before_it"),
+    (rules, "placed", begins_a_turn_with_each_commit, "test_a_run_is_one_turn_and_a_change_by_hand_another"),
+    (rules, "placed", counts_no_events, "test_events_are_counted_along_the_line"),
+    (rules, "placed", counts_no_events, "test_a_commit_must_say_how_deep_it_stands"),
+    (_Space, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
+    (_Space, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
+    (rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
+    (MemoryEngine, "objects", reads_across_spaces, "test_an_object_of_another_space_is_not_found"),
+    (MemoryEngine, "objects", reads_across_spaces, "test_the_first_object_that_is_not_there_is_named"),
+    (MemoryEngine, "objects", reads_in_its_own_order, "test_a_batch_is_read_in_the_order_asked"),
+    (MemoryEngine, "drop", drops_op_ids_too, "test_a_write_of_a_dropped_space_is_never_made_again"),
+    (MemoryEngine, "moves", lists_moves_oldest_first, "test_moves_are_recorded_newest_first"),
+]
+
+
+# ---- how it is caught
+
+
+def judge(law: str) -> None:
+    """Hold the memory engine, as it now is, against one law: with the first of its parameters that fails, if any."""
+    for given in parameters_of(getattr(Memory, law)):
+        getattr(Memory(), law)(MemoryEngine(), **given)
+
+
+def parameters_of(law: Callable[..., object]) -> list[dict[str, object]]:
+    """The values that pytest would give to a law besides its engine."""
+    combined: list[dict[str, object]] = [{}]
+    for mark in getattr(law, "pytestmark", []):
+        names, values = mark.args
+        keys = [names] if isinstance(names, str) else list(names)
+        rows = [dict(zip(keys, [each] if isinstance(names, str) else each, strict=True)) for each in values]
+        combined = [one | other for one in combined for other in rows]
+    assert {name for given in combined for name in given} | {"self", "engine"} == set(
+        inspect.signature(law).parameters
+    )
+    return combined
+
+
+def directories(path: Path) -> tuple[Path, Path]:
+    """Two new directories."""
+    one, other = path / "one", path / "other"
+    one.mkdir()
+    other.mkdir()
+    return one, other
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "law"), RULES, ids=[f"{rule[2].__name__}-{rule[3]}" for rule in RULES]
+)
+def test_the_suite_catches_an_engine_that(
+    owner: object, name: str, broken: object, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The law holds for the memory engine and fails once its rule is broken."""
+    judge(law)
+
+    monkeypatch.setattr(owner, name, broken)
+
+    with pytest.raises(FAILURE):
+        judge(law)
+
+
+def test_the_suite_catches_an_engine_that_acknowledges_too_early(tmp_path: Path) -> None:
+    """A buffer that dies with its process loses acknowledged writes; one that is flushed does not."""
+    flushed, lazy = directories(tmp_path)
+    LogSuite().test_a_killed_process_loses_nothing_that_it_acknowledged(flushed)
+
+    with pytest.raises(FAILURE):
+        LazySuite().test_a_killed_process_loses_nothing_that_it_acknowledged(lazy)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        "test_of_two_processes_with_one_head_exactly_one_wins",
+        "test_a_repeated_write_from_another_process_gives_the_first_receipt",
+        "test_another_process_sees_what_was_written",
+        "test_opening_again_shows_what_was_written",
+        "test_what_was_forgotten_stays_forgotten",
+        "test_a_killed_process_loses_nothing_that_it_acknowledged",
+    ],
+)
+def test_the_suite_catches_an_engine_that_boasts(law: str, tmp_path: Path) -> None:
+    """An engine that keeps and shares nothing must say so, and passes when it does."""
+    modest, boastful = directories(tmp_path)
+    getattr(Memory(), law)(modest)
+
+    with pytest.raises(FAILURE):
+        getattr(BoastfulSuite(), law)(boastful)
+
+
+@pytest.mark.parametrize(
+    "law", ["test_a_backup_is_a_store_of_its_own", "test_two_openings_are_one_store_if_it_is_shared"]
+)
+def test_the_suite_catches_an_engine_that_boasts_of_one_store(law: str, tmp_path: Path) -> None:
+    """The same, for laws that are given an engine too."""
+    with pytest.raises(FAILURE):
+        getattr(BoastfulSuite(), law)(MemoryEngine(), tmp_path)
+
+
+def test_every_law_says_what_it_is_in_a_sentence() -> None:
+    """A law is named by its fact and says it again."""
+    laws = [each for name, each in inspect.getmembers(EngineSuite) if name.startswith("test_")]
+
+    assert len(laws) > 100
+    assert [law.__name__ for law in laws if not (law.__doc__ or "").strip().endswith(".")] == []
+
+
+def test_no_law_is_lost_when_the_laws_are_put_together() -> None:
+    """Two laws of one name in two modules would hide each other."""
+    owners = [
+        owner for owner in EngineSuite.__mro__ if owner.__module__.startswith("holdfast.testing.engines.")
+    ]
+    names = [name for owner in owners for name in vars(owner) if name.startswith("test_")]
+
+    assert sorted(names) == sorted(set(names))

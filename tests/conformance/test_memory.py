@@ -1,0 +1,92 @@
+"""The memory engine keeps the engine contract."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.engines.contract import Engine
+from holdfast.engines.memory import MemoryEngine, MemoryStore
+from holdfast.errors import Corrupt
+from holdfast.model.digest import Object
+from holdfast.testing import EngineSuite
+from holdfast.testing.engines.hand import SPACE, START, Pen, moved, value, write
+
+
+class TestMemoryEngine(EngineSuite):
+    persistent = False
+    shared_between_processes = False
+    file = None
+
+    def open(self, path: Path) -> Engine:
+        return MemoryEngine()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store whose dictionaries can be damaged."""
+    return MemoryStore()
+
+
+@pytest.fixture
+def engine(store: MemoryStore) -> MemoryEngine:
+    """An engine on that store."""
+    return MemoryEngine(store)
+
+
+def test_a_head_that_is_not_where_its_last_move_left_it_is_not_used(
+    store: MemoryStore, engine: MemoryEngine
+) -> None:
+    """A head is checked against its last move, and a write on it is refused too."""
+    pen = Pen(engine)
+    pen.commit("milk")
+    holds = store.spaces[SPACE].holds
+    holds["main"] = msgspec.structs.replace(holds["main"], head=START)
+
+    with pytest.raises(Corrupt, match="'main' says version 0"):
+        engine.hold(SPACE, "main")
+    with pytest.raises(Corrupt):
+        engine.apply(write("op", moved(START, None)))
+
+
+def test_an_object_with_a_flipped_byte_is_not_returned(store: MemoryStore, engine: MemoryEngine) -> None:
+    """Every read checks the digest of what it read; a scan says what is wrong."""
+    milk = value("milk")
+    engine.apply(write("op", milk))
+    store.spaces[SPACE].objects[milk.digest] = Object(milk.kind, milk.digest, b"mIlk")
+
+    with pytest.raises(Corrupt, match=milk.digest):
+        engine.objects(SPACE, [milk.digest])
+    (fact,), _ = engine.scan(SPACE, limit=9)
+    assert fact.object is None
+    assert fact.fault is not None
+
+
+def test_an_entry_that_does_not_fit_the_chain_is_not_returned(
+    store: MemoryStore, engine: MemoryEngine
+) -> None:
+    """A ledger entry is checked against the chain before it."""
+    engine.apply(write("op", b"1", b"2"))
+    entries = store.spaces[SPACE].entries
+    entries[1] = msgspec.structs.replace(entries[1], body=b"3")
+
+    with pytest.raises(Corrupt, match="entry 1"):
+        engine.entries(SPACE, limit=9)
+
+
+def test_a_forked_child_has_a_copy(engine: MemoryEngine) -> None:
+    """Forking while the lock may be held leaves both processes able to go on, each with its own store."""
+    pen = Pen(engine)
+    pen.commit("milk")
+
+    pid = os.fork()
+    if pid == 0:
+        pen.commit("in the child")
+        os._exit(pen.head.version)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    assert engine.hold(SPACE, "main") == engine.holds(SPACE, limit=1)[0]
+    assert pen.head.version == 1

@@ -1,0 +1,145 @@
+"""A hand that writes histories: one space, a clock that ticks, ids that count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+
+from holdfast.engines.contract import Engine
+from holdfast.engines.memory import MemoryEngine
+from holdfast.history import merge, reader, timelines
+from holdfast.history.merge import Outcome, Terms
+from holdfast.history.patching import Ops
+from holdfast.history.space import Space
+from holdfast.history.tree import Cache
+from holdfast.history.values import read
+from holdfast.history.writer import Proposal, commit
+from holdfast.model.canonical import Json
+from holdfast.model.changeset import RunMeta
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import Event, MessageAppended, ToolCallRequested
+from holdfast.model.head import MAIN, Head
+from holdfast.model.limits import Limits
+from holdfast.model.message import Message, Role, Text, encode_message
+
+SECOND = 1_000_000
+
+
+class Hand:
+    """Writes to one space of an engine, of its own if none is given."""
+
+    def __init__(
+        self, engine: Engine | None = None, name: str = "thread:1", limits: Limits | None = None
+    ) -> None:
+        self.engine = engine or MemoryEngine()
+        self.now = 0
+        self._numbers = count(1)
+        self.space = Space(
+            engine=self.engine,
+            name=name,
+            label=name,
+            clock=self._tick,
+            ids=lambda: f"id-{name}-{next(self._numbers):06d}",
+            cache=Cache(),
+            limits=limits or Limits(),
+        )
+
+    def _tick(self) -> int:
+        self.now += SECOND
+        return self.now
+
+    def head(self, timeline: str = MAIN) -> Head:
+        """Where the timeline stands."""
+        return reader.head_of(self.space, timeline)
+
+    def write(
+        self,
+        put: Mapping[str, object] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        clear: Iterable[str] = (),
+        edit: Iterable[tuple[str, str, tuple[str | int, ...], object]] = (),
+        said: Iterable[Message] = (),
+        events: Iterable[Event] = (),
+        objects: Iterable[Object] = (),
+        timeline: str = MAIN,
+        run: str | None = None,
+        backend: str | None = None,
+        reason: str = "by hand",
+        author: str | None = None,
+    ) -> Digest:
+        """Make one commit."""
+        head = self.head(timeline)
+        ops = Ops(self.space, self.space.root_at(head.commit))
+        for path in delete:
+            ops.delete(path)
+        for prefix in clear:
+            ops.clear(prefix)
+        for path, value in (put or {}).items():
+            ops.put(path, value)
+        for path, verb, at, argument in edit:
+            ops.edit(path, verb, at, argument)  # pyright: ignore[reportArgumentType]
+        patched = ops.finish()
+        spoken = [self._said(message) for message in said]
+        proposal = Proposal(
+            reason=reason,
+            root=patched.root,
+            patch=patched.patch,
+            events=(*(event for event, _ in spoken), *events),
+            objects=(*patched.objects, *(body for _, body in spoken), *objects),
+            cells=patched.cells,
+            run=run,
+            run_meta=RunMeta(backend=backend) if backend else None,
+            author=author,
+        )
+        done = commit(self.space, head, proposal, op_id=self.space.ids())
+        assert done.head.commit is not None
+        return done.head.commit
+
+    def say(self, role: Role, text: str, *, timeline: str = MAIN, run: str | None = None) -> Digest:
+        """Append one message."""
+        return self.write(said=[Message(role, (Text(text),))], timeline=timeline, run=run)
+
+    def call(self, call: str, tool: str, *, timeline: str = MAIN) -> Digest:
+        """Request one call."""
+        args = Object.of(Kind.BODY, b"{}")
+        event = ToolCallRequested(id=self.space.ids(), call=call, tool=tool, args=args.digest, size=2)
+        return self.write(events=[event], objects=[args], timeline=timeline)
+
+    def fork(self, name: str, at: Digest | None) -> Head:
+        """Begin a timeline."""
+        return timelines.fork(self.space, MAIN, name, at, op_id=self.space.ids())
+
+    def undo(self, timeline: str = MAIN) -> Head:
+        """Take back one turn."""
+        return timelines.undo(self.space, timeline, op_id=self.space.ids())
+
+    def merge(self, source: str, *, into: str = MAIN, rules: Mapping[str, str] | None = None) -> Outcome:
+        """Merge one timeline into another."""
+        other = self.head(source).commit
+        assert other is not None
+        terms = Terms(op_id=self.space.ids(), reason="merge", rules=rules or {})
+        return merge.merge(self.space, self.head(into), other, terms, source=source)
+
+    def get(self, path: str, *, timeline: str = MAIN) -> Json | bytes:
+        """The value at the head."""
+        return reader.value(self.space, self.head(timeline).commit, path)
+
+    def state(self, timeline: str = MAIN) -> dict[str, Json | bytes]:
+        """Everything at the head."""
+        entries = self.space.tree_at(self.head(timeline).commit).entries()
+        return {entry.path: read(self.space, entry) for entry in entries}
+
+    def _said(self, message: Message) -> tuple[MessageAppended, Object]:
+        body = Object.of(Kind.BODY, encode_message(message))
+        event = MessageAppended(id=self.space.ids(), role=message.role, body=body.digest, size=len(body.body))
+        return event, body
+
+
+def damage(engine: Engine, space: str, digest: Digest) -> None:
+    """Change one bit of a stored object behind the back of a memory engine."""
+    assert isinstance(engine, MemoryEngine)
+    objects = engine._store.spaces[space].objects
+    stored = objects[digest]
+    assert isinstance(stored, Object)
+    objects[digest] = Object(stored.kind, digest, bytes((stored.body[0] ^ 1,)) + stored.body[1:])

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.model.canonical import Json
+from holdfast.model.joining import Rule, check_rules, join, rule_for
+
+
+@pytest.mark.parametrize(
+    ("rule", "base", "ours", "theirs", "joined"),
+    [
+        ("counter", 5, 7, 4, 6),
+        ("counter", None, 2, 3, 5),
+        ("counter", 1.5, 2.0, 1.0, 1.5),
+        ("set", ["a", "b"], ["b", "c"], ["a", "b", "d"], ["b", "c", "d"]),
+        ("set", None, ["z"], ["a", "z"], ["a", "z"]),
+        ("set", [1], [1, 1.0], [1, True], [1, 1.0, True]),
+        ("max", 1, 3, 2, 3),
+        ("max", 1, 1, 1.0, 1.0),
+        ("min", 9, 3, 2, 2),
+        ("max", "a", "2026-01-02", "2026-01-01", "2026-01-02"),
+        ("append", ["a"], ["a", "b"], ["a", "c", "d"], ["a", "b", "c", "d"]),
+        ("append", None, ["b"], ["b"], ["b", "b"]),
+    ],
+)
+def test_a_rule_joins(rule: Rule, base: Json, ours: Json, theirs: Json, joined: Json) -> None:
+    """Each rule makes one value of two."""
+    found = join(rule, base, ours, theirs)
+
+    assert found == joined
+    assert (
+        [type(item) for item in found] == [type(item) for item in joined]
+        if isinstance(found, list) and isinstance(joined, list)
+        else True
+    )
+
+
+@pytest.mark.parametrize("rule", ["counter", "set", "max", "min"])
+def test_it_does_not_matter_which_side_is_ours(rule: Rule) -> None:
+    """Both lines come to the same value, whoever merges."""
+    one, other = (["b", "a"], ["c"]) if rule == "set" else (1, 1.0)
+
+    assert join(rule, None, one, other) == join(rule, None, other, one)
+    assert str(join(rule, None, one, other)) == str(join(rule, None, other, one))
+
+
+@pytest.mark.parametrize(
+    ("rule", "base", "ours", "theirs"),
+    [
+        ("counter", 1, "2", 3),
+        ("counter", 1, True, 3),
+        ("counter", 0, 2**53 - 1, 1),
+        ("counter", 0, 1e308, 1e308),
+        ("set", [], {}, []),
+        ("max", 1, "2", 3),
+        ("max", 1, True, 3),
+        ("append", ["a"], ["b", "a"], ["a"]),
+        ("append", ["a"], [], ["a"]),
+        ("append", [1], [1.0], [1]),
+        ("append", "a", "ab", "ac"),
+    ],
+)
+def test_what_a_rule_does_not_fit_is_refused(rule: Rule, base: Json, ours: Json, theirs: Json) -> None:
+    """A merge makes a conflict of it; nothing is guessed."""
+    with pytest.raises(Invalid):
+        join(rule, base, ours, theirs)
+
+
+def test_the_longest_prefix_decides() -> None:
+    """A rule covers its own path and everything below it, unless a longer one does."""
+    rules = check_rules({"/": "max", "/n": "counter", "/n/tags": "set"})
+
+    assert rule_for("/n/tags/x", rules) == "set"
+    assert rule_for("/n/tags2", rules) == "counter"
+    assert rule_for("/n", rules) == "counter"
+    assert rule_for("/nn", rules) == "max"
+    assert rule_for("/x", check_rules({"/n": "counter"})) is None
+
+
+@pytest.mark.parametrize("rules", [{"/n": "sum"}, {"n": "set"}, {"": "set"}])
+def test_a_rule_that_is_none_is_refused(rules: dict[str, str]) -> None:
+    """A misspelt rule would turn into conflicts later."""
+    with pytest.raises(Invalid):
+        check_rules(rules)

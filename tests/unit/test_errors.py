@@ -1,0 +1,130 @@
+"""The error tree: families that a caller treats differently, messages that say what was not done."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from holdfast import errors
+from holdfast.errors import (
+    Busy,
+    Conflict,
+    Corrupt,
+    Decided,
+    Forgotten,
+    HoldfastError,
+    InDoubt,
+    Invalid,
+    NotFound,
+    OpReused,
+    Refused,
+    RunFailed,
+    Sealed,
+    StaleHead,
+    Unavailable,
+    Unsupported,
+)
+from holdfast.model.digest import Digest
+from holdfast.model.head import Head
+
+OLD, NEW = Head("main", 1, None), Head("main", 2, Digest("ab" * 32))
+
+EXAMPLES: list[HoldfastError] = [
+    StaleHead(OLD, NEW),
+    Busy("run-7", "12:00"),
+    Decided("approval t-1 was decided otherwise by ann"),
+    Sealed("main.v3"),
+    OpReused("op-1"),
+    Conflict("somebody was first"),
+    NotFound("there is no such thing"),
+    Forgotten("value abc", "user asked"),
+    Invalid("that is not a name"),
+    Corrupt("bytes differ"),
+    Unsupported("cannot do that"),
+    Refused(["item"]),
+    Unavailable("the disk is full", retry_after=1.5),
+    InDoubt("op-1", "the disk went away"),
+    RunFailed("run-7"),
+]
+
+TREE = {
+    "Conflict": "HoldfastError",
+    "StaleHead": "Conflict",
+    "Busy": "Conflict",
+    "Decided": "Conflict",
+    "Sealed": "Conflict",
+    "OpReused": "Conflict",
+    "NotFound": "HoldfastError",
+    "Forgotten": "NotFound",
+    "Invalid": "HoldfastError",
+    "Corrupt": "HoldfastError",
+    "Unsupported": "HoldfastError",
+    "Refused": "HoldfastError",
+    "Unavailable": "HoldfastError",
+    "InDoubt": "Unavailable",
+    "RunFailed": "HoldfastError",
+}
+
+
+def test_the_tree_is_the_one_that_is_drawn() -> None:
+    """Every error of the module hangs where its docstring says."""
+    found = {
+        name: each for name, each in inspect.getmembers(errors, inspect.isclass) if name in errors.__all__
+    }
+    parents = {name: each.__bases__[0].__name__ for name, each in found.items() if name != "HoldfastError"}
+
+    assert parents == TREE
+    assert sorted(errors.__all__) == sorted({"HoldfastError", *TREE})
+    assert all([f"─ {name} " in (errors.__doc__ or "") for name in TREE])
+
+
+def test_there_is_an_example_of_each_error() -> None:
+    """The tests below leave none out."""
+    assert {type(error).__name__ for error in EXAMPLES} == set(TREE)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_crosses_a_process_boundary(error: HoldfastError) -> None:
+    """Pickled or copied, it is the same kind with the same message and facts."""
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [error for error in EXAMPLES if isinstance(error, StaleHead | Busy | Sealed | OpReused | Refused)],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_refusal_says_that_nothing_was_done(error: HoldfastError) -> None:
+    """Whoever reads it knows that trying again loses nothing."""
+    assert "nothing was" in str(error)
+
+
+def test_a_stale_head_says_both_places_and_what_to_do() -> None:
+    """The facts are attributes, and the message has them in words."""
+    error = StaleHead(OLD, NEW)
+
+    assert (error.expected, error.actual) == (OLD, NEW)
+    assert str(error) == (
+        "timeline 'main' is at version 2 (abababababab), but this write was based on version 1 "
+        "(nothing committed); nothing was written. Read it again and decide afresh."
+    )
+
+
+def test_doubt_says_how_to_end_it() -> None:
+    """A write in doubt is whole or absent, and its op_id settles which."""
+    error = InDoubt("op-1", "the disk went away")
+
+    assert (error.op_id, error.why, error.retry_after) == ("op-1", "the disk went away", None)
+    assert "either whole or absent" in str(error)
+    assert "same op_id" in str(error)
+
+
+def test_invalid_input_is_a_value_error_too() -> None:
+    """Code that knows nothing of Holdfast can catch it."""
+    assert isinstance(Invalid("x"), ValueError)
