@@ -11,8 +11,9 @@ Names are loaded when they are first used, so that importing the package costs n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = (
+    False  # type checkers know the name; importing it from `typing` would cost more than all of this
+)
 
 if TYPE_CHECKING:
     from holdfast import aio, errors, testing
@@ -72,6 +73,8 @@ _MODULES = ("aio", "errors", "testing")
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
+    from importlib import import_module  # noqa: PLC0415  # not needed by a program that only names the package
+
     if name in _MODULES:
         return import_module(f"holdfast.{name}")
     home = _HOMES.get(name)

@@ -253,6 +253,7 @@ class Store(_Held[store.Store]):
         """Hold an open store; `aio.open` is the way to get one."""
         super().__init__(crew, held)
         self.url, self.read_only = held.url, held.read_only
+        self._closed = False
 
     thread = Given(store.Store.thread, _as_thread)
     threads = Flowing(store.Store.threads, _as_thread)
@@ -264,9 +265,9 @@ class Store(_Held[store.Store]):
 
     async def close(self) -> None:
         """Release everything.  Closing again is no error."""
-        try:
+        if not self._closed:
+            self._closed = True
             await self.run(self._held.close)
-        finally:
             self.crew.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:

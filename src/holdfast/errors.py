@@ -126,10 +126,6 @@ class MergeConflict(Conflict):
             "Make them equal on both lines, or declare a merge rule for them, and merge again."
         )
 
-    def __reduce__(self) -> tuple[type[MergeConflict], tuple[tuple[PathConflict, ...]]]:
-        """Pickle by the conflicts, so that the error can cross a process boundary."""
-        return type(self), (self.conflicts,)
-
 
 class OpReused(Conflict):
     """The op_id was used before for a write with another intent.  Nothing was written."""

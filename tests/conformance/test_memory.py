@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -75,18 +74,3 @@ def test_an_entry_that_does_not_fit_the_chain_is_not_returned(
 
     with pytest.raises(Corrupt, match="entry 1"):
         engine.entries(SPACE, limit=9)
-
-
-def test_a_forked_child_has_a_copy(engine: MemoryEngine) -> None:
-    """Forking while the lock may be held leaves both processes able to go on, each with its own store."""
-    pen = Pen(engine)
-    pen.commit("milk")
-
-    pid = os.fork()
-    if pid == 0:
-        pen.commit("in the child")
-        os._exit(pen.head.version)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
-    assert engine.hold(SPACE, "main") == engine.holds(SPACE, limit=1)[0]
-    assert pen.head.version == 1

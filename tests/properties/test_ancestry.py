@@ -48,8 +48,9 @@ def ancestors(hand: Hand) -> dict[Digest, set[Digest]]:
 def test_common_ancestors_are_the_best(hand: Hand) -> None:
     """A common ancestor that is found is one, and none of the others comes after it."""
     behind = ancestors(hand)
-    for a in behind:
-        for b in behind:
+    heads = [hand.head(line).commit or Digest("") for line in LINES]
+    for a in heads:
+        for b in heads:
             found = ancestry.common(hand.space, ancestry.point(hand.space, a), ancestry.point(hand.space, b))
 
             shared = behind[a] & behind[b]

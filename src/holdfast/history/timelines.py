@@ -28,7 +28,7 @@ _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _PAGE = 100
 
 
-def fork(space: Space, timeline: str, name: str, at: str | None | UnsetType, *, op_id: str) -> Head:
+def fork(space: Space, timeline: str, name: str, at: str | UnsetType | None, *, op_id: str) -> Head:
     """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
 
     Nothing is copied.  Raises `Conflict` if there is a timeline of that name, `NotFound` if

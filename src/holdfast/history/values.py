@@ -6,6 +6,7 @@ is kept as an artifact: the map then names the artifact, and reading it is no di
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -21,9 +22,11 @@ from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.patch import JSON_TYPE, Stored
 
-__all__ = ["BYTES_TYPE", "Kept", "Value", "decode", "keep", "read", "read_bytes", "read_json"]
+__all__ = ["BYTES_TYPE", "Given", "Kept", "Value", "decode", "keep", "read", "read_bytes", "read_json"]
 
 Value: TypeAlias = "Json | bytes"
+Given: TypeAlias = "Mapping[str, Given] | Sequence[Given] | str | float | bool | bytes | None"
+"""What type checkers accept as a value; tuples and other collections are refused when they are given."""
 
 BYTES_TYPE = "application/octet-stream"
 

@@ -98,6 +98,8 @@ def commit(
     and the proposals may not, or cannot, be put on top of what came between.
     """
     names.check_id("op_id", op_id)
+    for proposal in proposals:
+        _check_labels(proposal)
     meant = intent or intent_of(onto.timeline, proposals)
     at = space.clock()
     rebases = 0
@@ -196,7 +198,7 @@ def _chain(
 
 def _changeset(proposal: Proposal) -> Changeset:
     return Changeset(
-        reason=names.check_label("reason", proposal.reason),
+        reason=proposal.reason,
         run_id=proposal.run,
         parent_run_id=proposal.parent_run,
         run_meta=proposal.run_meta,
@@ -265,6 +267,14 @@ def _outbox(step: Step) -> Sequence[CellWrite]:
         return ()
     value = canonical.encode({"depth": step.commit.depth})
     return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)
+
+
+def _check_labels(proposal: Proposal) -> None:
+    names.check_label("reason", proposal.reason)
+    if proposal.author is not None:
+        names.check_label("author", proposal.author)
+    if proposal.run is not None:
+        names.check_id("run", proposal.run)
 
 
 def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:

@@ -140,11 +140,11 @@ def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message
 
 def view(message: Message) -> dict[str, Any]:
     """The documents' shape of a message: parsed args and vendorMetadata in place."""
-    shape: dict[str, Any] = {"content": []} | msgspec.to_builtins(message)
+    shape: dict[str, Any] = {"content": []} | _well_formed(msgspec.to_builtins(message))
     for result in shape.get("toolResults", ()):
         result.setdefault("content", [])
-    for call in shape.get("toolCalls", ()):
-        call["args"] = _parsed(call["args"])
+    for call, raw in zip(shape.get("toolCalls", ()), message.tool_calls, strict=True):
+        call["args"] = _parsed(raw.args)
     if message.vendor_metadata is not None:
         shape["vendorMetadata"] = _parsed(message.vendor_metadata)
     return shape

@@ -9,18 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.testing.engines import EngineSuite
+    from holdfast.testing.engines.suite import EngineSuite
 
 __all__ = ["EngineSuite"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for; the suite so that pytest explains its failing asserts."""
+    """Import what is asked for."""
     if name != "EngineSuite":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pytest
-
-    pytest.register_assert_rewrite("holdfast.testing.engines")
-    from holdfast.testing.engines import EngineSuite
+    from holdfast.testing.engines.suite import EngineSuite
 
     return EngineSuite

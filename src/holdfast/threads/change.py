@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from holdfast.engines.contract import Receipt, Recorded
-from holdfast.errors import Conflict, Invalid, OpReused, Unavailable
+from holdfast.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from holdfast.history import writer
 from holdfast.history.patching import Ops
 from holdfast.history.reader import is_ancestor
@@ -88,7 +88,7 @@ class Change(Edits):
     def __enter__(self) -> Self:
         """Read the head."""
         space = self._standing.space
-        self.head = self._how.head or self._read_head()
+        self.head = self._read_head() if self._how.head is None else self._known(self._how.head)
         self._base = self.head.commit
         if self._how.op_id is not None:
             self._earlier = space.engine.recorded(space.name, names.check_id("op_id", self._how.op_id))
@@ -144,6 +144,9 @@ class Change(Edits):
         """Add a whole message; raises `Conflict` if the line has one with that id."""
         self._open()
         _check_message(message)
+        for what, name in (("provider", provider), ("model", model)):
+            if name is not None:
+                names.check_label(what, name)
         if id is None:
             id = self._mint()
         else:
@@ -170,6 +173,14 @@ class Change(Edits):
         space = self._standing.space
         hold = space.engine.hold(space.name, self._standing.timeline)
         return hold.head if hold else Head(self._standing.timeline, 0, None)
+
+    def _known(self, head: Head) -> Head:
+        """A head that was read earlier; raises `StaleHead` if it is not of this thread, begun again since."""
+        try:
+            self._standing.space.root_at(head.commit)
+        except NotFound as error:
+            raise StaleHead(head, self._read_head()) from error
+        return head
 
     def _go_back(self, earlier: Recorded) -> None:
         """Stand where the commit that this op_id made before stood: same parent, same ids, same agent's map."""
@@ -216,7 +227,7 @@ class Change(Edits):
             )
             self.head, self.receipt = done.head, done.receipt
         if self._agent is not None and self.receipt is not None:
-            self._hand_over()
+            self._after()
 
     def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
         timeline = self._standing.timeline
@@ -262,21 +273,10 @@ class Change(Edits):
         self._minted.add(event.id)
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
 
-    def _hand_over(self) -> None:
-        try:
-            self._after()
-        except Unavailable:
-            # The commit is durable and says what is left to do; the next change, or the next open, does it.
-            return
-
 
 def _check(how: How) -> None:
     names.check_label("reason", how.reason)
-    if how.author is not None:
-        names.check_label("author", how.author)
-    if how.run is not None:
-        names.check_id("run", how.run)
-    elif how.reason in RESERVED:
+    if how.run is None and how.reason in RESERVED:
         raise Invalid(
             f"the reason '{how.reason}' is reserved for runs; nothing was written. Give one of your own."
         )

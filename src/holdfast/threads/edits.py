@@ -15,7 +15,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.history.documents import check_place
 from holdfast.history.patching import Ops
 from holdfast.history.touched import Touched
-from holdfast.history.values import Value
+from holdfast.history.values import Given
 from holdfast.model.patch import Verb
 from holdfast.threads.loops import blocking
 from holdfast.threads.reading import typed
@@ -60,7 +60,7 @@ class Edits:
         self._reads.prefixes.add(prefix)
         return found
 
-    def put(self, path: str, value: Value, *, media_type: str | None = None) -> None:
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
         """Let `path` hold a JSON document, or bytes with a media type."""
         self._open().put(path, value, media_type=media_type)
 
@@ -72,11 +72,11 @@ class Edits:
         """Let `prefix` and everything below it hold nothing; '/' is everything."""
         self._open().clear(prefix)
 
-    def replace(self, entries: Mapping[str, Value], *, keep: Sequence[str] = ()) -> None:
+    def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> None:
         """Let the map hold `entries` and nothing else; what is under `keep` stays."""
         self._open().replace(entries, keep=keep)
 
-    def set(self, path: str, value: Value, *, at: _Place) -> None:
+    def set(self, path: str, value: Given, *, at: _Place) -> None:
         """Set a key of an object, or an item of a list, in the document at `path`."""
         self._edit(path, "set", at, value)
 
@@ -84,19 +84,19 @@ class Edits:
         """Take a key or an item out of the document at `path`."""
         self._edit(path, "unset", at, None)
 
-    def append(self, path: str, value: Value, *, at: _Place = ()) -> None:
+    def append(self, path: str, value: Given, *, at: _Place = ()) -> None:
         """Add an item to the end of a list in the document at `path`."""
         self._edit(path, "append", at, value)
 
-    def insert(self, path: str, value: Value, *, at: _Place) -> None:
+    def insert(self, path: str, value: Given, *, at: _Place) -> None:
         """Put an item into a list in the document at `path`, before the index that `at` ends in."""
         self._edit(path, "insert", at, value)
 
-    def remove(self, path: str, value: Value, *, at: _Place = ()) -> None:
+    def remove(self, path: str, value: Given, *, at: _Place = ()) -> None:
         """Take the first item that equals `value` out of a list in the document at `path`."""
         self._edit(path, "remove", at, value)
 
-    def merge(self, path: str, value: Mapping[str, Value], *, at: _Place = ()) -> None:
+    def merge(self, path: str, value: Mapping[str, Given], *, at: _Place = ()) -> None:
         """Set several keys of an object in the document at `path`."""
         self._edit(path, "merge", at, value)
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from holdfast.history import reader, timelines
-from holdfast.history.values import Value
+from holdfast.history.values import Given
 from holdfast.history.writer import OnConflict
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
@@ -54,7 +54,7 @@ class Line(View):
     def put(
         self,
         path: str,
-        value: Value,
+        value: Given,
         *,
         media_type: str | None = None,
         reason: str = "put",

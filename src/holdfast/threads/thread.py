@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import UNSET
 
 from holdfast.engines.contract import Hold
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unavailable
 from holdfast.history import merge, reader, timelines
 from holdfast.history.merge import Outcome, Terms
 from holdfast.model.head import MAIN, Head
@@ -105,7 +105,7 @@ class Thread(Line):
     def rm(self) -> None:
         """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""
         reader.head_of(self._space, MAIN)
-        self._finish()
+        outbox.finish(self._shelf.named, self._space)
         directory.remove(self._shelf.store, self._space, self.id)
 
     def _on(self, timeline: str) -> Thread:
@@ -117,7 +117,11 @@ class Thread(Line):
         return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
 
     def _finish(self) -> None:
-        outbox.finish(self._shelf.named, self._space)
+        try:
+            outbox.finish(self._shelf.named, self._space)
+        except Unavailable:
+            # What was committed is durable and says what is left to do; the next change, or the next open, does it.
+            return
 
 
 def _named(timeline: str | OnTimeline) -> str:

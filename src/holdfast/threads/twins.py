@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from holdfast.errors import Unavailable
+
 __all__ = ["Awaited", "Flowing", "Given", "Later", "Twin", "as_it_is", "handed"]
 
 _PAGE = 64
@@ -41,7 +43,10 @@ class Twin(ABC):
 
 async def handed(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
     """What comes of `work`, done by `crew`; if the waiting is cancelled, it is finished all the same."""
-    doing = asyncio.get_running_loop().run_in_executor(crew, work)
+    try:
+        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+    except RuntimeError as error:
+        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
     doing.add_done_callback(_look)
     return await asyncio.shield(doing)
 

@@ -177,7 +177,7 @@ def test_a_package_that_cannot_be_loaded_is_unsupported(installed: list[EntryPoi
     """The reason is in the message, and the import error is the cause."""
     installed.append(EntryPoint("broken", "no_such_module_here:open", registry.GROUP))
 
-    with pytest.raises(Unsupported, match="no_such_module_here.*nothing was opened") as refused:
+    with pytest.raises(Unsupported, match=r"no_such_module_here.*nothing was opened") as refused:
         opened("broken:store")
 
     assert isinstance(refused.value.__cause__, ImportError)

@@ -18,7 +18,9 @@ from tests.unit.history.hand import Hand, damage
 LARGE = Random(7).randbytes(5 * CHUNK_BYTES + 1)  # more than one write takes
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"x" * CHUNK_BYTES, b"x" * (CHUNK_BYTES + 1), LARGE])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", LARGE[:CHUNK_BYTES], LARGE[: CHUNK_BYTES + 1], LARGE], ids=len
+)
 def test_content_comes_back_as_it_was_put(content: bytes) -> None:
     """Whatever its size, and however it was handed in."""
     hand = Hand()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.model import canonical
 from holdfast.model.canonical import Json
 from holdfast.model.joining import Rule, check_rules, join, rule_for
 
@@ -26,23 +27,16 @@ from holdfast.model.joining import Rule, check_rules, join, rule_for
 )
 def test_a_rule_joins(rule: Rule, base: Json, ours: Json, theirs: Json, joined: Json) -> None:
     """Each rule makes one value of two."""
-    found = join(rule, base, ours, theirs)
-
-    assert found == joined
-    assert (
-        [type(item) for item in found] == [type(item) for item in joined]
-        if isinstance(found, list) and isinstance(joined, list)
-        else True
-    )
+    assert canonical.encode(join(rule, base, ours, theirs)) == canonical.encode(joined)
 
 
-@pytest.mark.parametrize("rule", ["counter", "set", "max", "min"])
-def test_it_does_not_matter_which_side_is_ours(rule: Rule) -> None:
+@pytest.mark.parametrize(
+    ("rule", "one", "other"),
+    [("counter", 1, 2.5), ("set", ["b", "a"], ["c"]), ("max", 1, 1.0), ("min", 1, 1.0)],
+)
+def test_it_does_not_matter_which_side_is_ours(rule: Rule, one: Json, other: Json) -> None:
     """Both lines come to the same value, whoever merges."""
-    one, other = (["b", "a"], ["c"]) if rule == "set" else (1, 1.0)
-
-    assert join(rule, None, one, other) == join(rule, None, other, one)
-    assert str(join(rule, None, one, other)) == str(join(rule, None, other, one))
+    assert canonical.encode(join(rule, None, one, other)) == canonical.encode(join(rule, None, other, one))
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_text_is_the_words_of_all_text_blocks() -> None:
         b'{"role":"user","content":[{"type":"text","text":"\xed\xa0\xbd',
         b'{"x":' + b"[" * 100_000,
     ],
-    ids=lambda body: repr(body[:40]),
+    ids=lambda body: f"{len(body)} {body[:40]!r}",
 )
 def test_bytes_that_are_no_message_are_corrupt(body: bytes) -> None:
     """Damage is an error that says so, never an empty message."""

@@ -31,14 +31,14 @@ ODD_TEXTS = [
     "日本語",
     "é",
     "𝄞",
-    "e\u0301".replace("e\u0301", unicodedata.normalize("NFC", "e\u0301")),
+    unicodedata.normalize("NFC", "A\u030a"),
     "zero\u200bwidth",
     " spaces ",
     "-rf",
     "NULL",
 ]
-UNSEEN = [*range(0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F)]
-UNSEEN += range(0x2066, 0x206A)
+CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
+DIRECTION = [0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS)
@@ -49,11 +49,11 @@ def test_odd_text_is_only_text(text: str) -> None:
     assert check_path("/" + text) == "/" + text
 
 
-@pytest.mark.parametrize("code", UNSEEN, ids=hex)
+@pytest.mark.parametrize("code", CONTROL + DIRECTION, ids=hex)
 def test_characters_that_cannot_be_seen_are_refused(code: int) -> None:
     """Control and direction characters can make one name look like another."""
     with pytest.raises(
-        Invalid, match="thread .* holds a control or direction character; nothing was written"
+        Invalid, match=r"thread .* holds a control or direction character; nothing was written"
     ):
         check_id("thread", f"a{chr(code)}b")
     with pytest.raises(Invalid, match="control or direction"):
@@ -83,11 +83,11 @@ def test_lone_surrogates_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", None, 5, b"bytes", ["a"]])
 def test_what_is_no_text_is_refused(text: Any) -> None:
     """The error names the thing, not a type in our code."""
-    with pytest.raises(Invalid, match="call .* must be text and not empty; nothing was written"):
+    with pytest.raises(Invalid, match=r"call .* must be text and not empty; nothing was written"):
         check_id("call", text)
-    with pytest.raises(Invalid, match="path .* must be text"):
+    with pytest.raises(Invalid, match=r"path .* must be text"):
         check_path(text)
-    with pytest.raises(Invalid, match="agent .* is not a name"):
+    with pytest.raises(Invalid, match=r"agent .* is not a name"):
         check_name("agent", text)
 
 
@@ -180,7 +180,7 @@ def test_agents_and_timelines_have_plain_names(name: str) -> None:
 )
 def test_other_names_are_refused(name: str) -> None:
     """The error says what a name is."""
-    with pytest.raises(Invalid, match="timeline .* is not a name: use a-z, 0-9.* nothing was written"):
+    with pytest.raises(Invalid, match=r"timeline .* is not a name: use a-z, 0-9.* nothing was written"):
         check_name("timeline", name)
 
 

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from holdfast.engines.sqlite.engine import SqliteEngine
-from holdfast.errors import Invalid, NotFound
+from holdfast.engines.sqlite.opening import open_sqlite
 
 __all__ = ["SqliteEngine", "open_sqlite"]
-
-
-def open_sqlite(
-    path: Path, *, read_only: bool = False, create: bool = True, durability: str = "power_loss"
-) -> SqliteEngine:
-    """The engine on the store at `path`; raises `NotFound` if it is not there and may not be created."""
-    if durability not in ("power_loss", "process_crash"):
-        raise Invalid(
-            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened."
-        )
-    if not path.exists() and (read_only or not create):
-        raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `holdfast init`.")
-    return SqliteEngine(path.absolute(), read_only=read_only, durable=durability == "power_loss")

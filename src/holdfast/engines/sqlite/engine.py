@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import apsw
 
 from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded, Step, Write
-from holdfast.engines.rules import chained, check_write
-from holdfast.engines.sqlite import forgetting, scanning, schema
+from holdfast.engines.rules import check_write
+from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import hold_of, recorded_in
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
@@ -25,10 +25,10 @@ from holdfast.engines.sqlite.failures import translated
 from holdfast.engines.sqlite.filesystem import check_local, file_system_of
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import label_key, object_key, version_key
+from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.lock import FileLock
-from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
-from holdfast.errors import Conflict, Corrupt, HoldfastError, InDoubt, NotFound, Unavailable
+from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
+from holdfast.errors import Conflict, HoldfastError, InDoubt, NotFound, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.event import MessageAppended
@@ -38,14 +38,6 @@ __all__ = ["SqliteEngine"]
 T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
-_END_OF = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"  # after every name that starts with parameter 3
-_BACK = f"""
-WITH RECURSIVE back(id, n) AS (
-    VALUES (?1, 1) UNION ALL
-    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n < ?2 AND log.prev IS NOT NULL
-)
-SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
-"""
 
 
 class SqliteEngine:
@@ -205,10 +197,8 @@ class SqliteEngine:
         """Commits from `at` backwards along first parents."""
 
         def steps(db: Database) -> list[Step]:
-            row = self._back(db, self._commit_row(db, space, at), skip)
-            if row is None or limit <= 0:
-                return []
-            return [step_of(row_of(values)) for values in db.execute(_BACK, (row, limit))]
+            row = walking.back(db, self._commit_row(db, space, at), skip)
+            return [] if row is None else walking.steps_from(db, row, limit)
 
         return self._read(steps)
 
@@ -216,13 +206,8 @@ class SqliteEngine:
         """The last commit of that turn on the line that ends at `at`."""
 
         def find(db: Database) -> Step | None:
-            row: int | None = self._commit_row(db, space, at)
-            while row is not None and (line := _line(db, row)).turn > turn:
-                row = line.jump if line.jump is not None and _line(db, line.jump).turn > turn else line.prev
-            if row is None or _line(db, row).turn != turn:
-                return None
-            found = self._rows.row(db, row)
-            return None if found is None else step_of(found)
+            row = walking.last_of_turn(db, self._commit_row(db, space, at), turn)
+            return None if row is None else walking.steps_from(db, row, 1)[0]
 
         return self._read(find)
 
@@ -287,46 +272,19 @@ class SqliteEngine:
 
     def cell(self, space: str, name: str) -> Cell | None:
         """The cell, or None if it was never written."""
-
-        def cell(db: Database) -> Cell | None:
-            sql = "SELECT revision, CAST(value AS BLOB) FROM cells WHERE space=? AND name=?"
-            values = db.execute(sql, (self._space(db, space), name)).fetchone()
-            return None if values is None else Cell(space, name, values[0], values[1])
-
-        return self._read(cell)
+        return self._read(lambda db: books.cell(db, space, self._space(db, space), name))
 
     def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
         """Cells that are not empty, by name."""
-
-        def cells(db: Database) -> list[Cell]:
-            sql = (
-                "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>?2 AND name>=?3 "
-                f"AND name<{_END_OF} AND value IS NOT NULL ORDER BY name LIMIT ?4"
-            )
-            bound = (self._space(db, space), after, prefix, limit)
-            return [Cell(space, *values) for values in db.execute(sql, bound)]
-
-        return self._read(cells)
+        return self._read(lambda db: books.cells(db, space, self._space(db, space), prefix, after, limit))
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed cells of every space, by (name, space)."""
-        sql = (
-            "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB) FROM cells c JOIN spaces s ON s.id=c.space "
-            "WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<" + _END_OF + " "
-            "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
-        )
-        bound = (*after, prefix, limit)
-        return self._read(lambda db: [Cell(*values) for values in db.execute(sql, bound)])
+        return self._read(lambda db: books.listed(db, prefix, after, limit))
 
     def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
         """The ledger, each entry checked against the chain."""
-
-        def entries(db: Database) -> list[Entry]:
-            sql = "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? ORDER BY position LIMIT ?"
-            values = list(db.execute(sql, (self._space(db, space), after, limit + (after > 0))))
-            return _chained(values, after)[:limit]
-
-        return self._read(entries)
+        return self._read(lambda db: books.entries(db, self._space(db, space), after, limit))
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
@@ -384,9 +342,11 @@ class SqliteEngine:
             self._group.stop()
         with self._one_at_a_time:
             self._closed = True
-            self._guard("closing", self._connections.close)
-            if self._lock is not None:
-                self._lock.close()
+            try:
+                self._guard("closing", self._connections.close)
+            finally:
+                if self._lock is not None:
+                    self._lock.close()
 
     # ---- inside
 
@@ -418,24 +378,7 @@ class SqliteEngine:
         return found
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
-        number = self._space(db, space)
-        digest = bytes.fromhex(commit)
-        for row in self._rows.index.rows(db, number, object_key(commit)) if number is not None else ():
-            if db.execute(
-                "SELECT 1 FROM log WHERE id=? AND space=? AND digest=?", (row, number, digest)
-            ).fetchone():
-                return row
-        raise NotFound(f"there is no commit {commit} in this space; nothing was returned.")
-
-    def _back(self, db: Database, row: int | None, skip: int) -> int | None:
-        """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
-        if row is None or skip <= 0:
-            return row
-        wanted = _line(db, row).depth - skip
-        while row is not None and (line := _line(db, row)).depth > wanted:
-            far = None if line.jump is None else _line(db, line.jump)
-            row = line.jump if far is not None and far.depth >= wanted else line.prev
-        return row
+        return walking.commit_row(db, self._rows.index, self._space(db, space), commit)
 
     def _move(self, db: Database, space: int, timeline: str, version: int) -> MoveRecord | None:
         for at in self._rows.index.rows(db, space, version_key(timeline, version)):
@@ -490,44 +433,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Line:
-    """Where a row's commit stands, as far as walking back needs it."""
-
-    __slots__ = ("depth", "jump", "prev", "turn")
-
-    def __init__(self, prev: int | None, jump: int | None, depth: int, turn: int) -> None:
-        self.prev, self.jump, self.depth, self.turn = prev, jump, depth, turn
-
-
-def _line(db: Database, row: int) -> _Line:
-    values = db.execute("SELECT prev, jump, depth, turn FROM log WHERE id=?", (row,)).fetchone()
-    if values is None or not isinstance(values[2], int) or not isinstance(values[3], int):
-        raise Corrupt(
-            f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
-        )
-    return _Line(*values)
-
-
 def _is_labelled(step: Step, label: str) -> bool:
     said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
     return step.commit.run == label or label in said
-
-
-def _chained(values: list[tuple[object, ...]], after: int) -> list[Entry]:
-    entries: list[Entry] = []
-    chain: Digest | None = None
-    for position, stored, body in cast("list[tuple[int, bytes, bytes]]", values):
-        entry = Entry(position, Digest(stored.hex()), body)
-        if (entries or after == 0 or position > after) and (
-            chained(chain, body) != entry.chain or (position > after and position != after + len(entries) + 1)
-        ):
-            raise Corrupt(
-                f"ledger entry {position} does not follow the one before it. Run `holdfast verify`."
-            )
-        chain = entry.chain
-        if position > after:
-            entries.append(entry)
-    return entries
 
 
 def _transaction(db: Database, work: Callable[[Database], None]) -> None:

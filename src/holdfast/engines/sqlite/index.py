@@ -12,12 +12,13 @@ import threading
 from collections.abc import Iterator
 
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import KEY_BITS, ROW_KEY, key_range, split
+from holdfast.engines.sqlite.keys import ROW_KEY, key_range, split
 
 __all__ = ["Index"]
 
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
 _FORGET_FROM = 4 * _BATCH_MAX
+_PLACES = "SELECT row FROM places WHERE space=? AND key=?"
 
 
 class Index:
@@ -26,29 +27,30 @@ class Index:
     def __init__(self) -> None:
         """Know nothing yet; the first look-up reads what is not in `places`."""
         self._lock = threading.Lock()
-        self._recent: dict[int, int | tuple[int, ...]] = {}
+        self._recent: dict[int, dict[bytes, int | tuple[int, ...]]] = {}  # per space, keys above `_upto`
         self._rows: dict[int, list[int]] = {}  # per space, rows above `_upto`
+        self._count = 0  # of the keys in `_recent`
         self._upto = 0  # rows up to here are in `places`
         self._seen = -1  # rows up to here are known; -1: nothing was read yet
 
-    def rows(self, connection: Database, space: int, key: int) -> list[int]:
+    def rows(self, connection: Database, space: int, key: bytes) -> list[int]:
         """Rows that may hold what `key` stands for, oldest first."""
-        found = self._find(space, key)
-        if found is None:
+        if not self.recent(space, key):
             self.catch_up(connection)
-            found = self._find(space, key)
-        older = [
-            row
-            for (row,) in connection.execute("SELECT row FROM places WHERE space=? AND key=?", (space, key))
-        ]
-        return older if found is None else older + [row for row in _many(found) if row not in older]
+        return self.known(connection, space, key)
 
-    def recent(self, space: int, key: int) -> tuple[int, ...]:
+    def known(self, connection: Database, space: int, key: bytes) -> list[int]:
+        """The same for a caller who knows that no other process has written since `catch_up`."""
+        older = [row for (row,) in connection.execute(_PLACES, (space, key)).fetchall()]
+        return older + [row for row in self.recent(space, key) if row not in older]
+
+    def recent(self, space: int, key: bytes) -> tuple[int, ...]:
         """Those of `rows` that are known without looking into the database."""
-        found = self._find(space, key)
+        keys = self._recent.get(space)
+        found = None if keys is None else keys.get(key)
         return () if found is None else _many(found)
 
-    def later(self, connection: Database, space: int, key: int) -> Iterator[int]:
+    def later(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
         """`rows`, looked up only when the first is asked for."""
         yield from self.rows(connection, space, key)
 
@@ -59,8 +61,8 @@ class Index:
         with self._lock:
             recent = [
                 row
-                for key, rows in self._recent.items()
-                if space == key >> KEY_BITS and low <= key & ((1 << KEY_BITS) - 1) <= high
+                for key, rows in self._recent.get(space, {}).items()
+                if low <= key <= high
                 for row in _many(rows)
             ]
         sql = "SELECT DISTINCT row FROM places WHERE space=? AND key BETWEEN ? AND ?"
@@ -75,24 +77,16 @@ class Index:
             recent = [row for row in self._rows.get(space, ()) if row > after]
         return sorted({*rows, *recent})[:limit]
 
-    def add(self, space: int, row: int, keys: list[int]) -> None:
+    def add(self, space: int, row: int, keys: list[bytes]) -> None:
         """A row was written by this process."""
         with self._lock:
             if row == self._seen + 1:
-                self._seen = row
                 self._note(space, row, keys)
 
     def catch_up(self, connection: Database) -> None:
         """Read the keys of rows that other processes wrote."""
         with self._lock:
-            if self._seen < 0 or len(self._recent) > _FORGET_FROM:
-                self._clear()
-                self._upto = self._seen = _upto(connection)
-            for row, space, keys in connection.execute(
-                "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
-            ):
-                self._note(space, row, split(keys))
-                self._seen = row
+            self._catch_up(connection)
 
     def reset(self) -> None:
         """Forget everything, because rows that were seen were rolled back."""
@@ -102,18 +96,19 @@ class Index:
 
     def is_due(self) -> bool:
         """Whether enough keys have gathered to be worth sorting in; more in a larger store, where it costs more."""
-        return len(self._recent) > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
+        return self._count > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
 
     def sort_in(self, connection: Database) -> int:
         """Move keys into `places`; the caller holds a write transaction and calls `sorted_in` after its commit."""
-        upto = _upto(connection)
-        places: list[tuple[int, int, int]] = []
-        for row, space, keys in connection.execute(
-            "SELECT id, space, keys FROM log WHERE id>? ORDER BY id", (upto,)
-        ):
-            places.append((space, ROW_KEY, row))
-            places.extend((space, key, row) for key in split(keys))
-            upto = row
+        with self._lock:
+            if self._upto != _upto(connection):  # another process has sorted in what this one remembers
+                self._clear()
+                self._seen = -1
+            self._catch_up(connection)
+            places = [(space, ROW_KEY, row) for space, rows in self._rows.items() for row in rows]
+            for space, keys in self._recent.items():
+                places += [(space, key, row) for key, rows in keys.items() for row in _many(rows)]
+            upto = self._seen
         places.sort()
         connection.executemany("INSERT OR IGNORE INTO places VALUES (?,?,?)", places)
         connection.execute("UPDATE meta SET value=? WHERE name='indexed_upto'", (upto,))
@@ -125,24 +120,30 @@ class Index:
             self._clear()
             self._upto = self._seen = upto
 
-    def _find(self, space: int, key: int) -> int | tuple[int, ...] | None:
-        return self._recent.get(space << KEY_BITS | key)
+    def _catch_up(self, connection: Database) -> None:
+        if self._seen < 0 or self._count > _FORGET_FROM:
+            self._clear()
+            self._upto = self._seen = _upto(connection)
+        later = connection.execute("SELECT id, space, keys FROM log WHERE id>?", (self._seen,))
+        for row, space, keys in later:
+            self._note(space, row, split(keys))
 
-    def _note(self, space: int, row: int, keys: list[int]) -> None:
+    def _note(self, space: int, row: int, keys: list[bytes]) -> None:
+        self._seen = row
         self._rows.setdefault(space, []).append(row)
-        high = space << KEY_BITS
-        places = dict.fromkeys([high | key for key in keys], row)
-        recent = self._recent
-        if recent.keys().isdisjoint(places):
-            recent.update(places)
+        recent = self._recent.setdefault(space, {})
+        self._count += len(keys)
+        if recent.keys().isdisjoint(keys):
+            recent.update(dict.fromkeys(keys, row))
             return
-        for place in places:
-            there = recent.get(place)
-            recent[place] = row if there is None else (*_many(there), row)
+        for key in dict.fromkeys(keys):
+            there = recent.get(key)
+            recent[key] = row if there is None else (*_many(there), row)
 
     def _clear(self) -> None:
         self._recent = {}
         self._rows = {}
+        self._count = 0
 
 
 def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:

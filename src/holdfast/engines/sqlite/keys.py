@@ -1,4 +1,4 @@
-"""Keys: forty bits by which a row can be found.
+"""Keys: five bytes by which a row can be found.
 
 A key is a hint, never a proof: whoever follows one checks the digest, the op_id or the
 label that it finds there.  Short keys keep the index a quarter of the size of one by digest.
@@ -11,10 +11,8 @@ from hashlib import blake2b
 from holdfast.model.digest import Digest
 
 __all__ = [
-    "KEY_BITS",
     "KEY_BYTES",
     "ROW_KEY",
-    "joined_keys",
     "key_range",
     "label_key",
     "object_key",
@@ -24,47 +22,37 @@ __all__ = [
 ]
 
 KEY_BYTES = 5
-KEY_BITS = 8 * KEY_BYTES
-ROW_KEY = 0  # every row of a space is also found under this one, in order
+ROW_KEY = b""  # every row of a space is also found under this one, in order
+
+_DIGITS = 2 * KEY_BYTES
 
 
-def object_key(digest: Digest) -> int:
-    """The key of an object: the first bits of its digest."""
-    return int(digest[: 2 * KEY_BYTES], 16)
+def object_key(digest: Digest) -> bytes:
+    """The key of an object: the first bytes of its digest."""
+    return bytes.fromhex(digest[:_DIGITS])
 
 
-def op_key(op_id: str) -> int:
+def op_key(op_id: str) -> bytes:
     """The key of a write."""
-    return _hashed(b"op", op_id)
+    return blake2b(b"op\0" + op_id.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
-def label_key(label: str) -> int:
+def label_key(label: str) -> bytes:
     """The key of a message or a run."""
-    return _hashed(b"label", label)
+    return blake2b(b"label\0" + label.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
-def version_key(timeline: str, version: int) -> int:
+def version_key(timeline: str, version: int) -> bytes:
     """The key of a recorded move."""
-    return _hashed(b"version", f"{version}/{timeline}")
+    return blake2b(b"version\0%d/" % version + timeline.encode(), digest_size=KEY_BYTES).digest()
 
 
-def key_range(prefix: str) -> tuple[int, int]:
+def key_range(prefix: str) -> tuple[bytes, bytes]:
     """The first and last key of objects whose digest starts with these hex digits."""
-    digits = prefix[: 2 * KEY_BYTES]
-    return int(digits.ljust(2 * KEY_BYTES, "0"), 16), int(digits.ljust(2 * KEY_BYTES, "f"), 16)
+    digits = prefix[:_DIGITS]
+    return bytes.fromhex(digits.ljust(_DIGITS, "0")), bytes.fromhex(digits.ljust(_DIGITS, "f"))
 
 
-def joined_keys(keys: list[int]) -> bytes:
-    """Keys as the bytes that a row keeps."""
-    return b"".join([key.to_bytes(KEY_BYTES, "big") for key in keys])
-
-
-def split(keys: bytes) -> list[int]:
-    """The keys of a row, from their bytes."""
-    return [int.from_bytes(keys[at : at + KEY_BYTES], "big") for at in range(0, len(keys), KEY_BYTES)]
-
-
-def _hashed(what: bytes, text: str) -> int:
-    return int.from_bytes(
-        blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES, person=what).digest(), "big"
-    )
+def split(keys: bytes) -> list[bytes]:
+    """The keys of a row, from the bytes that it keeps."""
+    return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]

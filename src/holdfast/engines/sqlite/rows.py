@@ -58,11 +58,14 @@ class Row(msgspec.Struct, frozen=True):
     def index_of(self, key: int) -> list[int]:
         """The items whose key this is."""
         wanted = key.to_bytes(KEY_BYTES, "big")
-        return [
-            at
-            for at in range(len(self.pack.items))
-            if self.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES] == wanted
-        ]
+        end = len(self.pack.items) * KEY_BYTES
+        found: list[int] = []
+        at = self.keys.find(wanted, 0, end)
+        while at >= 0:
+            if at % KEY_BYTES == 0:
+                found.append(at // KEY_BYTES)
+            at = self.keys.find(wanted, at + 1, end)
+        return found
 
 
 def row_of(values: Sequence[object]) -> Row:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.engines.contract import Engine, Write
 from holdfast.errors import Corrupt, NotFound
-from holdfast.history.retention.digests import Digests
+from holdfast.history.digests import Digests
 from holdfast.history.retention.planning import elsewhere_of, plan_removed, space_of
 from holdfast.history.retention.policy import Done, Plan, Policy
-from holdfast.history.retention.roots import standing
+from holdfast.history.retention.roots import Standing, standing
 from holdfast.history.retention.space import expire_uploads, mark, removable
 from holdfast.history.space import Space
 from holdfast.model import canonical
@@ -18,6 +18,7 @@ from holdfast.model.digest import Kind, Object, digest_of
 __all__ = ["carry_out"]
 
 _BATCH_BYTES = 16 * 1024 * 1024
+_PART_BYTES = 2 * 1024 * 1024
 _BATCH_MAX = 20_000
 _TRIES_MAX = 5
 
@@ -55,44 +56,44 @@ def _forget(space: Space, policy: Policy, now: int, elsewhere: Digests) -> Done:
         try:
             expire_uploads(space, policy, now)
             before = standing(space)
-            victims = removable(space, mark(space, policy, now, elsewhere))
-            for batch in _batches(victims):
-                if standing(space, before) != before:
+            marked = mark(space, policy, now, elsewhere)
+            for batch in _batches(found for _, found in removable(space, marked)):
+                bytes_freed = _forget_batch(space, batch, before, policy)
+                if bytes_freed is None:
                     break
-                count += len(batch)
-                freed += space.engine.forget(space.name, [each.digest for each in batch], why=_why(policy))
-                if standing(space, before) != before:
-                    _put_back(space, policy, now, elsewhere, batch)
-                    break
+                count, freed = count + len(batch), freed + bytes_freed
             else:
                 return Done(space=space.name, count=count, freed=freed)
         except (Corrupt, NotFound) as error:
             why = f"what must stay cannot be told: {error}"
             return Done(space=space.name, count=count, freed=freed, left_alone=why)
-    return Done(
-        space=space.name, count=count, freed=freed, left_alone="others were writing to it all the time"
-    )
+    why = "others were writing to it all the time"
+    return Done(space=space.name, count=count, freed=freed, left_alone=why)
 
 
-def _put_back(space: Space, policy: Policy, now: int, elsewhere: Digests, batch: list[Object]) -> None:
-    """Write again what somebody has begun to need while it was being forgotten."""
-    live = mark(space, policy, now, elsewhere).live
-    needed = tuple(each for each in batch if each.digest in live)
-    if needed:
-        intent = digest_of(Kind.BODY, canonical.encode([each.digest for each in needed]))
-        space.engine.apply(
-            Write(space=space.name, op_id="keep:" + space.ids(), intent=intent, objects=needed)
-        )
+def _forget_batch(space: Space, batch: list[Object], before: Standing, policy: Policy) -> int | None:
+    """Forget a batch and say how many bytes that freed; None, with nothing forgotten, if the space has changed."""
+    if standing(space, before) != before:
+        return None
+    freed = space.engine.forget(space.name, [each.digest for each in batch], why=_why(policy))
+    if standing(space, before) == before:
+        return freed
+    # Somebody wrote in between, and may need some of it by now.
+    for part in _batches(batch, _PART_BYTES):
+        intent = digest_of(Kind.BODY, canonical.encode([each.digest for each in part]))
+        op_id = "keep:" + space.ids()
+        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, objects=tuple(part)))
+    return None
 
 
-def _batches(victims: Iterator[tuple[str, Object]]) -> Iterator[list[Object]]:
+def _batches(objects: Iterable[Object], bytes_max: int = _BATCH_BYTES) -> Iterator[list[Object]]:
     """Objects in batches that fit into memory: they are held until it is sure that nobody needs them."""
     batch: list[Object] = []
     size = 0
-    for _, found in victims:
+    for found in objects:
         batch.append(found)
         size += len(found.body)
-        if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
+        if size >= bytes_max or len(batch) == _BATCH_MAX:
             yield batch
             batch, size = [], 0
     if batch:
@@ -100,4 +101,6 @@ def _batches(victims: Iterator[tuple[str, Object]]) -> Iterator[list[Object]]:
 
 
 def _why(policy: Policy) -> str:
-    return f"a retention policy forgot it (undone {policy.undone_after_days}, staged {policy.staged_after_days} days)"
+    days = {"undone": policy.undone_after_days, "staged": policy.staged_after_days}
+    rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
+    return f"the retention policy: nothing live needs it, and it was {rules}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.engines.contract import Fact, Step
 from holdfast.errors import Forgotten, NotFound
 from holdfast.history import references
-from holdfast.history.retention.digests import Digests
+from holdfast.history.digests import Digests
 from holdfast.history.space import Space
 from holdfast.history.tree import EMPTY, refs
 from holdfast.model.artifact import decode_artifact

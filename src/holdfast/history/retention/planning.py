@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import Corrupt, NotFound
-from holdfast.history.retention.digests import Digests
+from holdfast.history.digests import Digests
 from holdfast.history.retention.policy import Lot, Plan, Policy, SpacePlan
 from holdfast.history.retention.roots import read_elsewhere
 from holdfast.history.retention.space import mark, removable

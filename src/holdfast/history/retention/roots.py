@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.engines.contract import Engine, Entry, Hold
 from holdfast.history import references
-from holdfast.history.retention.digests import Digests
+from holdfast.history.digests import Digests
 from holdfast.history.scan import spaces, whole_pages
 from holdfast.history.space import Space
 from holdfast.model.commit import Act, MoveRecord, decode_commit

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.engines.contract import Cell, CellWrite, Fact, Write
 from holdfast.errors import Conflict
 from holdfast.history.artifacts import UPLOAD
-from holdfast.history.retention.digests import Digests
+from holdfast.history.digests import Digests
 from holdfast.history.retention.marking import Marks
 from holdfast.history.retention.policy import Policy
 from holdfast.history.retention.roots import roots, undone_roots

@@ -24,6 +24,7 @@ from holdfast.model.digest import Digest, Kind, Object, digest_of
 __all__ = ["check_objects"]
 
 _NAMED_MAX = 2_000
+_KNOWN_MAX = 50_000
 
 
 def check_objects(space: Space, findings: Findings) -> None:
@@ -45,6 +46,10 @@ class _Checker:
         self._commits = Commits(space, findings)
         self._versions: dict[str, int] = {}  # where timelines stood when last asked
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
+        self._known: set[Digest] = (
+            set()
+        )  # what was found to be there lately; nodes name much the same again and again
+        self._before: set[Digest] = set()  # what was found before that
 
     def take(self, fact: Fact) -> None:
         """Check one stored thing."""
@@ -58,7 +63,11 @@ class _Checker:
     def flush(self) -> None:
         """Ask for everything that was named and not asked for yet."""
         named, self._named = self._named, {}
-        for digest in self._space.engine.missing(self._space.name, list(named)):
+        missing = self._space.engine.missing(self._space.name, list(named))
+        if len(self._known) > _KNOWN_MAX:
+            self._known, self._before = set(), self._known
+        self._known.update(named.keys() - set(missing))
+        for digest in missing:
             by = named[digest]
             self._findings.add(by.kind, f"it names {digest}, which is missing", digest=by.digest)
 
@@ -81,7 +90,8 @@ class _Checker:
                 pass
 
     def _name(self, by: Object, digests: Iterable[Digest]) -> None:
-        self._named.update((digest, by) for digest in digests if digest != EMPTY)
+        for digest in set(digests).difference(self._known, self._before, (EMPTY,)):
+            self._named[digest] = by
         if len(self._named) > _NAMED_MAX:
             self.flush()
 

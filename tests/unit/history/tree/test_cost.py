@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.history.tree import Tree, diff
+from holdfast.history.tree import Tree, diff, edit, grow, read
 from tests.unit.history.tree import maps
 from tests.unit.history.tree.maps import Shelf, entry
 
@@ -91,11 +91,15 @@ def test_the_worst_keys_there_are_reach_a_fixed_bound() -> None:
     assert written_bytes <= 64 * 75 * 40
 
 
-def test_a_flat_map_would_be_found() -> None:
-    """Control: the measure sees what one large node would cost."""
-    paths = maps.ordinary(10_000)
+def test_a_flat_map_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without the rule everything is one leaf, and a put into 1,000 paths breaks the bar."""
+    for module in (edit, grow, read):
+        monkeypatch.setattr(module, "is_leaf", lambda *_: True)
+    shelf, paths = Shelf(), maps.ordinary(1_000)
 
-    assert sum(len(path) + 35 for path in paths) > 50 * 4_096
+    _, _, written_bytes = cost_of_puts(shelf, shelf.of(paths), paths)
+
+    assert written_bytes > 10 * 4_096
 
 
 def test_clearing_10000_of_100000_paths_touches_a_handful_of_nodes() -> None:

@@ -252,11 +252,7 @@ def test_a_path_that_cannot_be_a_key_is_refused(shelf: Shelf, path: str) -> None
 
 def test_a_draft_whose_repair_could_not_read_is_lost(shelf: Shelf) -> None:
     """Whoever catches the error and goes on cannot store half a change."""
-    left, gone = (
-        [f"/{letter * 300}" for letter in "abcdef"],
-        [f"/g{number}{'g' * 300}" for number in range(9)],
-    )
-    tree = shelf.of([*left, *gone])
+    tree = shelf.of(f"/{part}{'x' * 300}" for part in [*"abcde", *(f"g{at}" for at in range(9))])
     shelf.bodies = {at: body for at, body in shelf.bodies.items() if isinstance(decode(body), Branch)}
     draft = tree.edit()
 

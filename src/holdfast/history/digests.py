@@ -1,4 +1,4 @@
-"""A set of digests that takes some 25 bytes for each, where Python's own takes a hundred.
+"""A set of digests that takes some 25 bytes for each, where Python's own takes a hundred and fifty.
 
 Open addressing in 256 tables, so that growing one of them never doubles the whole.  A key
 is 136 bits of the digest: enough that no two digests will ever be taken for one.

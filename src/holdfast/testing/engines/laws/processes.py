@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from holdfast.engines.contract import Engine
 from holdfast.model.head import Head
@@ -80,6 +84,20 @@ class ProcessLaws(Ground):
         else:
             assert (hold.head.version, answer.actual) == (1, START)
 
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_a_forked_child_goes_on_with_the_store(self, engine: Engine) -> None:
+        """Parent and child can both use an engine that was open at the fork; what is not shared is then a copy."""
+        pen = Pen(engine)
+        pen.commit("milk")
+
+        depth = forked(lambda: pen.commit("in the child").commit.depth)
+
+        assert depth == 1
+        hold = engine.hold(SPACE, "main")
+        assert hold is not None
+        assert hold.head.version == (2 if self.shared_between_processes else 1)
+        Pen(engine, space="another").commit("in the parent")
+
     def test_a_killed_process_loses_nothing_that_it_acknowledged(self, tmp_path: Path) -> None:
         """After SIGKILL at any moment every write is there whole or not at all, and all acknowledged ones are."""
         draw = random.Random(f"{type(self).__name__} kills")
@@ -97,6 +115,18 @@ class ProcessLaws(Ground):
                     Pen(engine, space="another").commit("after the kill")
                 else:
                     assert list(engine.spaces(limit=9)) == []
+
+
+def forked(work: Callable[[], int]) -> int:
+    """What `work` gives in a forked child, where it must not raise."""
+    pid = os.fork()
+    if pid == 0:
+        result = 99
+        try:
+            result = work()
+        finally:
+            os._exit(result)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def check_survivors(engine: Engine, said: list[Answer]) -> None:

@@ -10,9 +10,9 @@ import pytest
 from holdfast.engines.contract import Engine, Place
 from holdfast.errors import NotFound
 from holdfast.model.commit import Act
-from holdfast.model.digest import Digest
+from holdfast.model.digest import Digest, Kind, Object
 from holdfast.testing.engines.ground import Ground
-from holdfast.testing.engines.hand import SPACE, START, Made, Pen, made, moved, value, write
+from holdfast.testing.engines.hand import SPACE, START, Made, Pen, made, moved, portrait, value, write
 
 __all__ = ["HistoryLaws"]
 
@@ -112,6 +112,23 @@ class HistoryLaws(Ground):
         for skip in (0, 1, 63, 64, 65, 128, 255, 256, 257, 299):
             steps = engine.steps(SPACE, tip.digest, skip=skip, limit=2)
             assert [step.digest for step in steps] == [each.digest for each in chain[::-1][skip : skip + 2]]
+
+    def test_a_record_that_comes_along_changes_nothing(self, engine: Engine) -> None:
+        """A maker may hand over the decoded commit and changeset; what is stored and shown is the same."""
+        plain = made("milk", run="run-1", messages=["m-1"])
+        *bodies, changeset, commit = plain.objects
+        handed = (
+            Object.of(Kind.CHANGESET, changeset.body, record=plain.changeset),
+            Object.of(Kind.COMMIT, commit.body, record=plain.commit),
+        )
+
+        engine.apply(write("op", *plain.objects, moved(START, plain), space="plain"))
+        engine.apply(write("op", *bodies, *handed, moved(START, plain), space="handed"))
+
+        one, other = (engine.steps(space, plain.digest, limit=9) for space in ("plain", "handed"))
+        assert list(one) == list(other)
+        assert portrait(engine, "plain") == portrait(engine, "handed")
+        assert engine.labelled("plain", "run-1") == engine.labelled("handed", "run-1")
 
     def test_a_commit_that_is_not_there_has_no_history(self, engine: Engine) -> None:
         """Neither another space's commit, nor another object, nor a guess can be walked from."""

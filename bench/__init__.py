@@ -1,0 +1,6 @@
+"""The yardstick: what Holdfast costs, as ratios to a bare SQLite table in the same run.
+
+Run it with `python -m bench`, or `make bench`.  docs/explanation/benchmarks.md explains the table.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,45 @@
+"""A process that reads, or verifies, a whole store, and prints the most memory that it ever held."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import holdfast
+from holdfast.threads.thread import Thread
+
+_PAGE = 500
+
+
+def main(doing: str, path: str) -> None:
+    with holdfast.open(path, read_only=True) as store:
+        if doing == "read":
+            _read(store)
+        else:
+            report = store.verify()
+            assert report.ok, f"the store does not verify: {report.faults}"
+    unit = 1 if sys.platform == "darwin" else 1_024
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def _read(store: holdfast.Store) -> None:
+    """Every message of every thread, a page at a time, and the state at each page's end."""
+    for thread in store.threads():
+        moment = thread.head.commit
+        while moment is not None:
+            moment = _read_page(thread, moment)
+
+
+def _read_page(thread: Thread, moment: str) -> str | None:
+    view = thread.at(moment)
+    for path in view.paths():
+        view.get(path)
+    page = view.transcript(limit=_PAGE)
+    if not page:
+        return None
+    parents = thread.at(page[0].commit).log(limit=1)[0].parents
+    return parents[0] if parents else None
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,101 @@
+"""Holdfast, driven as a program would drive it, and its engine alone.
+
+For the engine alone the writes are made beforehand, by the same program on a store in
+memory that keeps what it is asked to apply.  What is left is what the engine costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import holdfast
+from bench.workload import STEPS, Turn
+from holdfast.engines.contract import Engine, Receipt, Write
+from holdfast.engines.registry import open_engine
+from holdfast.model.limits import Limits
+from holdfast.threads.ids import Ids
+from holdfast.threads.shelf import Shelf
+from holdfast.threads.store import Store
+
+__all__ = ["EngineAlone", "Face", "recorded_store"]
+
+AGENT = "bench"
+
+
+class Face:
+    """One thread of a store, through the public Python face."""
+
+    name = "Holdfast"
+
+    def __init__(
+        self, directory: Path, *, thread: str = "t", durable: bool = True, store: Store | None = None
+    ) -> None:
+        self.path = directory / "holdfast.db"
+        self._owned = store is None
+        self.store = store or holdfast.open(
+            self.path, durability="power_loss" if durable else "process_crash"
+        )
+        self.thread = self.store.thread(thread, agent=AGENT)
+
+    def turn(self, turn: Turn) -> None:
+        for step in turn.steps:
+            with self.thread.change(step.reason, run=turn.run) as change:
+                change.add(step.message)
+                if step.key is not None:
+                    change.put(step.key, cast("Any", step.value))
+
+    def close(self) -> None:
+        if self._owned:
+            self.store.close()
+
+
+class EngineAlone:
+    """The SQLite engine under ready-made writes."""
+
+    name = "its engine alone"
+
+    def __init__(self, directory: Path, turns: Sequence[Turn]) -> None:
+        store, taken = recorded_store()
+        face = Face(directory, store=store)
+        begun = len(taken)
+        for turn in turns:
+            face.turn(turn)
+        self.path = directory / "engine.db"
+        self._engine = open_engine(str(self.path), read_only=False, create=True, durability="power_loss")
+        for write in taken[:begun]:
+            self._engine.apply(write)
+        self._writes = iter(taken[begun:])
+
+    def turn(self, turn: Turn) -> None:
+        for _ in range(STEPS):
+            self._engine.apply(next(self._writes))
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class _Taking:
+    """An engine that keeps what it is asked to apply."""
+
+    def __init__(self, engine: Engine, taken: list[Write]) -> None:
+        self._engine, self._taken = engine, taken
+
+    def apply(self, write: Write) -> Receipt:
+        self._taken.append(write)
+        return self._engine.apply(write)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def recorded_store(url: str = "memory:") -> tuple[Store, list[Write]]:
+    """A store, and the list to which everything is added that its engine is asked to apply."""
+    taken: list[Write] = []
+    engine = cast(
+        "Engine", _Taking(open_engine(url, read_only=False, create=True, durability="power_loss"), taken)
+    )
+    clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
+    shelf = Shelf(engine=engine, clock=clock, ids=Ids(clock), limits=Limits())
+    return Store(shelf, url, read_only=False), taken

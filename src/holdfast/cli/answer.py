@@ -1,0 +1,49 @@
+"""Answers: what a command has to say, as one value.
+
+For programs an answer is its fields as JSON; for people it is what `show` prints.  So
+nobody is told anything that the other is not.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.cli.screen import Screen
+from holdfast.model.head import Head
+
+__all__ = ["Answer", "HeadShape", "cut_off"]
+
+_T = TypeVar("_T")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command gives back."""
+
+    def show(self, screen: Screen) -> None:
+        """Print it for people."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with."""
+        return 0
+
+
+class HeadShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a timeline stands."""
+
+    timeline: str
+    version: int
+    commit: str | None
+
+    @classmethod
+    def of(cls, head: Head) -> HeadShape:
+        """The head as programs read it."""
+        return cls(timeline=head.timeline, version=head.version, commit=head.commit)
+
+
+def cut_off(found: list[_T], limit: int) -> tuple[list[_T], bool]:
+    """The first `limit` of `found` (0: all), and whether there were more."""
+    return (found[:limit], len(found) > limit) if limit else (found, False)

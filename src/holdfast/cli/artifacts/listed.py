@@ -1,0 +1,59 @@
+"""Artifacts as answers, and how a person names one."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from holdfast.cli.wording import stamp
+from holdfast.errors import Invalid, NotFound
+from holdfast.history.artifacts import Listed
+from holdfast.threads.artifacts import Artifacts
+
+__all__ = ["ArtifactShape", "digest_of"]
+
+_DIGEST_LENGTH = 64
+_SCHEME = "artifact://sha256/"
+
+
+class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an artifact without reading its content."""
+
+    digest: str
+    reference: str
+    name: str | None
+    media_type: str
+    size: int
+    sha256: str  # of the plain content, as sha256sum prints it
+    at: str | None  # when it was listed; null: it never was
+
+    @classmethod
+    def of(cls, listed: Listed) -> ArtifactShape:
+        """The artifact as programs read it."""
+        return cls(
+            digest=listed.digest,
+            reference=_SCHEME + listed.digest,
+            name=listed.name,
+            media_type=listed.media_type,
+            size=listed.size,
+            sha256=listed.sha256,
+            at=None if listed.at is None else stamp(listed.at),
+        )
+
+
+def digest_of(artifacts: Artifacts, given: str) -> str:
+    """The digest of the artifact that a person means: by digest, its beginning, reference or name.
+
+    Raises `NotFound` if it fits none that is listed, `Invalid` if it fits several.
+    """
+    wanted = given.removeprefix(_SCHEME)
+    if len(wanted) == _DIGEST_LENGTH:
+        return wanted
+    fits = (each for each in artifacts.ls() if each.name == given or each.digest.startswith(wanted))
+    found = [each.digest for each in islice(fits, 2)]
+    if not found:
+        raise NotFound(f"there is no artifact '{given}'; nothing was read. See `holdfast artifacts ls`.")
+    if len(found) > 1:
+        raise Invalid(f"'{given}' fits more than one artifact; nothing was read. Give more digits.")
+    return found[0]

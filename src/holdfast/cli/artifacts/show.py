@@ -1,0 +1,51 @@
+"""`holdfast artifacts show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.artifacts.listed import ArtifactShape, digest_of
+from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.screen import Part, Screen
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import moment, size
+
+__all__ = ["Described", "show"]
+
+
+class Described(Answer, frozen=True, kw_only=True):
+    """One artifact."""
+
+    thread: str
+    artifact: ArtifactShape
+
+    def show(self, screen: Screen) -> None:
+        """Print what is known, a line each."""
+        known = self.artifact
+        facts: list[tuple[str, Part | None]] = [
+            ("name", known.name),
+            ("type", known.media_type),
+            ("size", f"{size(known.size)} ({known.size:,} bytes)"),
+            ("listed", moment(known.at) if known.at else None),
+            ("sha256", known.sha256),
+            ("digest", (known.digest, "digest")),
+        ]
+        screen.facts([(name, fact) for name, fact in facts if fact])
+
+
+def show(
+    thread: ThreadId,
+    artifact: Annotated[
+        str, Parameter(name="ARTIFACT", help="Its digest, the first digits of it, or its name")
+    ],
+    /,
+    *,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Described:
+    """Show what is known of an artifact without reading its content"""
+    with reading(everywhere) as store:
+        kept = store.thread(thread).artifacts
+        return Described(thread=thread, artifact=ArtifactShape.of(kept.show(digest_of(kept, artifact))))

@@ -1,0 +1,60 @@
+"""`holdfast init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.options import EVERYWHERE, Everywhere
+from holdfast.cli.screen import Screen
+from holdfast.errors import NotFound
+from holdfast.threads.opening import open as open_store
+
+__all__ = ["Initialised", "init"]
+
+
+class Initialised(Answer, frozen=True, kw_only=True):
+    """A store that is there now, whether it was before or not."""
+
+    store: str
+    made: bool
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what to do next."""
+        if not self.made:
+            screen.say((self.store, "name"), " is a store already; nothing was changed.")
+            return
+        screen.say("Made a store: ", (self.store, "name"))
+        option = "" if self.store == EVERYWHERE.store else f" --store {self.store}"
+        screen.say(
+            ("Begin a thread in it: ", "quiet"), f"holdfast threads begin shopping --agent helper{option}"
+        )
+
+
+def init(
+    path: Annotated[
+        str | None, Parameter(name="PATH", help="Where, before what --store says", show_default=False)
+    ] = None,
+    /,
+    *,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Initialised:
+    """Make a new store
+
+    A store that is there already is left as it is.
+    """
+    place = everywhere.store if path is None else path
+    made = not _exists(place)
+    if made:
+        open_store(place).close()
+    return Initialised(store=place, made=made)
+
+
+def _exists(place: str) -> bool:
+    try:
+        open_store(place, read_only=True).close()
+    except NotFound:
+        return False
+    return True

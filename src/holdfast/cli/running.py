@@ -1,0 +1,100 @@
+"""Running one command: from the words that were typed to an answer and an exit code.
+
+Whatever goes wrong ends as one message on the error stream.  A traceback is shown only if
+HOLDFAST_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import msgspec
+from cyclopts import App, CycloptsError
+
+from holdfast.cli import failures, usage
+from holdfast.cli.answer import Answer
+from holdfast.cli.app import ALONE, build, command
+from holdfast.cli.options import EVERYWHERE, Everywhere
+from holdfast.cli.safe import safe_json
+from holdfast.cli.screen import Screen, console
+from holdfast.errors import HoldfastError
+
+__all__ = ["run"]
+
+_INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+_PIPE_CLOSED = 141
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what `words` say; the exit code."""
+    _accept_any_text()
+    app = build()
+    asked = usage.tidied(words)
+    json = usage.wants_json(asked)
+    try:
+        code = _run(app, asked)
+        sys.stdout.flush()
+        return code
+    except CycloptsError as error:
+        message, hint = usage.explained(app, error)
+        failures.report("Usage", message, hint=hint, json=json)
+        return failures.USAGE
+    except BrokenPipeError:
+        return _without_reader()
+    except KeyboardInterrupt:
+        failures.report("Interrupted", "stopped before the end, as asked.", json=json)
+        return _INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the edge: nothing may leave as a traceback
+        return _failed(error, json=json)
+
+
+def _run(app: App, words: Sequence[str]) -> int:
+    if words and words[0] in ALONE:
+        command(app, words[0])
+    does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    given = [each for each in bound.arguments.values() if isinstance(each, Everywhere)]
+    everywhere = given[0] if given else EVERYWHERE
+    answer: object = does(*bound.args, **bound.kwargs)
+    if not isinstance(answer, Answer):
+        return 0
+    if everywhere.json:
+        print(safe_json(msgspec.to_builtins(answer)))
+    else:
+        answer.show(Screen(console()))
+    return answer.exit_code
+
+
+def _failed(error: Exception, *, json: bool) -> int:
+    if os.environ.get("HOLDFAST_DEBUG"):
+        traceback.print_exception(error)
+    name, message, hint = _told(error)
+    failures.report(name, message, hint=hint, json=json)
+    return failures.code_of(error)
+
+
+def _told(error: Exception) -> tuple[str, str, str | None]:
+    match error:
+        case HoldfastError():
+            return type(error).__name__, usage.in_words_of_the_shell(str(error)), None
+        case OSError(filename=name, strerror=why) if why:
+            return type(error).__name__, f"{why}{f': {name}' if name else ''}; it was not done.", None
+        case _:
+            told = f"this should not happen ({type(error).__name__}: {error}); the command did not finish."
+            return "Bug", told, "HOLDFAST_DEBUG=1 shows where; please report it."
+
+
+def _accept_any_text() -> None:
+    """Let no stream refuse a character that its encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _without_reader() -> int:
+    """Nobody reads on, as in `holdfast threads log t | head -1`: end quietly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _PIPE_CLOSED

@@ -1,0 +1,3 @@
+"""Commands about state: what threads and agents know."""
+
+from __future__ import annotations

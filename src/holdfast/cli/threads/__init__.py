@@ -1,0 +1,3 @@
+"""Commands about threads and their timelines."""
+
+from __future__ import annotations

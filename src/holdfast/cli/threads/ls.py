@@ -1,0 +1,103 @@
+"""`holdfast threads ls`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer, HeadShape, cut_off
+from holdfast.cli.options import EVERYWHERE, Everywhere, Limit
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.showing import digest
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import ago, count, now, stamp
+from holdfast.threads.thread import Thread
+
+__all__ = ["ThreadShape", "Threads", "ls"]
+
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("agent", gives_way=True),
+    Column("owner", gives_way=True),
+    Column("turns", right=True),
+    Column("lines", right=True),
+    Column("last", "when"),
+    Column("head", "digest"),
+)
+
+
+class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thread, and where its main timeline stands."""
+
+    id: str
+    agent: str
+    owner: str | None
+    begun_at: str
+    last_at: str | None  # of the newest commit of main; null: nothing is committed
+    turns: int
+    timelines: int
+    head: HeadShape
+
+    @classmethod
+    def of(cls, thread: Thread) -> ThreadShape:
+        """The thread as programs read it."""
+        seen = thread.at()
+        newest = next(iter(seen.log(limit=1)), None)
+        return cls(
+            id=thread.id,
+            agent=thread.agent,
+            owner=thread.owner,
+            begun_at=stamp(thread.begun_at),
+            last_at=stamp(newest.at) if newest else None,
+            turns=newest.turn if newest else 0,
+            timelines=len(thread.timelines()),
+            head=HeadShape.of(seen.head),
+        )
+
+
+class Threads(Answer, frozen=True, kw_only=True):
+    """The threads of a store, by id."""
+
+    threads: list[ThreadShape]
+    more: bool  # whether there are others beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.threads:
+            screen.say("There is no thread here. Begin one: holdfast threads begin shopping --agent helper")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    each.id,
+                    each.agent,
+                    each.owner or "",
+                    f"{each.turns:,}",
+                    f"{each.timelines:,}",
+                    ago(each.last_at, at_now),
+                    digest(each.head.commit) if each.head.commit else "",
+                )
+                for each in self.threads
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.threads), 'thread')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    *,
+    agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
+    owner: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this owner")] = None,
+    limit: Limit = 100,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Threads:
+    """List threads by id"""
+    with reading(everywhere) as store:
+        wanted = store.threads(owner=owner, agent=agent)
+        found, more = cut_off(list(islice(wanted, limit + 1 if limit else None)), limit)
+        return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more)

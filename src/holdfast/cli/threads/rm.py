@@ -1,0 +1,54 @@
+"""`holdfast threads rm`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.screen import Screen
+from holdfast.cli.stores import writing
+from holdfast.errors import Refused
+
+__all__ = ["Removed", "rm"]
+
+
+class Removed(Answer, frozen=True, kw_only=True):
+    """A thread that is not there any more."""
+
+    id: str
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what it leaves behind."""
+        screen.say("Removed thread ", (self.id, "name"), ".")
+        screen.say(("Its content is kept until: ", "quiet"), "holdfast gc --removed --apply")
+
+
+def rm(
+    thread: ThreadId,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Removed:
+    """Remove a thread, with all its timelines
+
+    It cannot be opened again. Its id can be begun anew, as another thread. On a terminal you
+    are asked first.
+    """
+    with writing(everywhere) as store:
+        found = store.thread(thread)
+        if not (yes or everywhere.json or _agreed(thread)):
+            raise Refused(f"you did not say yes, so thread '{thread}' is still there")
+        found.rm()
+        return Removed(id=thread)
+
+
+def _agreed(thread: str) -> bool:
+    """Whether a person agrees; where nobody can be asked, the command itself is the answer."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return True
+    return input(f"Remove thread {thread!a} for good? [y/N] ").strip().lower() in ("y", "yes")

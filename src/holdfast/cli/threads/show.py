@@ -1,0 +1,109 @@
+"""`holdfast threads show`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.cli.answer import Answer, HeadShape
+from holdfast.cli.moments import view_at
+from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.shapes import MessageShape
+from holdfast.cli.showing import digest, show_message
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import count, moment, stamp
+from holdfast.model.head import MAIN
+from holdfast.threads.thread import Thread
+from holdfast.threads.view import View
+
+__all__ = ["Shown", "TimelineShape", "show"]
+
+_MESSAGES_SHOWN = 4
+_COLUMNS = (
+    Column("timeline", "line", gives_way=True),
+    Column("version", right=True),
+    Column("turns", right=True),
+    Column("", "quiet"),
+    Column("head"),
+)
+
+
+class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One timeline, and where it stands."""
+
+    timeline: str
+    version: int
+    commit: str | None
+    turns: int
+    sealed: bool
+
+
+class Shown(Answer, frozen=True, kw_only=True):
+    """One thread at a moment: its timelines, how much state it has, and what was said last."""
+
+    id: str
+    agent: str
+    owner: str | None
+    begun_at: str
+    head: HeadShape
+    commit: str | None  # the moment that is shown
+    paths: int
+    timelines: list[TimelineShape]
+    messages: list[MessageShape]  # the last few, oldest first
+
+    def show(self, screen: Screen) -> None:
+        """Print facts, timelines and messages."""
+        screen.say((self.id, "title"))
+        facts = [("agent", self.agent), ("owner", self.owner or "nobody"), ("begun", moment(self.begun_at))]
+        screen.facts([*facts, ("state", count(self.paths, "path")), ("moment", digest(self.commit))])
+        screen.gap()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    each.timeline,
+                    f"{each.version:,}",
+                    f"{each.turns:,}",
+                    "sealed" if each.sealed else "",
+                    digest(each.commit),
+                )
+                for each in self.timelines
+            ],
+        )
+        if self.messages:
+            screen.gap()
+            for message in self.messages:
+                show_message(screen, message, whole=False, indent=0)
+
+
+def show(
+    thread: ThreadId, /, *, timeline: Timeline = MAIN, at: At = None, everywhere: Everywhere = EVERYWHERE
+) -> Shown:
+    """Show one thread: its timelines, its state in numbers, and what was said last"""
+    with reading(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        seen = view_at(found, at)
+        return Shown(
+            id=found.id,
+            agent=found.agent,
+            owner=found.owner,
+            begun_at=stamp(found.begun_at),
+            head=HeadShape.of(seen.head),
+            commit=seen.digest,
+            paths=sum(1 for _ in seen.entries()),
+            timelines=_timelines(found, seen),
+            messages=[MessageShape.of(entry) for entry in seen.transcript(limit=_MESSAGES_SHOWN)],
+        )
+
+
+def _timelines(thread: Thread, seen: View) -> list[TimelineShape]:
+    return [
+        TimelineShape(
+            timeline=hold.head.timeline,
+            version=hold.head.version,
+            commit=hold.head.commit,
+            turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
+            sealed=hold.sealed,
+        )
+        for hold in thread.timelines()
+    ]

@@ -1,0 +1,81 @@
+"""`holdfast threads turns`."""
+
+from __future__ import annotations
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.moments import view_at
+from holdfast.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
+from holdfast.cli.safe import shortened
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.shapes import TurnShape
+from holdfast.cli.showing import digest
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import count, moment
+from holdfast.model.head import MAIN
+
+__all__ = ["Turns", "turns"]
+
+_TEXT_LENGTH = 60
+_COLUMNS = (
+    Column("turn", right=True),
+    Column("reason", "name", gives_way=True),
+    Column("input", gives_way=True),
+    Column("answer", gives_way=True),
+    Column("backend", gives_way=True),
+    Column("when", "when"),
+    Column("after", "digest"),
+)
+
+
+class Turns(Answer, frozen=True, kw_only=True):
+    """The turns of a line, oldest first."""
+
+    thread: str
+    timeline: str
+    turns: list[TurnShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.turns:
+            screen.say(f"Nothing is committed on '{self.timeline}' of '{self.thread}'.")
+            return
+        if self.more:
+            screen.say((f"The last {count(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    str(turn.number),
+                    shortened(turn.reason, _TEXT_LENGTH),
+                    shortened(turn.input, _TEXT_LENGTH),
+                    shortened(turn.text, _TEXT_LENGTH),
+                    turn.backend or "",
+                    moment(turn.at)[5:16],
+                    digest(turn.after),
+                )
+                for turn in self.turns
+            ],
+        )
+
+
+def turns(
+    thread: ThreadId,
+    /,
+    *,
+    limit: Limit = 50,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Turns:
+    """List the turns of a timeline, oldest first, a line each"""
+    with reading(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        seen = view_at(found, at)
+        listed = seen.turns(limit=limit or None)
+        return Turns(
+            thread=found.id,
+            timeline=found.timeline,
+            turns=[TurnShape.of(turn, seen) for turn in listed],
+            more=bool(listed) and listed[0].number > 1,
+        )

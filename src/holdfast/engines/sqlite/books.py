@@ -1,0 +1,63 @@
+"""Cells and ledgers: the small records and the log of a space, as they are read."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from holdfast.engines.contract import Cell, Entry
+from holdfast.engines.rules import chained
+from holdfast.engines.sqlite.database import Database
+from holdfast.errors import Corrupt
+from holdfast.model.digest import Digest
+
+__all__ = ["cell", "cells", "entries", "listed"]
+
+# After every name that starts with parameter 3, compared byte by byte.
+_END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
+_CELLS = (
+    "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>?2 AND name>=?3 "
+    f"AND name<{_END_OF_3} AND value IS NOT NULL ORDER BY name LIMIT ?4"
+)
+_LISTED = (
+    "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB) FROM cells c JOIN spaces s ON s.id=c.space "
+    f"WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<{_END_OF_3} "
+    "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
+)
+_ENTRIES = (
+    "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? "
+    "ORDER BY position LIMIT ?"
+)
+
+
+def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None:
+    """The cell, or None if it was never written."""
+    sql = "SELECT revision, CAST(value AS BLOB) FROM cells WHERE space=? AND name=?"
+    values = db.execute(sql, (number, name)).fetchone()
+    return None if values is None else Cell(space, name, values[0], values[1])
+
+
+def cells(db: Database, space: str, number: int | None, prefix: str, after: str, limit: int) -> list[Cell]:
+    """Cells that are not empty, by name."""
+    return [Cell(space, *values) for values in db.execute(_CELLS, (number, after, prefix, limit))]
+
+
+def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
+    """Listed cells of every space, by (name, space)."""
+    return [Cell(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
+
+
+def entries(db: Database, number: int | None, after: int, limit: int) -> list[Entry]:
+    """The ledger behind `after`; the entry before it is read too, because the chain goes through it."""
+    values = db.execute(_ENTRIES, (number, after, limit + (after > 0))).fetchall()
+    found: list[Entry] = []
+    chain: Digest | None = None
+    for position, stored, body in cast("list[tuple[int, bytes, bytes]]", values):
+        entry = Entry(position, Digest(stored.hex()), body)
+        if position > after:
+            if position != after + len(found) + 1 or entry.chain != chained(chain, body):
+                raise Corrupt(
+                    f"ledger entry {position} does not follow the one before it. Run `holdfast verify`."
+                )
+            found.append(entry)
+        chain = entry.chain
+    return found

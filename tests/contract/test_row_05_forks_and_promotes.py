@@ -1,0 +1,126 @@
+"""Row 5: two forks of one commit; two threads each promoted.  All recorded, each main its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Head, Store, Thread
+from holdfast.errors import Conflict, Invalid, NotFound, Sealed
+
+
+def grown(thread: Thread) -> Thread:
+    """A thread with milk, eggs and carrots, one turn each."""
+    items: list[str] = []
+    for item in ("milk", "eggs", "carrots"):
+        items.append(item)
+        thread.put("/todos.json", list(items))
+    return thread
+
+
+def test_two_forks_of_one_commit_are_both_recorded(thread: Thread) -> None:
+    """Each goes its own way, and neither touches main."""
+    grown(thread)
+    bread = thread.fork("bread", at="turn:2")
+    jam = thread.fork("jam", at="turn:2")
+
+    bread.put("/todos.json", [*bread.get("/todos.json"), "bread"])
+    jam.put("/todos.json", [*jam.get("/todos.json"), "jam"])
+
+    assert bread.get("/todos.json") == ["milk", "eggs", "bread"]
+    assert jam.get("/todos.json") == ["milk", "eggs", "jam"]
+    assert thread.get("/todos.json") == ["milk", "eggs", "carrots"]
+    assert [hold.head.timeline for hold in thread.timelines()] == ["main", "bread", "jam"]
+    assert bread.head.version == jam.head.version == 1
+
+
+def test_two_threads_are_promoted_each_for_itself(store: Store) -> None:
+    """Names of timelines belong to their thread; promoting one leaves the other alone."""
+    trip = grown(store.thread("trip", agent="planner"))
+    home = grown(store.thread("home", agent="planner"))
+    trip.fork("what-if", at="turn:1").put("/todos.json", ["trip"])
+    home.fork("what-if", at="turn:2").put("/todos.json", ["home"])
+    old = trip.head, home.head
+
+    trip.promote("what-if")
+    assert home.head == old[1]
+    home.promote("what-if")
+
+    assert trip.get("/todos.json") == ["trip"]
+    assert home.get("/todos.json") == ["home"]
+    for thread, head in zip((trip, home), old, strict=True):
+        kept = {hold.head.timeline: hold for hold in thread.timelines()}["main.v3"]
+        assert kept.sealed
+        assert kept.head.commit == head.commit
+        assert thread.head.version == 4
+
+
+def test_the_old_main_is_sealed_and_can_be_promoted_back(thread: Thread) -> None:
+    """Nothing is lost by promoting; going back is promoting again."""
+    grown(thread)
+    thread.fork("what-if", at="turn:1").put("/todos.json", ["what if"])
+    old = thread.head
+    thread.promote("what-if")
+
+    with pytest.raises(Sealed, match=r"main\.v3"):
+        thread.on("main.v3").put("/todos.json", [])
+    again = thread.promote("main.v3")
+
+    assert again == Head("main", 5, old.commit)
+    assert thread.get("/todos.json") == ["milk", "eggs", "carrots"]
+    assert thread.on("main.v4").get("/todos.json") == ["what if"]
+
+
+def test_a_sealed_line_can_be_forked(thread: Thread) -> None:
+    """Sealing ends writing on a line, not what can begin there."""
+    line = grown(thread).fork("done")
+    line.seal()
+
+    with pytest.raises(Sealed):
+        line.put("/x.json", 1)
+    with pytest.raises(Sealed):
+        line.undo()
+    assert thread.on("done").fork("further").put("/x.json", 1).version == 1
+
+
+def test_a_taken_name_is_refused(thread: Thread) -> None:
+    """A timeline is begun once; names that Holdfast gives are its own."""
+    grown(thread).fork("what-if")
+
+    with pytest.raises(Conflict, match="what-if"):
+        thread.fork("what-if")
+    for name in ("main", "main.v3", "Main", "", "a b"):
+        with pytest.raises(Invalid):
+            thread.fork(name)
+    with pytest.raises(NotFound, match="Did you mean what-if"):
+        thread.on("what-iff")
+    with pytest.raises(NotFound):
+        thread.promote("nothing")
+    with pytest.raises(Invalid):
+        thread.promote("main")
+
+
+def test_a_fork_may_begin_before_the_first_commit(thread: Thread) -> None:
+    """The first turn has a before as well."""
+    grown(thread)
+    first = thread.turns()[0]
+
+    empty = thread.fork("empty", at=first.before)
+
+    assert first.before is None
+    assert empty.head == Head("empty", 0, None)
+    assert empty.paths() == []
+    assert empty.put("/x.json", 1).version == 1
+
+
+def test_undoing_the_first_turn_leaves_nothing_committed(thread: Thread) -> None:
+    """The head moves to no commit at all, at a higher version."""
+    grown(thread)
+
+    head = thread.undo(3)
+
+    assert head == Head("main", 4, None)
+    assert thread.paths() == []
+    assert thread.redo().version == 5
+    assert thread.get("/todos.json") == ["milk", "eggs", "carrots"]
+    with pytest.raises(NotFound, match="has 3 turns"):
+        thread.undo(4)

@@ -1,0 +1,120 @@
+"""Document ops change one place, never their input, and say exactly why they do not fit."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.history.documents import apply, check_place
+from holdfast.model.patch import Verb
+
+DOCUMENT: Any = {"list": [1, 2, {"deep": True}], "n": 1, "text": "t", "none": None}
+
+FITS: list[tuple[Verb, tuple[str | int, ...], Any, Any]] = [
+    ("set", (), 5, 5),
+    ("set", ("n",), 5, DOCUMENT | {"n": 5}),
+    ("set", ("new",), 5, DOCUMENT | {"new": 5}),
+    ("set", ("list", 0), "x", DOCUMENT | {"list": ["x", 2, {"deep": True}]}),
+    ("set", ("list", 2, "deep"), None, DOCUMENT | {"list": [1, 2, {"deep": None}]}),
+    ("unset", ("n",), None, {"list": DOCUMENT["list"], "text": "t", "none": None}),
+    ("unset", ("list", 1), None, DOCUMENT | {"list": [1, {"deep": True}]}),
+    ("append", ("list",), 3, DOCUMENT | {"list": [1, 2, {"deep": True}, 3]}),
+    ("insert", ("list", 0), 0, DOCUMENT | {"list": [0, 1, 2, {"deep": True}]}),
+    ("insert", ("list", 3), 9, DOCUMENT | {"list": [1, 2, {"deep": True}, 9]}),
+    ("remove", ("list",), 2, DOCUMENT | {"list": [1, {"deep": True}]}),
+    ("remove", ("list",), {"deep": True}, DOCUMENT | {"list": [1, 2]}),
+    ("merge", (), {"n": 2, "m": 3}, DOCUMENT | {"n": 2, "m": 3}),
+    ("merge", ("list", 2), {"more": 1}, DOCUMENT | {"list": [1, 2, {"deep": True, "more": 1}]}),
+    ("increment", ("n",), 2, DOCUMENT | {"n": 3}),
+    ("increment", ("n",), -0.5, DOCUMENT | {"n": 0.5}),
+    ("increment", ("list", 1), 1, DOCUMENT | {"list": [1, 3, {"deep": True}]}),
+]
+
+REFUSED: list[tuple[Verb, tuple[str | int, ...], Any, type[HoldfastError], str]] = [
+    ("set", ("absent", "x"), 1, NotFound, r"/d\.json at \['absent'\] does not exist"),
+    ("set", ("list", 3), 1, NotFound, r"\['list'\]\[3\] does not exist"),
+    ("set", ("list", -1), 1, NotFound, r"\[-1\] does not exist"),
+    ("set", ("list", "x"), 1, Invalid, r"\['list'\] holds a list of 3, not an object"),
+    ("set", ("n", 0), 1, Invalid, r"\['n'\] holds a number, not a list"),
+    ("set", ("none", "x", "y"), 1, Invalid, r"\['none'\] holds null, not an object with the key 'x'"),
+    ("unset", (), None, Invalid, "needs a place inside"),
+    ("unset", ("absent",), None, NotFound, r"\['absent'\] does not exist"),
+    ("unset", ("list", 9), None, NotFound, r"\[9\] does not exist"),
+    ("unset", ("text", 0), None, Invalid, "holds a string, not a list"),
+    ("append", ("n",), 1, Invalid, "holds a number, not a list"),
+    ("append", (), 1, Invalid, r"/d\.json holds an object, not a list"),
+    ("insert", (), 1, Invalid, "needs a place inside"),
+    ("insert", ("list", 4), 1, NotFound, r"\[4\] does not exist"),
+    ("insert", ("list", "x"), 1, Invalid, "needs an index"),
+    ("insert", ("n", 0), 1, Invalid, "holds a number, not a list"),
+    ("remove", ("list",), 7, NotFound, "has no item 7"),
+    ("remove", ("list",), 1.0, NotFound, r"has no item 1\.0"),
+    ("remove", ("list",), True, NotFound, "has no item true"),
+    ("remove", ("n",), 1, Invalid, "holds a number, not a list"),
+    ("merge", ("list",), {}, Invalid, "holds a list of 3, not an object"),
+    ("merge", (), [1], Invalid, "needs an object, not a list of 1"),
+    ("increment", ("text",), 1, Invalid, "holds a string, not a number"),
+    ("increment", ("list", 2, "deep"), 1, Invalid, "holds true, not a number"),
+    ("increment", ("n",), "1", Invalid, "needs a number, not a string"),
+    ("increment", ("n",), True, Invalid, "needs a number, not true"),
+]
+
+
+@pytest.mark.parametrize(("verb", "at", "argument", "expected"), FITS, ids=map(str, range(len(FITS))))
+def test_an_op_that_fits(verb: Verb, at: tuple[str | int, ...], argument: Any, expected: Any) -> None:
+    """One place changes, and everything else stays."""
+    assert apply(DOCUMENT, verb, at, argument, path="/d.json") == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "at", "argument", "error", "says"), REFUSED, ids=map(str, range(len(REFUSED)))
+)
+def test_an_op_that_does_not_fit(
+    verb: Verb, at: tuple[str | int, ...], argument: Any, error: type[HoldfastError], says: str
+) -> None:
+    """The message names path, place and what is there instead, and that nothing was written."""
+    with pytest.raises(error, match=says) as caught:
+        apply(DOCUMENT, verb, at, argument, path="/d.json")
+
+    assert "nothing was written" in str(caught.value)
+    assert "/d.json" in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["a", "b"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+VERBS = st.sampled_from(["set", "unset", "append", "merge", "increment", "insert", "remove"])
+PLACES = st.lists(st.sampled_from(["a", "b"]) | st.integers(-1, 3), max_size=3).map(tuple)
+
+
+@given(JSON, VERBS, PLACES, JSON)
+def test_the_input_is_never_altered(document: Any, verb: Verb, at: Any, argument: Any) -> None:
+    """Whether an op fits or not, the document and the argument it was given stay as they were."""
+    before = copy.deepcopy((document, argument))
+
+    with suppress(Invalid, NotFound):
+        apply(document, verb, at, argument, path="/d.json")
+
+    assert (document, argument) == before
+
+
+@pytest.mark.parametrize("at", ["a.b", 5, None, [1.0], [True], [["a"]], {"a": 1}], ids=repr)
+def test_a_place_is_keys_and_indexes(at: Any) -> None:
+    """Dotted strings and everything else are refused."""
+    with pytest.raises(Invalid, match="keys and indexes"):
+        check_place(at)
+
+
+def test_a_list_is_a_place_too() -> None:
+    """Control: what programs write most is taken."""
+    assert check_place(["a", 0]) == ("a", 0)

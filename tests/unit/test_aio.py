@@ -1,0 +1,169 @@
+"""The awaitable face: the same names, and a commit that cancelling does not stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import aio
+from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
+from holdfast.threads import agents, artifacts, change, store, thread, view
+
+TWINS = [
+    (store.Store, aio.Store),
+    (thread.Thread, aio.Thread),
+    (view.View, aio.View),
+    (agents.AgentMap, aio.AgentMap),
+    (change.Change, aio.Change),
+    (change.AgentChange, aio.AgentChange),
+    (artifacts.Artifacts, aio.Artifacts),
+]
+
+MACHINERY = {"crew", "run", "target"}
+
+
+def names(kind: type) -> set[str]:
+    """The public names of a class and of what it is made of."""
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def run(story: Callable[[aio.Store], Coroutine[Any, Any, None]], url: str = "memory:") -> None:
+    """Open a store on a loop of its own and run a story on it."""
+
+    async def main() -> None:
+        async with aio.open(url) as opened:
+            await story(opened)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("blocking", "awaitable"), TWINS, ids=[twin.__name__ for _, twin in TWINS])
+def test_both_faces_have_the_same_names(blocking: type, awaitable: type) -> None:
+    """No method exists in one face only."""
+    inside = {"head", "receipt", "agent"} if blocking is change.Change else set[str]()
+
+    assert names(blocking) | inside == (names(awaitable) - MACHINERY) | inside
+
+
+def test_handles_have_the_same_attributes() -> None:
+    """What a handle says without reading is said by its twin."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner", owner="ann")
+        for twin, plain in ((held, held._held), (opened, opened._held)):
+            public = {name: value for name, value in vars(plain).items() if not name.startswith("_")}
+            public.pop("artifacts", None)
+            assert public == {name: getattr(twin, name) for name in public}
+        assert isinstance(held.artifacts, aio.Artifacts)
+
+    run(story)
+
+
+def test_a_story_from_end_to_end(tmp_path: Path) -> None:
+    """Reading, writing, visiting: each awaited."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        async with held.change("first") as block:
+            await block.say("user", "hello", id="m-1")
+            await block.put("/todos.json", ["milk"])
+            await block.append("/todos.json", "eggs")
+            await block.agent.put("/prefs.json", 1)
+            assert await block.get("/todos.json", type=list[str]) == ["milk", "eggs"]
+        assert block.head == await held.head
+        assert block.receipt is not None
+        fork = await held.fork("what-if")
+        await fork.put("/todos.json", ["bread"])
+        assert (await held.promote(fork)).version == 2
+        assert [entry.id for entry in await held.transcript()] == ["m-1"]
+        assert await (await held.at("m-1")).get("/todos.json") == ["milk", "eggs"]
+        assert [each.id async for each in opened.threads()] == ["trip-42"]
+        assert [entry.path async for entry in held.entries()] == ["/todos.json"]
+        assert await (await opened.agent("planner")).get("/prefs.json") == 1
+        assert (await held.bisect(lambda seen: seen.get("/todos.json") == ["bread"])).reason == "put"
+        digest = await held.artifacts.put(b"x" * 500_000)
+        assert b"".join([piece async for piece in held.artifacts.get(digest)]) == b"x" * 500_000
+        assert (await opened.verify()).ok
+
+    run(story, str(tmp_path / "agents.db"))
+
+
+def test_errors_are_the_same() -> None:
+    """What is raised by one face is raised by the other."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        with pytest.raises(NotFound):
+            await held.get("/absent.json")
+        with pytest.raises(StaleHead):
+            async with held.change("late") as block:
+                await block.put("/n.json", 1)
+                await held.put("/n.json", 2)
+        with pytest.raises(RuntimeError, match="boom"):
+            async with held.change("boom") as block:
+                await block.put("/n.json", 3)
+                raise RuntimeError("boom")
+        assert await held.get("/n.json") == 2
+        with pytest.raises(Invalid, match="not open"):
+            await held.change("never entered").put("/n.json", 4)
+
+    run(story)
+
+
+def test_opening_can_be_awaited() -> None:
+    """Without a block the caller closes."""
+
+    async def main() -> None:
+        opened = await aio.open("memory:")
+        await opened.close()
+        await opened.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await opened.thread("trip-42", agent="planner")
+        with pytest.raises(NotFound):
+            await aio.open("/nowhere/agents.db", create=False)
+
+    asyncio.run(main())
+
+
+def test_a_commit_once_handed_over_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that waits is cancelled; the commit is finished all the same."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        engine = held._held._space.engine
+        applied, begun, go_on = type(engine).apply, asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow(self: object, write: object) -> object:
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(10)
+            return applied(self, write)  # pyright: ignore[reportArgumentType]
+
+        monkeypatch.setattr(type(engine), "apply", slow)
+        writing = asyncio.create_task(held.put("/n.json", 1))
+        await begun.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        go_on.set()
+        while (await held.head).version == 0:
+            await asyncio.sleep(0.001)
+        assert await held.get("/n.json") == 1
+
+    run(story)
+
+
+def test_the_loop_goes_on_while_a_worker_waits() -> None:
+    """Control: many writes at once share the workers, and the loop stays free."""
+
+    async def story(opened: aio.Store) -> None:
+        threads = [await opened.thread(f"t-{number}", agent="planner") for number in range(20)]
+        await asyncio.gather(*(each.put("/n.json", number) for number, each in enumerate(threads)))
+        assert [await each.get("/n.json") for each in threads] == list(range(20))
+
+    run(story)
