@@ -2,14 +2,18 @@
 
 One turn is a user message (200 B), an assistant message with one tool call (600 B), the
 tool's result (2 KB) and the final assistant message (400 B), each in a durable commit of its
-own; with each of the last three comes one state write of 1 KB, to one of K keys.  A state
-document is written anew each time: nothing but its field names is as it was before.
+own; with each of the last three comes one state write of 1 KB, to one of K keys.
+
+A state write edits what the key held before, as a program does that keeps a plan or a list:
+it replaces the status, the time, two of five items and half of the notes, about half of the
+words in all.  With `anew=True` nothing but the field names is as it was.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -60,9 +64,10 @@ class Turn(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
 
 
-def make_turns(count: int, *, keys: int, seed: int = 7) -> list[Turn]:
+def make_turns(count: int, *, keys: int, seed: int = 7, anew: bool = False) -> list[Turn]:
     """So many turns, whose state writes go to `keys` keys."""
-    return list(_turns(random.Random(seed), count, keys))
+    state = _State(random.Random(seed), keys, anew=anew)
+    return list(_turns(state.rng, count, state))
 
 
 def make_documents(count: int, *, seed: int = 7) -> list[dict[str, object]]:
@@ -71,7 +76,24 @@ def make_documents(count: int, *, seed: int = 7) -> list[dict[str, object]]:
     return [_document(rng) for _ in range(count)]
 
 
-def _turns(rng: random.Random, count: int, keys: int) -> Iterator[Turn]:
+class _State:
+    """What the keys hold while the turns are made."""
+
+    def __init__(self, rng: random.Random, keys: int, *, anew: bool) -> None:
+        self.rng = rng
+        self._keys = keys
+        self._anew = anew
+        self._held: dict[str, dict[str, object]] = {}
+
+    def write(self) -> tuple[str, dict[str, object]]:
+        """The next write: a key and its new document."""
+        key = f"/notes/{self.rng.randrange(self._keys):06d}.json"
+        before = None if self._anew else self._held.get(key)
+        value = self._held[key] = _document(self.rng) if before is None else _edited(self.rng, before)
+        return key, value
+
+
+def _turns(rng: random.Random, count: int, state: _State) -> Iterator[Turn]:
     for number in range(count):
         call = ToolCall(f"call_{rng.getrandbits(64):016x}", "search_flights", _arguments(rng))
         messages = (
@@ -80,7 +102,7 @@ def _turns(rng: random.Random, count: int, keys: int) -> Iterator[Turn]:
             ("tool_results_committed", _result(rng, call)),
             ("run_finished", _sized(rng, "assistant", FINAL_BYTES)),
         )
-        steps = [_step(rng, reason, message, keys) for reason, message in messages]
+        steps = [_step(state, reason, message) for reason, message in messages]
         yield Turn(f"run-{seed_text(rng)}-{number}", tuple(steps))
 
 
@@ -89,19 +111,13 @@ def seed_text(rng: random.Random) -> str:
     return f"{rng.getrandbits(64):016x}"
 
 
-def _step(rng: random.Random, reason: str, message: Message, keys: int) -> Step:
+def _step(state: _State, reason: str, message: Message) -> Step:
     body = encode_message(message).decode()
     if reason == "user_message":
         return Step(reason=reason, message=message, body=body)
-    value = _document(rng)
-    return Step(
-        reason=reason,
-        message=message,
-        body=body,
-        key=f"/notes/{rng.randrange(keys):06d}.json",
-        value=value,
-        document=canonical.encode(value).decode(),
-    )
+    key, value = state.write()
+    document = canonical.encode(value).decode()
+    return Step(reason=reason, message=message, body=body, key=key, value=value, document=document)
 
 
 def _sized(rng: random.Random, role: str, size: int, *calls: ToolCall) -> Message:
@@ -126,19 +142,34 @@ def _arguments(rng: random.Random) -> str:
 
 
 def _document(rng: random.Random) -> dict[str, object]:
-    value: dict[str, object] = {
-        "title": _text(rng, 40),
+    items = [_item(rng) for _ in range(5)]
+    return _filled(rng, {"title": _text(rng, 40), "items": items, **_changing(rng)}, "")
+
+
+def _edited(rng: random.Random, before: dict[str, Any]) -> dict[str, object]:
+    items = list(before["items"])
+    for at in rng.sample(range(len(items)), 2):
+        items[at] = _item(rng)
+    notes = before["notes"]
+    return _filled(rng, {**before, "items": items, **_changing(rng)}, notes[len(notes) // 2 :])
+
+
+def _item(rng: random.Random) -> dict[str, object]:
+    return {"id": rng.randrange(100_000), "done": rng.random() < 0.5, "text": _text(rng, 50)}
+
+
+def _changing(rng: random.Random) -> dict[str, object]:
+    return {
         "status": rng.choice(_STATUSES),
         "owner": f"user-{rng.randrange(1000)}",
         "updated_at": 1_700_000_000_000_000 + rng.getrandbits(48),
-        "items": [
-            {"id": rng.randrange(100_000), "done": rng.random() < 0.5, "text": _text(rng, 50)}
-            for _ in range(5)
-        ],
-        "notes": "",
     }
-    value["notes"] = _text(rng, VALUE_BYTES - len(canonical.encode(value)))
-    return value
+
+
+def _filled(rng: random.Random, value: dict[str, object], kept: str) -> dict[str, object]:
+    """The document with so many notes that it has `VALUE_BYTES` bytes; `kept` are those from before."""
+    room = VALUE_BYTES - len(canonical.encode({**value, "notes": ""}))
+    return {**value, "notes": (kept + _text(rng, room))[:room]}
 
 
 def _text(rng: random.Random, size: int) -> str:

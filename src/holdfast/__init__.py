@@ -73,7 +73,7 @@ _MODULES = ("aio", "errors", "testing")
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
-    from importlib import import_module  # noqa: PLC0415  # not needed by a program that only names the package
+    from importlib import import_module  # not needed by a program that only names the package
 
     if name in _MODULES:
         return import_module(f"holdfast.{name}")

@@ -8,7 +8,8 @@
 
 There is one implementation.  Each method here runs its namesake on a worker thread that the
 store owns, so the loop never waits for a disk.  What was handed to a worker is finished
-there: cancelling the task that waits for a commit does not cancel the commit.
+there: cancelling the task that waits for a commit does not cancel the commit.  A function
+that is handed in (the predicate of `bisect`) is called there too, with a blocking view.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,37 @@ def test_what_a_dead_process_left_is_finished_at_the_next_open(
             assert again._shelf.engine.listed(prefix="outbox/", limit=10) == []
             assert again.verify().ok
     assert arrived == ([] if writes == 1 else ["/ours.json"])
+
+
+def test_what_cannot_be_finished_does_not_keep_the_store_shut(
+    store_url: str, store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change whose value is gone stays in the outbox; others are finished."""
+    other = store.thread("other", agent="planner")
+    with monkeypatch.context() as patch:
+        die_after(patch, thread, 1)
+        with thread.change("lost") as change:
+            change.agent.put("/lost.json", "lost")
+    with monkeypatch.context() as patch:
+        die_after(patch, other, 1)
+        with other.change("kept") as change:
+            change.agent.put("/kept.json", "kept")
+    (event,) = thread.log()[0].events
+    assert isinstance(event, AgentChanged)
+    store._shelf.engine.forget(thread._space.name, [event.patch], why="the user asked")
+
+    with holdfast.open(store_url) as again:
+        assert again.agent("planner").paths() == ["/kept.json"]
+        assert len(again._shelf.engine.listed(prefix="outbox/", limit=10)) == 1
+
+
+def test_a_full_write_fits_into_the_second_one(store: Store, thread: Thread) -> None:
+    """What a thread may write at once, its agent's map takes at once."""
+    with thread.change("full") as change:
+        for number in range(8):
+            change.agent.put(f"/{number}.json", str(number) * 1_040_000)
+
+    assert len(store.agent("planner").paths()) == 8
 
 
 def test_reading_only_finishes_nothing(
@@ -401,3 +433,28 @@ class TestDeclarations:
         """When it is made, not when it is used."""
         with pytest.raises(Invalid):
             make()
+
+
+def test_many_finish_the_same_outboxes_at_once(store_url: str, store: Store) -> None:
+    """Writers, and openers who take their half-done work for a dead process's: every change arrives once."""
+    store.agent("planner").put("/n.json", 0)
+    threads = [store.thread(f"t-{number}", agent="planner") for number in range(3)]
+
+    def write(thread: Thread) -> None:
+        for _ in range(8):
+            with thread.change("count") as change:
+                change.agent.increment("/n.json")
+
+    def reopen(_: int) -> None:
+        for _ in range(8):
+            holdfast.open(store_url).close()
+
+    with ThreadPoolExecutor(5) as pool:
+        done = [pool.submit(write, thread) for thread in threads] + [pool.submit(reopen, n) for n in range(2)]
+        for each in done:
+            each.result()
+    holdfast.open(store_url).close()
+
+    assert store.agent("planner").get("/n.json") == 24
+    assert len(store.agent("planner").log()) == 25
+    assert store._shelf.engine.listed(prefix="outbox/", limit=10) == []

@@ -80,6 +80,11 @@ WAYS: dict[str, Callable[[Thread], object]] = {
     "fork": lambda thread: thread.fork("what-if"),
     "seal": lambda thread: thread.seal(),
     "undo": lambda thread: thread.undo(),
+    "undo to": lambda thread: thread.undo(to=None),
+    "redo": lambda thread: thread.redo(),
+    "promote": lambda thread: thread.promote("what-if"),
+    "merge": lambda thread: thread.merge("what-if"),
+    "artifact": lambda thread: thread.artifacts.put(b"x"),
 }
 
 
@@ -90,10 +95,11 @@ def test_every_way_to_write_through_a_stale_handle_is_refused(
     """Whatever a handle on a removed thread is asked to write, it says that its head is stale."""
     old = store.thread("trip-42", agent="planner")
     old.put("/n.json", 1)
+    old.fork("what-if")
     store.thread("trip-42").rm()
     new = store.thread("trip-42", agent="planner")
 
-    with pytest.raises((StaleHead, NotFound)):
+    with pytest.raises(StaleHead, match="removed"):
         write(old)
 
     assert new.head == Head("main", 0, None)

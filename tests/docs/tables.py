@@ -10,7 +10,7 @@ from tests.docs.blocks import ROOT
 __all__ = ["Section", "Table", "codes", "page", "plain"]
 
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*$")
-_CODE = re.compile(r"`([^`]+)`")
+_CODE = re.compile(r"`([^`\n]+)`")
 _FENCE = re.compile(r"^\s*(`{3,})")
 
 

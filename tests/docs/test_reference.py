@@ -29,6 +29,7 @@ from holdfast.model.limits import Limits
 from holdfast.model.patch import OPS_VERSION, Op, Verb
 from holdfast.threads.change import RESERVED
 from tests.architecture.source import modules
+from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
 
 ABSENT = ", may be absent"
@@ -305,21 +306,7 @@ def test_the_examples_are_what_a_store_holds(url: str, tmp_path: Path) -> None:
 @pytest.fixture
 def schema(tmp_path: Path) -> dict[str, list[str]]:
     """The tables and views of a new store, and their columns."""
-    import apsw
-
-    path = tmp_path / "store.db"
-    holdfast.open(path).close()
-    connection = apsw.Connection(str(path))
-    for name, count in (("holdfast_objects", 1), ("holdfast_snapshot", 2)):
-        connection.create_scalar_function(name, lambda *_: None, count)
-    found = [
-        str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type != 'index'")
-    ]
-    columns = {
-        name: list(connection.execute("SELECT name FROM pragma_table_info(?)", (name,))) for name in found
-    }
-    connection.close()
-    return {name: [str(column) for (column,) in each] for name, each in columns.items()}
+    return columns_of_new_store(tmp_path)
 
 
 def test_tables_are_those_of_the_schema(schema: dict[str, list[str]]) -> None:

@@ -10,11 +10,11 @@ from typing import get_args
 import msgspec
 import pytest
 
-import holdfast
 from holdfast.model.event import CATALOGUE
 from holdfast.model.names import KERNEL_PREFIXES
 from holdfast.threads.agent import Scope
 from holdfast.threads.change import RESERVED
+from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import codes, page
 
 PAGE = "reference/seeds.md"
@@ -82,6 +82,7 @@ def parts() -> set[str]:
 
 
 def wanted(names: str) -> list[str]:
+    """The names of a list."""
     return [" ".join(name.split()) for name in names.split(";")]
 
 
@@ -97,7 +98,7 @@ def test_every_name_of_the_document_is_mapped(document: str) -> None:
 
 def test_each_row_says_when() -> None:
     """Now, or with a part that the page names."""
-    assert {when for _, _, when in rows()} == {"now", *parts() - {"git projection"}, "git projection"}
+    assert {when for _, _, when in rows()} == {"now", *parts()}
 
 
 def test_what_is_mapped_now_exists(tmp_path: Path) -> None:
@@ -161,14 +162,5 @@ def _set_in_init(kind: type, name: str) -> str | None:
 
 def columns(directory: Path) -> set[str]:
     """The views of a new store, and their columns as `view.column`."""
-    import apsw
-
-    path = directory / "store.db"
-    holdfast.open(path).close()
-    connection = apsw.Connection(str(path))
-    for name, count in (("holdfast_objects", 1), ("holdfast_snapshot", 2)):
-        connection.create_scalar_function(name, lambda *_: None, count)
-    sql = "SELECT s.name, c.name FROM sqlite_schema s, pragma_table_info(s.name) c WHERE s.type = 'view'"
-    found = [(str(view), str(column)) for view, column in connection.execute(sql)]
-    connection.close()
-    return {view for view, _ in found} | {f"{view}.{column}" for view, column in found}
+    found = columns_of_new_store(directory)
+    return {*found, *(f"{view}.{column}" for view, names in found.items() for column in names)}

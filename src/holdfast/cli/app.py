@@ -1,4 +1,4 @@
-"""The commands there are, and where each one lives.
+"""The command line as a whole.
 
 A command's file is imported when it is used, so that `holdfast --help` loads nothing that
 touches a store.
@@ -6,95 +6,77 @@ touches a store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import metadata
+from inspect import cleandoc
 
-from cyclopts import App
+from cyclopts import App, Group
 
-from holdfast.cli.usage import NOUNS
+from holdfast.cli.commands import ALONE, NOUNS, Noun
 
-__all__ = ["ALONE", "VERBS", "build", "command", "version"]
-
-VERBS = {
-    "threads": {
-        "help": "Look at threads, and move through their timelines",
-        "verbs": "ls show begin log turns fork undo redo promote seal merge diff bisect rm",
-    },
-    "state": {
-        "help": "Read and write what threads and agents know",
-        "verbs": "ls get put rm log blame",
-    },
-    "artifacts": {
-        "help": "Keep bulky content beside a thread's state",
-        "verbs": "ls show get put",
-    },
-}
-
-ALONE = {
-    "demo": "Show what Holdfast does, in a short story on a store that you keep",
-    "init": "Make a new store",
-    "verify": "Check everything that is stored",
-    "doctor": "Look at the store and its surroundings, and say what could be better",
-    "backup": "Copy the store to a new file while others go on writing",
-    "gc": "Forget what a policy of yours no longer wants kept",
-    "sql": "Ask the store in SQL, read-only",
-}
+__all__ = ["build", "load", "version"]
 
 # With --agent the thread is left out, which a usage line made from the signature could not say.
-_USAGES = {
-    "ls": "[PREFIX]",
-    "get": "PATH",
-    "put": "PATH [VALUE]",
-    "rm": "PATH",
-    "log": "PATH",
-    "blame": "PATH",
-}
+_AFTER_THREAD = {"ls": "[PREFIX]", "put": "PATH [VALUE]"}
 
 
 def build() -> App:
-    """The command line."""
+    """Every command, none of them loaded."""
     app = App(
         name="holdfast",
         help="Keep the state of AI agents: durable, versioned and free of any vendor",
         version=lambda: f"holdfast {version()}",
         help_format="plaintext",
         version_format="plaintext",
+        group_commands=Group("Options", sort_key=8),
+        group_parameters=Group("Options", sort_key=8),
     )
-    for name, noun in VERBS.items():
-        app.command(_noun(name, noun["help"], noun["verbs"].split()))
-    for name, line in ALONE.items():
-        app.command(f"holdfast.cli.{name}:{name}", name=name, help=line)
-    app.register_install_completion_command(help="Install completion for your shell")
+    groups = {name: Group(name, sort_key=at) for at, name in enumerate(("Start", "Work", "Care"))}
+    for at, (name, noun) in enumerate(NOUNS.items()):
+        app.command(_noun(name, noun, groups["Work"], at))
+    for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
+        group = groups[alone.group]
+        app.command(f"holdfast.cli.{name}:{name}", name=name, help=alone.line, group=group, sort_key=at)
+    completion = "Install completion for your shell"
+    app.register_install_completion_command(help=completion)  # pyright: ignore[reportUnknownMemberType]
     app["--help"].help = "Show this page"
     app["--version"].help = "Show the version"
     return app
 
 
-def command(app: App, *names: str) -> App:
-    """One command of `app`, loaded, and with the whole of its help."""
+def load(app: App, words: Sequence[str]) -> App | None:
+    """The command that `words` begin with, loaded, with the whole of its help; None if there is none."""
     found = app
-    for name in names:
-        found = found[name]
-    if names[0] in ALONE:
-        found.help = None  # pyright: ignore[reportAttributeAccessIssue]  # its docstring instead of the line in the list
+    for word in words[:2]:
+        if word.startswith("-") or found.default_command is not None or word not in found:
+            break
+        found = found[word]
+    if found.default_command is None:
+        return None
+    paragraphs = cleandoc(found.default_command.__doc__ or "").split("\n\n")
+    found.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return found
-
-
-def _noun(name: str, line: str, verbs: list[str]) -> App:
-    noun = App(name=name, alias=NOUNS[name], help=line)
-    for verb in verbs:
-        usage = _usage(verb) if name == "state" else None
-        noun.command(f"holdfast.cli.{name}.{verb}:{verb}", name=verb, usage=usage)
-    return noun
-
-
-def _usage(verb: str) -> str:
-    words = _USAGES[verb]
-    return (
-        f"Usage: holdfast state {verb} THREAD {words} [OPTIONS]\n"
-        f"       holdfast state {verb} {words} --agent NAME [OPTIONS]"
-    )
 
 
 def version() -> str:
     """The version of Holdfast that is installed."""
     return metadata.version("holdfast")
+
+
+def _noun(name: str, noun: Noun, group: Group, at: int) -> App:
+    app = App(
+        name=name, alias=noun.also, help=noun.line, group=group, sort_key=at, group_commands=Group("Commands")
+    )
+    for number, (verb, line) in enumerate(noun.verbs.items()):
+        usage = _usage(verb) if name == "state" else None
+        place = f"holdfast.cli.{name}.{verb}:{verb}"
+        app.command(place, name=verb, help=line, usage=usage, sort_key=number)
+    return app
+
+
+def _usage(verb: str) -> str:
+    words = _AFTER_THREAD.get(verb, "PATH")
+    return (
+        f"Usage: holdfast state {verb} THREAD {words} [OPTIONS]\n"
+        f"       holdfast state {verb} {words} --agent NAME [OPTIONS]"
+    )

@@ -38,6 +38,7 @@ def report(name: str, message: str, *, hint: str | None = None, json: bool) -> N
         print(safe_json(shape, indent=None), file=sys.stderr)
         return
     screen = Screen(console(stderr=True))
-    screen.say((f"{name}: ", "bad"), message)
+    tell = screen.wrap if screen.is_terminal else screen.say
+    tell((f"{name}: ", "bad"), message)
     if hint:
         screen.say(("Try: ", "quiet"), hint)

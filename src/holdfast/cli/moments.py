@@ -11,7 +11,7 @@ from holdfast.threads.agents import AgentMap
 from holdfast.threads.thread import Thread
 from holdfast.threads.view import View
 
-__all__ = ["resolve", "view_at"]
+__all__ = ["given", "resolve", "view_at"]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
@@ -35,3 +35,9 @@ def resolve(line: Thread | AgentMap, name: str) -> str | None:
             f"{name!r} is a timeline, and the name of another moment too; nothing was done. Give a digest."
         )
     return found
+
+
+def given(thread: Thread, name: str) -> str | None:
+    """`name` as the library knows it: as it was given, or for a timeline's name where that stands."""
+    is_timeline = any(hold.head.timeline == name for hold in thread.timelines())
+    return resolve(thread, name) if is_timeline else name

@@ -17,8 +17,7 @@ from cyclopts import App, CycloptsError
 
 from holdfast.cli import failures, usage
 from holdfast.cli.answer import Answer
-from holdfast.cli.app import ALONE, build, command
-from holdfast.cli.options import EVERYWHERE, Everywhere
+from holdfast.cli.app import build, load
 from holdfast.cli.safe import safe_json
 from holdfast.cli.screen import Screen, console
 from holdfast.errors import HoldfastError
@@ -53,15 +52,12 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run(app: App, words: Sequence[str]) -> int:
-    if words and words[0] in ALONE:
-        command(app, words[0])
+    load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    given = [each for each in bound.arguments.values() if isinstance(each, Everywhere)]
-    everywhere = given[0] if given else EVERYWHERE
     answer: object = does(*bound.args, **bound.kwargs)
     if not isinstance(answer, Answer):
         return 0
-    if everywhere.json:
+    if usage.wants_json(words):
         print(safe_json(msgspec.to_builtins(answer)))
     else:
         answer.show(Screen(console()))

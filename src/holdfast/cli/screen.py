@@ -58,11 +58,18 @@ class Column(NamedTuple):
     gives_way: bool = False  # is shortened where the terminal is narrow
 
 
+class _Console(Console):
+    """A console that leaves it to us what to do when nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console on one of the process's streams.  It interprets nothing in what it is given."""
     file: IO[str] = sys.stderr if stderr else sys.stdout
     width = None if file.isatty() or os.environ.get("COLUMNS") else _UNBOUNDED
-    return Console(
+    return _Console(
         file=file,
         theme=Theme(_STYLES),
         width=width,

@@ -10,11 +10,10 @@ from difflib import get_close_matches
 
 from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensError
 
-__all__ = ["NOUNS", "explained", "in_words_of_the_shell", "tidied", "wants_json"]
+from holdfast.cli.commands import SPELLINGS
 
-NOUNS = {"threads": ("thread",), "state": (), "artifacts": ("artifact",)}  # and what else they are called
+__all__ = ["explained", "in_words_of_the_shell", "tidied", "wants_json"]
 
-_SPELLINGS = {*NOUNS, *(other for others in NOUNS.values() for other in others)}
 _HELP = ("--help", "-h", "--version")
 
 # The library speaks to programs; here the same advice in the words of the shell.
@@ -32,7 +31,7 @@ _PHRASES = {
 def tidied(words: Sequence[str]) -> list[str]:
     """`words` with options behind the command they stood before, and `ls` after a bare noun."""
     moved, rest = _leading(list(words))
-    if rest and rest[0] in _SPELLINGS and not _has_verb(rest):
+    if rest and rest[0] in SPELLINGS and not _has_verb(rest):
         rest.insert(1, "ls")
     end = rest.index("--") if "--" in rest else len(rest)
     return [*rest[:end], *moved, *rest[end:]] if rest else moved

@@ -26,6 +26,7 @@ from holdfast.projections.transcript import Said, TranscriptEntry, Turn
 __all__ = [
     "entry_at",
     "head_of",
+    "head_to_move",
     "hold_of",
     "is_ancestor",
     "log",
@@ -53,6 +54,16 @@ def hold_of(space: Space, timeline: str) -> Hold:
 def head_of(space: Space, timeline: str) -> Head:
     """The head of the timeline; raises `NotFound` as `hold_of` does."""
     return hold_of(space, timeline).head
+
+
+def head_to_move(space: Space, timeline: str) -> Head:
+    """The head of the timeline for somebody who means to move it: a thread that was removed is `StaleHead`."""
+    hold = space.engine.hold(space.name, timeline)
+    if writer.removed(space):
+        raise writer.stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
+    if hold is None:
+        raise _no_timeline(space, timeline)
+    return hold.head
 
 
 def entry_at(space: Space, at: Digest | None, path: str) -> Entry:

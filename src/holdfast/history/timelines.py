@@ -40,7 +40,7 @@ def fork(space: Space, timeline: str, name: str, at: str | UnsetType | None, *, 
     intent = _intent("fork", name, timeline, *(() if at is UNSET else (at,)))
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[0]
-    head = reader.head_of(space, timeline)
+    head = reader.head_to_move(space, timeline)
     to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
     move = Move(act=Act.FORK, timeline=name, expected=None, to=to)
     return _move(space, Head(name, 0, to), move, op_id=op_id, intent=intent)
@@ -56,7 +56,7 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
     intent = _intent("undo", timeline, turns)
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[0]
-    head = reader.head_of(space, timeline)
+    head = reader.head_to_move(space, timeline)
     return _move(space, head, _from(head, Act.UNDO, _before(space, head, turns)), op_id=op_id, intent=intent)
 
 
@@ -65,7 +65,7 @@ def undo_to(space: Space, timeline: str, to: str | None, *, op_id: str) -> Head:
     intent = _intent("undo to", timeline, to)
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[0]
-    head = reader.head_of(space, timeline)
+    head = reader.head_to_move(space, timeline)
     commit = None if to is None else refs.resolve(space, head, to)
     return _move(space, head, _from(head, Act.UNDO, commit), op_id=op_id, intent=intent)
 
@@ -78,7 +78,7 @@ def redo(space: Space, timeline: str, *, op_id: str) -> Head:
     intent = _intent("redo", timeline)
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[0]
-    head = reader.head_of(space, timeline)
+    head = reader.head_to_move(space, timeline)
     return _move(space, head, _from(head, Act.REDO, _undone(space, head)), op_id=op_id, intent=intent)
 
 
@@ -92,7 +92,7 @@ def promote(space: Space, other: Head, *, op_id: str, cells: tuple[CellWrite, ..
     intent = _intent("promote", other.timeline)
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[1]
-    main = reader.head_of(space, MAIN)
+    main = reader.head_to_move(space, MAIN)
     kept = Move(act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True)
     write = Write(
         space=space.name,
@@ -110,7 +110,7 @@ def seal(space: Space, timeline: str, *, op_id: str) -> Head:
     intent = _intent("seal", timeline)
     if earlier := writer.once(space, op_id, intent):
         return earlier.heads[0]
-    head = reader.head_of(space, timeline)
+    head = reader.head_to_move(space, timeline)
     move = Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
     return _move(space, head, move, op_id=op_id, intent=intent)
 

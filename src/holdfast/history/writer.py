@@ -40,6 +40,7 @@ __all__ = [
     "ledger_read",
     "once",
     "removed",
+    "stale_because_removed",
     "submit",
 ]
 
@@ -131,9 +132,7 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
         return found.receipt
     except Conflict as conflict:
         if type(conflict) is Conflict and removed(space):
-            raise StaleHead(
-                onto, Head(onto.timeline, 0, None), because=f"'{space.label}' was removed"
-            ) from conflict
+            raise stale_because_removed(space, onto) from conflict
         raise
 
 
@@ -149,6 +148,11 @@ def removed(space: Space) -> bool:
     """Whether the thread whose space this is was removed."""
     fenced = any(fence.cell == ALIVE for fence in space.fences)
     return fenced and space.engine.cell(space.name, ALIVE) is not None
+
+
+def stale_because_removed(space: Space, head: Head) -> StaleHead:
+    """The refusal of a write to a thread that was removed, whatever the numbers of its head."""
+    return StaleHead(head, Head(head.timeline, 0, None), because=f"'{space.label}' was removed")
 
 
 def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:
@@ -187,9 +191,9 @@ def _chain(
     objects: list[Object] = []
     for proposal in proposals:
         changeset = _changeset(proposal)
-        body = Object.of(Kind.CHANGESET, encode_changeset(changeset))
+        body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
         record = _record(space, proposal, parent, body.digest, at)
-        stored = Object.of(Kind.COMMIT, encode_commit(record))
+        stored = Object.of(Kind.COMMIT, encode_commit(record), record=record)
         parent = Step(stored.digest, record, changeset, _placed(record, parent))
         steps.append(parent)
         objects += (*proposal.objects, body, stored)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.history import artifacts
+from holdfast.history import artifacts, reader
 from holdfast.history.artifacts import Listed
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest, check_digest
+from holdfast.model.head import MAIN
 from holdfast.threads.loops import blocking
 
 __all__ = ["Artifacts"]
@@ -27,20 +28,26 @@ class Artifacts:
         self, content: bytes | Iterable[bytes], *, media_type: str | None = None, name: str | None = None
     ) -> Digest:
         """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given."""
+        reader.head_to_move(self._space, MAIN)
         pieces = (content,) if isinstance(content, bytes) else content
         return artifacts.put(self._space, pieces, media_type=media_type, name=name)
 
     def get(self, digest: str) -> Iterator[bytes]:
         """The content, piece by piece, each checked; raises `NotFound` at once if there is none."""
-        return artifacts.get(self._space, check_digest(digest))
+        return artifacts.get(self._here(), check_digest(digest))
 
     def show(self, digest: str) -> Listed:
         """What is known of it without reading its content."""
-        return artifacts.show(self._space, check_digest(digest))
+        return artifacts.show(self._here(), check_digest(digest))
 
     def ls(self) -> Iterator[Listed]:
         """All that are listed, by digest, read as they are asked for."""
-        after = ""
-        while page := artifacts.ls(self._space, after=after, limit=_PAGE):
+        space, after = self._here(), ""
+        while page := artifacts.ls(space, after=after, limit=_PAGE):
             yield from page
             after = page[-1].digest
+
+    def _here(self) -> Space:
+        """The space, unless the thread was removed: then `NotFound`."""
+        reader.head_of(self._space, MAIN)
+        return self._space

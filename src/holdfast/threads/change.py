@@ -33,9 +33,10 @@ from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
 from holdfast.threads.standing import Sight, Standing
 
-__all__ = ["AgentChange", "Change", "How"]
+__all__ = ["AgentChange", "Change", "How", "check_op_id"]
 
 RESERVED = ("user_message", "tool_results_committed", "assistant_turn_committed", "run_finished")
+OWN = ("artifact/", "begin:", "done:", "from:", "promoted:", "remove:")  # how our own op_ids begin
 ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -87,13 +88,17 @@ class Change(Edits):
 
     def __enter__(self) -> Self:
         """Read the head."""
-        space = self._standing.space
-        self.head = self._read_head() if self._how.head is None else self._known(self._how.head)
-        self._base = self.head.commit
-        if self._how.op_id is not None:
-            self._earlier = space.engine.recorded(space.name, names.check_id("op_id", self._how.op_id))
-            if self._earlier is not None:
-                self._go_back(self._earlier)
+        if self.head is not None:
+            raise Invalid("this change was used before; nothing was done. Take a new one from change().")
+        space, op_id = self._standing.space, self._how.op_id
+        if op_id is not None:  # before the head is compared with anything
+            self._earlier = space.engine.recorded(space.name, op_id)
+        self.head = self._read_head()
+        if self._earlier is not None:
+            self._go_back(self._earlier)
+        else:
+            self.head = self._known(self._how.head) if self._how.head else self.head
+            self._base = self.head.commit
         self._ops = Ops(space, space.root_at(self._base))
         return self
 
@@ -274,7 +279,19 @@ class Change(Edits):
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
 
 
+def check_op_id(op_id: str) -> str:
+    """`op_id` if a program may give it to a write of its own; raises `Invalid`."""
+    if names.check_id("op_id", op_id).startswith(OWN):
+        raise Invalid(
+            f"op_id '{op_id}' begins like those that Holdfast gives itself ({', '.join(OWN)}); nothing was written. "
+            "Begin it with something else."
+        )
+    return op_id
+
+
 def _check(how: How) -> None:
+    if how.op_id is not None:
+        check_op_id(how.op_id)
     names.check_label("reason", how.reason)
     if how.run is None and how.reason in RESERVED:
         raise Invalid(

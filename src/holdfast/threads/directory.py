@@ -149,14 +149,15 @@ def rules_of(store: Space, agent: str) -> dict[str, str]:
 
 def remove(store: Space, thread: Space, id: str) -> None:
     """Close the thread's space to everybody, then empty its record.  Doing it again finishes the job."""
-    if thread.engine.cell(thread.name, ALIVE) is None:
+    inside = msgspec.structs.replace(store, name=thread.name)
+    while thread.engine.cell(thread.name, ALIVE) is None:
         gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
-        _write(msgspec.structs.replace(store, name=thread.name), "remove", gone)
+        _write(inside, f"remove:{store.ids()}", gone)
     for _ in range(_TRIES_MAX):
         cell = store.engine.cell(STORE, THREAD + id)
         if cell is None or cell.value is None or _record(cell).space != thread.name:
             return
-        if _write(store, f"remove:{thread.name}", _cell(THREAD + id, cell, None)):
+        if _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None)):
             return
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.engines.contract import Move, Step, Write
-from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, StaleHead
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, StaleHead, Unavailable
 from holdfast.history import artifacts, values, writer
 from holdfast.history.patching import Ops
 from holdfast.history.space import Space
@@ -52,7 +52,7 @@ def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, lin
         except StaleHead:
             continue
         return
-    raise Conflict(
+    raise Unavailable(
         f"agent '{agent.label}' is being changed by others all the time; its map was not changed yet."
     )
 

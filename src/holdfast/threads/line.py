@@ -12,7 +12,7 @@ from holdfast.history.writer import OnConflict
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.threads import moments
-from holdfast.threads.change import Change, How
+from holdfast.threads.change import Change, How, check_op_id
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Wanted
 from holdfast.threads.standing import Standing
@@ -93,7 +93,7 @@ class Line(View):
         return self._standing.sight(head).commit
 
     def _op_id(self, given: _OpId) -> str:
-        return self._space.ids() if given is None else given
+        return self._space.ids() if given is None else check_op_id(given)
 
     def _finish(self) -> None:
         """Do what a commit here leaves to be done elsewhere."""

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from os import PathLike, fspath
 from typing import Literal
 
+import msgspec
+
 from holdfast.engines import registry
+from holdfast.errors import Invalid
 from holdfast.model.limits import Limits
 from holdfast.threads import outbox
 from holdfast.threads.ids import Ids
@@ -36,6 +39,7 @@ def open(
     has left half done is finished here.
     """
     check_loop("holdfast.open")
+    allowed = Limits() if limits is None else _lowered(limits)
     address = fspath(url)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
     now = _now if clock is None else clock
@@ -43,11 +47,20 @@ def open(
         engine=engine,
         clock=now,
         ids=Ids(now) if ids is None else ids,
-        limits=Limits() if limits is None else limits,
+        limits=allowed,
     )
     if not read_only:
         outbox.finish_all(shelf.named, shelf.store)
     return Store(shelf, address, read_only=read_only)
+
+
+def _lowered(limits: Limits) -> Limits:
+    """`limits`; raises `Invalid` where one is above what every store can hold."""
+    for name, most in msgspec.structs.asdict(Limits()).items():
+        asked: int = getattr(limits, name)
+        if not 0 < asked <= most:
+            raise Invalid(f"{name} can be set to 1 up to {most}, not {asked}; nothing was opened.")
+    return limits
 
 
 def _now() -> int:

@@ -11,12 +11,13 @@ them finds the work done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
 
-from holdfast.engines.contract import Cell, CellWrite, Step, Write
-from holdfast.errors import Conflict, Corrupt, NotFound, Unavailable
+from holdfast.engines.contract import Cell, CellWrite, Engine, Step, Write
+from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.history import ancestry
 from holdfast.history.ancestry import Stretch
 from holdfast.history.space import Space
@@ -25,6 +26,7 @@ from holdfast.model import canonical
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.event import AgentChanged
 from holdfast.model.head import MAIN, Head
+from holdfast.model.limits import Limits
 from holdfast.threads import handover
 from holdfast.threads.standing import applied_id
 
@@ -66,14 +68,10 @@ def finish_all(spaces: Spaces, store: Space) -> None:
     What cannot be applied, because something it needs is damaged or the store cannot be
     written, stays where it is: that must not keep anybody from opening the store.
     """
-    after = ("", "")
-    while page := store.engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
-        for name in dict.fromkeys(cell.space for cell in page):
-            try:
+    with suppress(HoldfastError):
+        for name in _left_in(store.engine):
+            with suppress(HoldfastError):
                 finish(spaces, spaces(name))
-            except (Corrupt, NotFound, Unavailable):
-                continue
-        after = (page[-1].name, page[-1].space)
 
 
 def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[CellWrite, ...]:
@@ -91,6 +89,14 @@ def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[Cel
     return (CellWrite(name=name, expected=before.revision if before else 0, value=value, listed=True),)
 
 
+def _left_in(engine: Engine) -> Iterator[str]:
+    """The spaces that have something in their outbox."""
+    after = ("", "")
+    while page := engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
+        yield from dict.fromkeys(cell.space for cell in page)
+        after = (page[-1].name, page[-1].space)
+
+
 def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
     if cell.name.startswith(_PROMOTED):
         tip = ancestry.point(thread, Digest(cell.name.removeprefix(_PROMOTED)))
@@ -105,8 +111,17 @@ def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
 def _deliver(spaces: Spaces, thread: Space, step: Step, *, line: str | None, op_id: str) -> None:
     """Hand over what `step` changed; to the line that it names itself where `line` is None."""
     for event in _changes(step):
-        agent = spaces(f"agent:{event.agent}")
+        agent = _roomy(spaces(f"agent:{event.agent}"))
         handover.deliver(thread, agent, step, event, line=line or event.timeline, op_id=op_id)
+
+
+def _roomy(agent: Space) -> Space:
+    """The space with room for what a thread was allowed to write, and what is said about it."""
+    most = Limits()
+    limits = msgspec.structs.replace(
+        agent.limits, write_bytes_max=4 * most.write_bytes_max, write_events_max=most.write_events_max
+    )
+    return msgspec.structs.replace(agent, limits=limits)
 
 
 def _apart(step: Step) -> bool:

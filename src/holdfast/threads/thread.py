@@ -72,9 +72,9 @@ class Thread(Line):
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
         """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed."""
-        line = reader.head_of(self._space, _named(other))
+        line = reader.head_to_move(self._space, _named(other))
         agent = self._shelf.agent(self.agent)
-        cells = outbox.promotion(self._space, agent, reader.head_of(self._space, MAIN), line)
+        cells = outbox.promotion(self._space, agent, reader.head_to_move(self._space, MAIN), line)
         head = timelines.promote(self._space, line, op_id=self._op_id(op_id), cells=cells)
         self._finish()
         return head
@@ -86,8 +86,8 @@ class Thread(Line):
     def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Outcome:
         """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
         source = _named(other)
-        theirs = reader.head_of(self._space, source).commit
-        head = reader.head_of(self._space, self.timeline)
+        theirs = reader.head_to_move(self._space, source).commit
+        head = reader.head_to_move(self._space, self.timeline)
         if theirs is None:
             return Outcome(head=head, commit=None, base=None, paths=0)
         return merge.merge(self._space, head, theirs, self._terms(head, reason, op_id), source=source)
@@ -96,7 +96,7 @@ class Thread(Line):
         self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None
     ) -> Outcome:
         """Make the change that one commit made once more, here; raises `MergeConflict` if that clashes."""
-        head = reader.head_of(self._space, self.timeline)
+        head = reader.head_to_move(self._space, self.timeline)
         picked = moments.resolve(self._space, head, commit)
         if picked is None:
             raise Invalid("the moment before the first commit changed nothing; nothing was written.")

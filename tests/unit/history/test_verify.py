@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.contract import CellWrite, Entry, Hold, Move, Write
+from holdfast.engines.contract import CellWrite, Entry, Fact, Hold, Move, Write
 from holdfast.engines.memory import MemoryEngine, MemoryStore
 from holdfast.errors import Unavailable
 from holdfast.history import artifacts, patching
@@ -189,6 +190,22 @@ def test_a_head_that_is_gone_is_found(hand: Hand) -> None:
     del store_of(hand).spaces[hand.space.name].holds["other"]
 
     assert any(kind == "move" for kind, _ in faults(hand))
+
+
+def test_commits_that_a_scan_does_not_find_are_missed(hand: Hand) -> None:
+    """A line cannot have more commits than are stored: what was not gone over was not verified."""
+
+    class Forgetful(MemoryEngine):
+        def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+            facts, cursor = super().scan(space, after=after, limit=limit)
+            return [fact for fact in facts if fact.kind != Kind.COMMIT], cursor
+
+    report = verify(Forgetful(store_of(hand)))
+
+    assert {fault.name for fault in report.faults if "were found in storage" in fault.what} == {
+        "main",
+        "other",
+    }
 
 
 def test_a_gap_in_the_moves_is_found(hand: Hand) -> None:

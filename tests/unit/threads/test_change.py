@@ -122,8 +122,21 @@ def test_commits_of_one_run_are_one_turn(thread: Thread) -> None:
         lambda thread: thread.put("/n.json", {"a": 1}, media_type="image/png"),
         lambda thread: thread.put("/n", b"x", media_type="not a type"),
         lambda thread: thread.undo(0),
+        lambda thread: thread.put("/n.json", 1, op_id="from:elsewhere"),
+        lambda thread: thread.fork("what-if", op_id="begin:x"),
     ],
-    ids=["put", "get", "agent", "on_conflict", "moment", "media type", "no media type", "undo"],
+    ids=[
+        "put",
+        "get",
+        "agent",
+        "on_conflict",
+        "moment",
+        "media type",
+        "no media type",
+        "undo",
+        "op_id",
+        "own",
+    ],
 )
 def test_misuse_is_told(thread: Thread, misuse: Any) -> None:
     """A block is used inside its `with`; options are what they say."""
@@ -139,6 +152,8 @@ def test_a_block_is_over_when_it_is_left(thread: Thread) -> None:
 
     with pytest.raises(Invalid, match="not open"):
         change.put("/n.json", 2)
+    with pytest.raises(Invalid, match="used before"), change:
+        pass
     assert change.head == thread.head
     assert change.receipt is not None
     assert change.receipt.heads == (thread.head,)
@@ -154,6 +169,17 @@ def test_a_head_that_was_read_earlier_can_be_written_on(thread: Thread) -> None:
     with pytest.raises(Conflict), thread.change("save", head=shown) as change:
         change.put("/n.json", 3)
     assert thread.get("/n.json") == 2
+
+
+def test_the_op_id_comes_before_the_head(thread: Thread) -> None:
+    """A repetition with the head of the first try gets the receipt, although that head is long gone."""
+    shown = thread.head
+    for _ in range(2):
+        with thread.change("save", head=shown, op_id="op-1") as change:
+            change.put("/n.json", 1)
+
+    assert change.head == thread.head  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert thread.head.version == 1
 
 
 class TestViews:

@@ -144,8 +144,8 @@ class TestRemoving:
         old = store.thread("trip-42", agent="planner")
         written = directory._write
 
-        def dies(space: object, op_id: str, cell: object) -> bool:
-            if op_id.startswith("remove:"):
+        def dies(space: object, op_id: str, cell: CellWrite) -> bool:
+            if op_id.startswith("remove:") and cell.name != "alive":
                 raise Unavailable("this process has died")
             return written(space, op_id, cell)  # pyright: ignore[reportArgumentType]
 
@@ -229,6 +229,9 @@ class TestHolding:
                 change.say("user", "two")
 
             assert thread.head.version == 0
+        for limits in (Limits(value_bytes_max=2**21), Limits(write_events_max=0)):
+            with pytest.raises(Invalid, match="nothing was opened"):
+                holdfast.open("memory:", limits=limits)
 
     def test_a_handle_survives_a_fork_of_the_process(self, tmp_path: Path) -> None:
         """Parent and child write through the same object, one after the other, and no id is made twice."""

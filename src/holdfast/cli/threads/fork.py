@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec import UNSET
 
 from holdfast.cli.answer import Answer, HeadShape
-from holdfast.cli.moments import view_at
+from holdfast.cli.moments import given
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, OpId, ThreadId, Timeline
 from holdfast.cli.screen import Screen
 from holdfast.cli.showing import digest
@@ -49,5 +50,5 @@ def fork(
     """Begin a timeline at a moment of another, copying nothing"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        begun = found.fork(name, at=view_at(found, at).digest, op_id=op_id)
+        begun = found.fork(name, at=UNSET if at is None else given(found, at), op_id=op_id)
         return Forked(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))

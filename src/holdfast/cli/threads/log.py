@@ -161,7 +161,7 @@ def _what(commit: CommitShape) -> str:
     messages = sum(event["type"] == "message.appended" for event in commit.events)
     others = len(commit.events) - messages
     parts = [
-        count(messages, "message") if messages else "",
+        f"{messages} said" if messages else "",
         count(others, "event") if others else "",
         count(len(commit.ops), "op") if commit.ops else "",
     ]

@@ -41,15 +41,14 @@ class Question:
     @property
     def words(self) -> str:
         """What is asked; raises `Invalid` unless it is one thing."""
-        asked = {
-            "existed": self.exists,
-            "was absent": self.absent,
-            f"was {self.equals}": self.equals is not None,
-            f"contained {self.contains}": self.contains is not None,
-            f"was below {self.below:g}": self.below is not None,
-            f"was above {self.above:g}": self.above is not None,
-        }
-        given = [words for words, is_asked in asked.items() if is_asked]
+        given = [
+            *(["existed"] if self.exists else []),
+            *(["was absent"] if self.absent else []),
+            *([f"was {self.equals}"] if self.equals is not None else []),
+            *([f"contained {self.contains}"] if self.contains is not None else []),
+            *([f"was below {self.below:g}"] if self.below is not None else []),
+            *([f"was above {self.above:g}"] if self.above is not None else []),
+        ]
         if len(given) != 1:
             raise Invalid(
                 f"{len(given)} questions were asked about {self.path}, so nothing was searched. "

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.safe import inline
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import writing
 from holdfast.errors import Refused
@@ -42,7 +43,7 @@ def rm(
     with writing(everywhere) as store:
         found = store.thread(thread)
         if not (yes or everywhere.json or _agreed(thread)):
-            raise Refused(f"you did not say yes, so thread '{thread}' is still there")
+            raise Refused(f"thread '{thread}' is still there, as you did not say yes")
         found.rm()
         return Removed(id=thread)
 
@@ -51,4 +52,5 @@ def _agreed(thread: str) -> bool:
     """Whether a person agrees; where nobody can be asked, the command itself is the answer."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return True
-    return input(f"Remove thread {thread!a} for good? [y/N] ").strip().lower() in ("y", "yes")
+    print(f"Remove thread {inline(thread)} for good? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

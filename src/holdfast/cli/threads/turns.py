@@ -6,7 +6,7 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
 from holdfast.cli.safe import shortened
-from holdfast.cli.screen import Column, Screen
+from holdfast.cli.screen import Cell, Column, Screen
 from holdfast.cli.shapes import TurnShape
 from holdfast.cli.showing import digest
 from holdfast.cli.stores import reading
@@ -16,12 +16,12 @@ from holdfast.model.head import MAIN
 __all__ = ["Turns", "turns"]
 
 _TEXT_LENGTH = 60
+_WIDE = 110
 _COLUMNS = (
     Column("turn", right=True),
-    Column("reason", "name", gives_way=True),
     Column("input", gives_way=True),
     Column("answer", gives_way=True),
-    Column("backend", gives_way=True),
+    Column("backend", "quiet", gives_way=True),
     Column("when", "when"),
     Column("after", "digest"),
 )
@@ -42,21 +42,18 @@ class Turns(Answer, frozen=True, kw_only=True):
             return
         if self.more:
             screen.say((f"The last {count(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
-        screen.table(
-            _COLUMNS,
-            [
-                (
-                    str(turn.number),
-                    shortened(turn.reason, _TEXT_LENGTH),
-                    shortened(turn.input, _TEXT_LENGTH),
-                    shortened(turn.text, _TEXT_LENGTH),
-                    turn.backend or "",
-                    moment(turn.at)[5:16],
-                    digest(turn.after),
-                )
-                for turn in self.turns
-            ],
-        )
+        screen.table(_COLUMNS, [_row(turn, wide=screen.width >= _WIDE) for turn in self.turns])
+
+
+def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
+    return (
+        str(turn.number),
+        (shortened(turn.input or turn.reason, _TEXT_LENGTH), "" if turn.input else "quiet"),
+        shortened(turn.text, _TEXT_LENGTH),
+        (turn.backend or "") if wide else "",
+        moment(turn.at)[5:16],
+        digest(turn.after),
+    )
 
 
 def turns(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from holdfast.cli.moments import resolve
+from holdfast.cli.moments import given
 from holdfast.cli.options import EVERYWHERE, Everywhere, OpId, ThreadId, Timeline
 from holdfast.cli.stores import writing
 from holdfast.cli.threads.moved import Moved
@@ -52,5 +52,5 @@ def undo(
         if at is None:
             head = found.undo(1 if turns is None else turns, op_id=op_id)
         else:
-            head = found.undo(to=resolve(found, at), op_id=op_id)
+            head = found.undo(to=given(found, at), op_id=op_id)
         return Undone.by(found, head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -11,17 +12,18 @@ from holdfast.engines.contract import Place
 from holdfast.engines.rules import labels, placed
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import joined_keys, label_key, object_key, op_key, version_key
+from holdfast.engines.sqlite.keys import label_key, object_key
+from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import KINDS, Form, Op, encode_pack
-from holdfast.engines.sqlite.records import long, pack_commit, pack_move
+from holdfast.engines.sqlite.records import pack_changeset, pack_commit
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.changeset import Changeset
-from holdfast.model.commit import Commit, MoveRecord
+from holdfast.model.commit import Commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import MessageAppended
 
-__all__ = ["Adding", "Group", "Line", "spans_of"]
+__all__ = ["Adding", "Batch", "Committing", "place_of", "spans_of"]
 
 _LOOK_FROM_BYTES = 4096  # a smaller object is looked for among recent rows only
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
@@ -29,92 +31,92 @@ _BODY, _COMMIT, _CHANGESET = Kind.BODY, Kind.COMMIT, Kind.CHANGESET
 _NOWHERE: tuple[int, int] = (0, 0)
 
 
-class Line(msgspec.Struct, frozen=True):
-    """What a commit's row says about its place on the line of first parents."""
+class Committing(msgspec.Struct):
+    """The commit of a row, with what belongs to it."""
 
-    row: int
-    digest: bytes
-    jump: int | None
-    depth: int
-    turn: int
-    sequence: int
-    events: int
-    run: int | None
+    stored: Object
+    commit: Commit
+    is_exact: bool  # whether our types give the commit's bytes back to the letter
+    stored_changeset: Object
+    changeset: Changeset
+    is_exact_changeset: bool
+    place: Place
+    is_same_run: bool  # as its first parent
+    text: str = ""  # of the changeset, as the row has it
+
+    def pack_changeset(self) -> bytes:
+        """What is not in the changeset's text."""
+        if not self.is_exact_changeset:
+            self.text = self.stored_changeset.body.decode()
+            return b""
+        self.text, taken = pack_changeset(self.changeset)
+        return taken
+
+    def line(self, row: int, jump: int | None = None) -> Line:
+        """What its row says about its place."""
+        commit, place = self.commit, self.place
+        run = None if commit.run is None else _run_key(commit.run)
+        digest = bytes.fromhex(self.stored.digest)
+        return Line(
+            row, digest, jump, place.depth, place.turn, place.sequence, len(self.changeset.events), run
+        )
 
 
-class Group:
+class Batch:
     """The objects of one row, and the commit among them, if any."""
 
-    __slots__ = ("changeset", "changeset_text", "commit", "digest", "is_exact", "objects", "parent")
+    __slots__ = ("committing", "objects")
 
     def __init__(self, objects: list[Object] | None = None) -> None:
         """Hold these objects and no commit."""
         self.objects = objects if objects is not None else []
-        self.digest: Digest | None = None
-        self.commit: Commit | None = None
-        self.is_exact = True  # whether our types give the commit's bytes back to the letter
-        self.changeset: Changeset | None = None
-        self.changeset_text: str | None = None
-        self.parent: Line | None = None
+        self.committing: Committing | None = None
 
 
 class Adding:
-    """Adds the rows of one write."""
+    """Adds the rows of one write to one space."""
 
-    def __init__(self, connection: Database, rows: Rows, bases: Bases, space: int) -> None:
+    def __init__(self, connection: Database, rows: Rows, bases: Bases, known: Known) -> None:
         """Add behind the last row."""
         self._db = connection
         self._rows = rows
         self._bases = bases
-        self._space = space
-        self._lines: dict[Digest, Line] = {}
-        self._next = int(connection.execute("SELECT coalesce(max(id), 0) + 1 FROM log").get)
-        self.commits: dict[Digest, int] = {}  # rows of the commits added
+        self._known = known
 
-    def row(self, group: Group, op: Op | None, moves: tuple[MoveRecord, ...]) -> tuple[int, int, list[int]]:
-        """Insert one row; its number, space and keys."""
-        number, self._next = self._next, self._next + 1
-        parent = group.parent
-        if parent is None and group.commit is not None and group.commit.parents:
-            parent = self._lines[group.commit.parents[0]]
-        items, keys, bodies, spans = self._items(group, number)
-        if group.commit is not None and group.changeset is not None:
-            same = (
-                parent is not None
-                and group.commit.run is not None
-                and _run_key(group.commit.run) == parent.run
-            )
-            keys += [
-                label_key(name)
-                for name in labels(group.commit, group.changeset, group.commit.run if same else None)
-            ]
-        if op is not None:
-            keys.append(op_key(long(op.op_id)))
-            keys += [version_key(move.timeline, move.version) for move in moves]
-            op = _with_moves(op, moves, group, parent)
-        self._insert(number, group, parent, joined_keys(keys), spans, "".join(bodies), encode_pack(items, op))
-        return number, self._space, keys
+    def row(self, space: int, batch: Batch, op: Op | None, op_keys: list[bytes]) -> int:
+        """Insert one row; its number.  The row that completes a write has its `op`."""
+        number = self._known.next_row()
+        items, keys, bodies, spans = self._items(space, batch, number)
+        committing = batch.committing
+        if committing is not None:
+            keys += [label_key(name) for name in _labels(committing)]
+        keys += op_keys
+        values = b"".join(keys), spans, "".join(bodies) or None, encode_pack(items, op)
+        if committing is None:
+            sql = "INSERT INTO log(id, space, keys, spans, bodies, pack) VALUES (?,?,?,?,?,?)"
+            self._db.execute(sql, (number, space, *values))
+        else:
+            self._insert(number, space, committing, *values)
+        self._rows.index.add(space, number, keys)
+        return number
 
     def _items(
-        self, group: Group, number: int
-    ) -> tuple[list[tuple[object, ...]], list[int], list[str], str | None]:
+        self, space: int, batch: Batch, number: int
+    ) -> tuple[list[tuple[object, ...]], list[bytes], list[str], str | None]:
         items: list[tuple[object, ...]] = []
-        keys: list[int] = []
+        keys: list[bytes] = []
         bodies: list[str] = []
         spans: dict[Digest, tuple[int, int]] = {}
         offset = 0
-        for found in group.objects:
+        committing = batch.committing
+        for found in batch.objects:
             kind, key = found.kind, object_key(found.digest)
-            if (
-                kind is _COMMIT
-                and found.digest == group.digest
-                and group.is_exact
-                and group.commit is not None
-            ):
-                items.append((_KIND_AT[kind], Form.COMMIT, pack_commit(group.commit)))
-            elif kind is _CHANGESET and group.commit is not None and found.digest == group.commit.changeset:
-                items.append((_KIND_AT[kind], Form.CHANGESET))
-            elif self._is_there(found, key):
+            if committing is not None and found is committing.stored and committing.is_exact:
+                packed = pack_commit(committing.commit, committing.changeset)
+                items.append((_KIND_AT[_COMMIT], Form.COMMIT, packed))
+            elif committing is not None and found is committing.stored_changeset:
+                items.append((_KIND_AT[_CHANGESET], Form.CHANGESET, committing.pack_changeset()))
+            elif self._is_there(space, found, key):
                 continue
             elif kind is _BODY and (text := _plain_text(found.body)) is not None:
                 size = len(found.body)
@@ -123,16 +125,17 @@ class Adding:
                 spans[found.digest] = offset, size
                 offset += size
             else:
-                items.append(self._bases.item(_KIND_AT[kind], self._space, found, number, len(items)))
+                items.append(self._bases.item(_KIND_AT[kind], space, found, number, len(items)))
             keys.append(key)
-        return items, keys, bodies, spans_of(group.changeset, spans.get) if spans else None
+        changeset = None if committing is None else committing.changeset
+        return items, keys, bodies, spans_of(changeset, spans.get) if spans else None
 
-    def _is_there(self, found: Object, key: int) -> bool:
+    def _is_there(self, space: int, found: Object, key: bytes) -> bool:
         """Whether the space has these bytes already; stops hard if it has others under the same digest."""
-        recent = self._rows.index.recent(self._space, key)
+        recent = self._rows.index.recent(space, key)
         if not recent and len(found.body) < _LOOK_FROM_BYTES:
             return False
-        there = self._rows.find(self._db, self._space, found.digest)
+        there = self._rows.find(self._db, space, found.digest)
         if there is None:
             return False
         row, at = there
@@ -149,38 +152,24 @@ class Adding:
     def _insert(
         self,
         number: int,
-        group: Group,
-        parent: Line | None,
+        space: int,
+        committing: Committing,
         keys: bytes,
         spans: str | None,
-        bodies: str,
+        bodies: str | None,
         pack: bytes,
     ) -> None:
-        commit, changeset = group.commit, group.changeset
-        if commit is None or changeset is None or group.digest is None:
-            sql = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
-            self._db.execute(sql, (number, self._space, keys, bodies or None, pack))
-            return
-        place = _place(commit, parent)
-        line = Line(
-            number,
-            bytes.fromhex(group.digest),
-            self._jump(parent),
-            place.depth,
-            place.turn,
-            place.sequence,
-            len(changeset.events),
-            None if commit.run is None else _run_key(commit.run),
-        )
-        self._lines[group.digest] = line
-        self.commits[group.digest] = number
+        commit = committing.commit
+        parent = self._known.line(space, commit.parents[0]) if commit.parents else None
+        line = committing.line(number, self._jump(parent))
+        self._known.note_line(space, committing.stored.digest, line)
         self._db.execute(
             "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
-                *(number, self._space, None if parent is None else parent.row, line.jump),
+                *(number, space, None if parent is None else parent.row, line.jump),
                 *(line.depth, line.turn, line.sequence, line.events, line.run),
                 *(keys, commit.at, line.digest, bytes.fromhex(commit.root)),
-                *(group.changeset_text, spans, bodies or None, pack),
+                *(committing.text, spans, bodies, pack),
             ),
         )
 
@@ -188,17 +177,22 @@ class Adding:
         """The far ancestor: where two equal jumps would end, or else the parent."""
         if parent is None:
             return None
-        first = self._short(parent.jump)
-        second = self._short(first[1]) if first is not None else None
-        if first is not None and second is not None and parent.depth - first[0] == first[0] - second[0]:
+        first = None if parent.jump is None else self._known.ancestor(parent.jump)
+        if first is None or first[1] is None:
+            return parent.row
+        second = self._known.ancestor(first[1])
+        if second is not None and parent.depth - first[0] == first[0] - second[0]:
             return first[1]
         return parent.row
 
-    def _short(self, row: int | None) -> tuple[int, int | None] | None:
-        if row is None:
-            return None
-        values = self._db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()
-        return None if values is None else (values[0], values[1])
+
+def place_of(commit: Commit, parent: Line | None) -> tuple[Place, bool]:
+    """Where a commit stands, and whether it belongs to the run of its first parent."""
+    if parent is None:
+        return placed(commit, None, 0), False
+    same = commit.run is not None and _run_key(commit.run) == parent.run
+    before = Place(parent.depth, parent.turn, parent.sequence), commit.run if same else None
+    return placed(commit, before, parent.events), same
 
 
 def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
@@ -211,22 +205,9 @@ def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, in
     return msgspec.json.encode(found).decode() if found else None
 
 
-def _place(commit: Commit, parent: Line | None) -> Place:
-    if parent is None:
-        return placed(commit, None, 0)
-    same = commit.run is not None and _run_key(commit.run) == parent.run
-    before = Place(parent.depth, parent.turn, parent.sequence), commit.run if same else None
-    return placed(commit, before, parent.events)
-
-
-def _with_moves(op: Op, moves: tuple[MoveRecord, ...], group: Group, parent: Line | None) -> Op:
-    if not moves:
-        return op
-    digest = None if group.digest is None else bytes.fromhex(group.digest)
-    above = None if parent is None else parent.digest
-    stored = tuple(pack_move(move, digest, above) for move in moves)
-    # A move names the write itself, so the op_id need not be kept twice.
-    return Op(b"", op.intent, stored, op.revisions, op.position, op.chain)
+def _labels(committing: Committing) -> set[str]:
+    commit = committing.commit
+    return labels(commit, committing.changeset, commit.run if committing.is_same_run else None)
 
 
 def _plain_text(body: bytes) -> str | None:
@@ -239,5 +220,6 @@ def _plain_text(body: bytes) -> str | None:
         return None
 
 
+@lru_cache(maxsize=256)
 def _run_key(run: str) -> int:
     return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")

@@ -6,38 +6,40 @@ behind even when it shares its transaction with others.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
 from holdfast.engines.contract import Fence, Hold, Move, Receipt, Recorded, Write
-from holdfast.engines.rules import chained, check_fence, check_hold, check_move, record_of, unmoved
-from holdfast.engines.sqlite.adding import Adding, Group, Line
+from holdfast.engines.rules import chained, check_fence, check_move, record_of
+from holdfast.engines.sqlite.adding import Adding, Batch, Committing, place_of
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import object_key, op_key
+from holdfast.engines.sqlite.keys import op_key, version_key
+from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import Op
-from holdfast.engines.sqlite.records import long, short
+from holdfast.engines.sqlite.records import long, pack_move, short
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
-from holdfast.errors import Corrupt, Forgotten, NotFound, OpReused
-from holdfast.model.changeset import Changeset, decode_changeset
-from holdfast.model.commit import Commit, MoveRecord, decode_commit, decode_move, encode_commit
-from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.errors import Forgotten, NotFound, OpReused
+from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.commit import Commit, MoveRecord, decode_commit, encode_commit
+from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.head import Head
 
-__all__ = ["Applied", "Applier", "hold_of", "op_id_of", "recorded_in"]
+__all__ = ["Applied", "Applier", "op_id_of", "recorded_in"]
 
 _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks a large one
-_LINE = (
-    "SELECT id, digest, jump, depth, turn, sequence, events, run FROM log WHERE id=? AND digest IS NOT NULL"
-)
+
+_Moved: TypeAlias = tuple[
+    Move, Hold, Object
+]  # where the timeline stands after the move, and the move's record
 
 
 class Applied(msgspec.Struct):
-    """Rows that a write added, to be noted once they are durable: number, space and keys."""
+    """A write that is true in the open transaction."""
 
     receipt: Receipt
-    rows: list[tuple[int, int, list[int]]]
+    space: int | None = None  # the number of its space; None: it was true before
 
 
 class Applier:
@@ -47,27 +49,28 @@ class Applier:
         """Share what the process knows: rows, recent bases, numbers of spaces."""
         self._db = connection
         self._rows = rows
-        self._bases = bases
         self._spaces = spaces
-        self._lines: dict[Digest, Line | None] = {}  # looked up for the write at hand
+        self.known = Known(connection, rows.index)
+        self._adding = Adding(connection, rows, bases, self.known)
         self.has_changed = False  # whether the write at hand has changed anything yet
 
     def apply(self, write: Write) -> Applied:
         """Check `write` against what is stored and make it true in the open transaction."""
-        self._lines.clear()
         self.has_changed = False
+        self.known.look()
         space = self.space(write.space)
         if space is not None:
-            found = recorded_in(self._db, self._rows, space, write.op_id)
+            rows = self.known.rows(space, op_key(write.op_id))
+            found = _recorded(self._db, self._rows, rows, space, write.op_id)
             if found is not None:
                 return _again(write, found)
         revisions = self._check_cells(space, write)
         holds = self._check_moves(space, write)
-        groups = self._check_commits(space, write)
+        batches = self._check_commits(space, write)
         self.has_changed = True
         if space is None:
             space = self._begin_space(write.space)
-        return self._change(space, write, revisions, holds, groups)
+        return self._change(space, write, revisions, holds, batches)
 
     def space(self, name: str) -> int | None:
         """The number of a space, or None if nothing was ever written to it."""
@@ -81,81 +84,66 @@ class Applier:
 
     def _check_cells(self, space: int | None, write: Write) -> list[int]:
         for fence in write.fences:
-            check_fence(fence, self._revision(space, fence.cell))
+            check_fence(fence, self.known.revision(space, fence.cell))
         revisions: list[int] = []
         for cell in write.cells:
-            revision = self._revision(space, cell.name)
+            revision = self.known.revision(space, cell.name)
             check_fence(Fence(cell.name, cell.expected), revision)
             revisions.append(revision + 1)
         return revisions
 
-    def _revision(self, space: int | None, name: str) -> int:
-        values = self._db.execute(
-            "SELECT revision FROM cells WHERE space=? AND name=?", (space, name)
-        ).fetchone()
-        return 0 if values is None else int(values[0])
-
     def _check_moves(self, space: int | None, write: Write) -> list[tuple[Move, Hold | None]]:
         moves: list[tuple[Move, Hold | None]] = []
         for move in write.moves:
-            hold, row = hold_of(self._db, space, move.timeline)
+            hold = self.known.hold(space, move.timeline)
             check_move(move, hold)
-            if row is not None and hold is not None and hold.head.commit is not None:
-                self._lines[hold.head.commit] = self._line_at(row)
             moves.append((move, hold))
         return moves
 
-    def _check_commits(self, space: int | None, write: Write) -> list[Group]:
+    def _check_commits(self, space: int | None, write: Write) -> list[Batch]:
         """The write's objects by the row that will hold them; everything that commits and moves name must exist."""
-        groups: list[Group] = []
-        group = Group()
-        commits: set[Digest] = set()
+        batches: list[Batch] = []
+        batch = Batch()
+        commits: dict[Digest, Committing] = {}
         for found in write.objects:
             if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in (Kind.COMMIT, Kind.CHANGESET):
-                groups.append(Group([found]))
+                batches.append(Batch([found]))
                 continue
-            group.objects.append(found)
+            batch.objects.append(found)
             if found.kind is Kind.COMMIT:
-                self._complete(space, group, found, commits)
-                commits.add(found.digest)
-                groups.append(group)
-                group = Group()
-        if group.objects and groups and groups[-1].commit is not None:
-            groups[-1].objects[:0] = group.objects
-        elif group.objects or not groups:
-            groups.append(group)
+                commits[found.digest] = batch.committing = self._committing(space, batch, found, commits)
+                batches.append(batch)
+                batch = Batch()
+        if batch.objects and batches and batches[-1].committing is not None:
+            batches[-1].objects[:0] = batch.objects
+        elif batch.objects or not batches:
+            batches.append(batch)
         for move in write.moves:
-            if move.to is not None and move.to not in commits and self._line(space, move.to) is None:
+            if move.to is not None and move.to not in commits and self.known.line(space, move.to) is None:
                 raise _no_commit(move.to)
-        return groups
+        return batches
 
-    def _complete(self, space: int | None, group: Group, found: Object, commits: set[Digest]) -> None:
-        """Give a group its commit and changeset, and the place of the commit's first parent."""
-        commit = _commit_of(found)
-        group.digest, group.commit, group.is_exact = found.digest, commit, encode_commit(commit) == found.body
+    def _committing(
+        self, space: int | None, batch: Batch, found: Object, commits: dict[Digest, Committing]
+    ) -> Committing:
+        """A commit with its changeset and its place; raises `NotFound` if something that it names is not there."""
+        commit, is_exact = _commit_of(found)
         for parent in commit.parents:
-            if parent not in commits and self._line(space, parent) is None:
+            if parent not in commits and self.known.line(space, parent) is None:
                 raise _no_commit(parent)
-        if commit.parents and commit.parents[0] not in commits:
-            group.parent = self._line(space, commit.parents[0])
-        for other in group.objects:
-            if other.digest == commit.changeset:
-                group.changeset, group.changeset_text = _changeset_of(other), other.body.decode()
-                return
-        raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+        stored = next((each for each in batch.objects if each.digest == commit.changeset), None)
+        if stored is None:
+            raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+        changeset, is_exact_changeset = _changeset_of(stored)
+        place, is_same_run = place_of(commit, self._parent(space, commit, commits))
+        return Committing(found, commit, is_exact, stored, changeset, is_exact_changeset, place, is_same_run)
 
-    def _line(self, space: int | None, commit: Digest) -> Line | None:
-        if commit not in self._lines and space is not None:
-            digest = bytes.fromhex(commit)
-            found = map(self._line_at, self._rows.index.rows(self._db, space, object_key(commit)))
-            self._lines[commit] = next(
-                (line for line in found if line is not None and line.digest == digest), None
-            )
-        return self._lines.get(commit)
-
-    def _line_at(self, row: int | None) -> Line | None:
-        values = self._db.execute(_LINE, (row,)).fetchone()
-        return None if values is None else Line(*values)
+    def _parent(self, space: int | None, commit: Commit, commits: dict[Digest, Committing]) -> Line | None:
+        """Where the first parent stands, which may be a commit of the same write that has no row yet."""
+        if not commit.parents:
+            return None
+        first = commits.get(commit.parents[0])
+        return self.known.line(space, commit.parents[0]) if first is None else first.line(0)
 
     # ---- changes
 
@@ -169,32 +157,35 @@ class Applier:
         write: Write,
         revisions: list[int],
         holds: list[tuple[Move, Hold | None]],
-        groups: list[Group],
+        batches: list[Batch],
     ) -> Applied:
         position, chain = self._append_entries(space, write) if write.entries else (0, None)
-        moved = [(move, *record_of(move, hold, write.op_id)) for move, hold in holds]
+        moved: list[_Moved] = [(move, *record_of(move, hold, write.op_id)) for move, hold in holds]
         receipt = Receipt(
             op_id=write.op_id,
-            heads=tuple(after.head for _, after, _ in moved),
+            heads=tuple([after.head for _, after, _ in moved]),
             revisions=tuple(revisions),
             position=position,
             chain=chain,
         )
-        adding = Adding(self._db, self._rows, self._bases, space)
-        *earlier, last = groups
-        rows = [adding.row(group, None, ()) for group in earlier]
-        rows.append(
-            adding.row(
-                last,
-                _op_of(write, receipt),
-                tuple(cast("MoveRecord", stored.record) for _, _, stored in moved),
-            )
-        )
-        for move, _, stored in moved:
-            self._put_head(space, move, stored, adding)
-        if write.cells:
-            self._put_cells(space, write, revisions)
-        return Applied(receipt, rows)
+        self._add_rows(space, write, receipt, moved, batches)
+        for move, after, stored in moved:
+            self._put_head(space, move, after, stored)
+        for cell, revision in zip(write.cells, revisions, strict=True):
+            value = None if cell.value is None else cell.value.decode()
+            bound = space, cell.name, revision, value, cell.listed
+            self._db.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
+            self.known.note_revision(space, cell.name, revision)
+        return Applied(receipt, space)
+
+    def _add_rows(
+        self, space: int, write: Write, receipt: Receipt, moved: list[_Moved], batches: list[Batch]
+    ) -> None:
+        for batch in batches[:-1]:
+            self._adding.row(space, batch, None, [])
+        records = [cast("MoveRecord", stored.record) for _, _, stored in moved]
+        keys = [op_key(write.op_id)] + [version_key(move.timeline, move.version) for move in records]
+        self._adding.row(space, batches[-1], _op_of(write, receipt, records, batches[-1].committing), keys)
 
     def _append_entries(self, space: int, write: Write) -> tuple[int, Digest | None]:
         sql = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
@@ -206,45 +197,17 @@ class Applier:
             self._db.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
         return position, chain
 
-    def _put_head(self, space: int, move: Move, stored: Object, adding: Adding) -> None:
-        row = adding.commits.get(move.to) if move.to is not None else None
-        if row is None and move.to is not None:
-            line = self._line(space, move.to)
-            row = None if line is None else line.row
+    def _put_head(self, space: int, move: Move, after: Hold, stored: Object) -> None:
+        line = None if move.to is None else self.known.line(space, move.to)
+        row = None if line is None else line.row
         bound = space, move.timeline, stored.body.decode(), bytes.fromhex(stored.digest), row
         self._db.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", bound)
-
-    def _put_cells(self, space: int, write: Write, revisions: list[int]) -> None:
-        for cell, revision in zip(write.cells, revisions, strict=True):
-            bound = (
-                space,
-                cell.name,
-                revision,
-                None if cell.value is None else cell.value.decode(),
-                cell.listed,
-            )
-            self._db.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
-
-
-def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
-    """Where a timeline stands, checked against its last move, and the row of its commit."""
-    sql = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
-    values = connection.execute(sql, (space, timeline)).fetchone()
-    if values is None:
-        return unmoved(timeline), None
-    return _hold(timeline, values[0], values[1]), values[2]
+        self.known.note_hold(space, move.timeline, after, row)
 
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
     """The write of that op_id; raises `Forgotten` if its space was."""
-    for number in rows.index.rows(connection, space, op_key(op_id)):
-        row = rows.row(connection, number)
-        if row is None or row.space != space or row.pack.op is None or op_id_of(row) != op_id:
-            continue
-        if row.pack.dropped is not None:
-            raise Forgotten(f"the write '{op_id}'", row.pack.dropped)
-        return Recorded(Digest(row.pack.op.intent.hex()), _receipt(row, row.pack.op))
-    return None
+    return _recorded(connection, rows, rows.index.rows(connection, space, op_key(op_id)), space, op_id)
 
 
 def op_id_of(row: Row) -> str | None:
@@ -254,19 +217,17 @@ def op_id_of(row: Row) -> str | None:
     return long(row.pack.op.op_id) or next((move.op_id for move in moves_of(row)), "")
 
 
-def _hold(timeline: str, move: object, digest: object) -> Hold:
-    if not isinstance(move, bytes) or not isinstance(digest, bytes):
-        raise Corrupt(
-            f"the head of timeline '{timeline}' is damaged; it was not used. Run `holdfast verify`."
-        )
-    if digest_of(Kind.MOVE, move) != digest.hex():
-        raise Corrupt(
-            f"the head of timeline '{timeline}' does not match its last move; it was not used. Run `holdfast verify`."
-        )
-    record = decode_move(move)
-    hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
-    check_hold(hold, record)
-    return hold
+def _recorded(
+    connection: Database, rows: Rows, numbers: list[int], space: int, op_id: str
+) -> Recorded | None:
+    for number in numbers:
+        row = rows.row(connection, number)
+        if row is None or row.space != space or row.pack.op is None or op_id_of(row) != op_id:
+            continue
+        if row.pack.dropped is not None:
+            raise Forgotten(f"the write '{op_id}'", row.pack.dropped)
+        return Recorded(Digest(row.pack.op.intent.hex()), _receipt(row, row.pack.op))
+    return None
 
 
 def _receipt(row: Row, op: Op) -> Receipt:
@@ -282,20 +243,37 @@ def _receipt(row: Row, op: Op) -> Receipt:
 def _again(write: Write, found: Recorded) -> Applied:
     if found.intent != write.intent:
         raise OpReused(write.op_id)
-    return Applied(found.receipt, [])
+    return Applied(found.receipt)
 
 
-def _op_of(write: Write, receipt: Receipt) -> Op:
-    chain = None if receipt.chain is None else bytes.fromhex(receipt.chain)
-    return Op(short(write.op_id), bytes.fromhex(write.intent), (), receipt.revisions, receipt.position, chain)
+def _op_of(write: Write, receipt: Receipt, moves: list[MoveRecord], committing: Committing | None) -> Op:
+    parents = () if committing is None else committing.commit.parents
+    digest = None if committing is None else bytes.fromhex(committing.stored.digest)
+    above = bytes.fromhex(parents[0]) if parents else None
+    return Op(
+        b"" if moves else short(write.op_id),  # a move names the write itself
+        bytes.fromhex(write.intent),
+        tuple([pack_move(move, digest, above) for move in moves]),
+        receipt.revisions,
+        receipt.position,
+        None if receipt.chain is None else bytes.fromhex(receipt.chain),
+    )
 
 
-def _commit_of(found: Object) -> Commit:
-    return found.record if isinstance(found.record, Commit) else decode_commit(found.body)
+def _commit_of(found: Object) -> tuple[Commit, bool]:
+    """The commit, and whether our types give its bytes back to the letter; who hands it along vouches for that."""
+    if isinstance(found.record, Commit):
+        return found.record, True
+    commit = decode_commit(found.body)
+    return commit, encode_commit(commit) == found.body
 
 
-def _changeset_of(found: Object) -> Changeset:
-    return found.record if isinstance(found.record, Changeset) else decode_changeset(found.body)
+def _changeset_of(found: Object) -> tuple[Changeset, bool]:
+    """The same for a changeset."""
+    if isinstance(found.record, Changeset):
+        return found.record, True
+    changeset = decode_changeset(found.body)
+    return changeset, encode_changeset(changeset) == found.body
 
 
 def _no_commit(commit: Digest) -> NotFound:

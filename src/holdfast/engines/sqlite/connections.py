@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Condition
 from typing import Any, cast
 
 import apsw
@@ -42,17 +43,15 @@ class Connections:
         self._options = options
         self._idle: deque[Database] = deque()
         self._closed = False
+        self._turn = Condition()
+        self._in_use = 0  # readers that have not been given back
+        self._is_at_rest = False
         self.writer = self._open()
 
     @contextmanager
     def reader(self) -> Generator[Database]:
         """A connection for reading, for as long as the block runs."""
-        if self._closed:
-            raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._open()
+        connection = self._take()
         try:
             yield connection
         finally:
@@ -65,6 +64,25 @@ class Connections:
             self._idle.pop().close()
         self.writer.close()
 
+    def rest(self, seconds: float) -> bool:
+        """Close everything and let nobody in until `wake`; False if readers have not come out within `seconds`."""
+        with self._turn:
+            self._is_at_rest = True
+            if not self._turn.wait_for(lambda: self._in_use == 0, seconds):
+                return False
+            while self._idle:
+                self._idle.pop().close()
+            self.writer.close()
+            return True
+
+    def wake(self, *, reopen: bool) -> None:
+        """Let readers in again, after opening what `rest` closed."""
+        with self._turn:
+            if reopen:
+                self.writer = self._open()
+            self._is_at_rest = False
+            self._turn.notify_all()
+
     def inherit(self) -> None:
         """In a forked child: keep what the parent opened from ever being closed, also when the process ends."""
         import ctypes
@@ -72,11 +90,33 @@ class Connections:
         for connection in (self.writer, *self._idle):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
+    def _take(self) -> Database:
+        with self._turn:
+            while self._is_at_rest:
+                self._turn.wait()
+            if self._closed:
+                raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
+            self._in_use += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._open()
+        except BaseException:
+            self._count_down()
+            raise
+
     def _give_back(self, connection: Database) -> None:
         if self._closed:
             connection.close()
         else:
             self._idle.append(connection)
+        self._count_down()
+
+    def _count_down(self) -> None:
+        with self._turn:
+            self._in_use -= 1
+            if self._is_at_rest:
+                self._turn.notify_all()
 
     def _open(self) -> Database:
         options = self._options
@@ -99,6 +139,8 @@ def _prepare(connection: Database, options: Options) -> None:
     if options.exclusive:
         connection.pragma("locking_mode", "exclusive")
     if not options.read_only:
+        # A row is a few KB: in pages of 4 KB a third of the space would be left over at their ends.
+        connection.pragma("page_size", 8_192)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "extra" if options.durable else "normal")
         # Checkpoints run under our lock: an error inside one must not look like a failed commit.

@@ -57,6 +57,10 @@ class Database(Protocol):
         """Read or set a pragma."""
         ...
 
+    def data_version(self) -> int:
+        """A number that is another one, inside a transaction, if another connection has written since."""
+        ...
+
     def last_insert_rowid(self) -> int:
         """The number of the row inserted last."""
         ...

@@ -7,8 +7,9 @@ Reads run on pooled connections and see the last durable write.  Writes go throu
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar
@@ -18,14 +19,16 @@ import apsw
 from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded, Step, Write
 from holdfast.engines.rules import check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
-from holdfast.engines.sqlite.applying import hold_of, recorded_in
+from holdfast.engines.sqlite.applying import recorded_in
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
 from holdfast.engines.sqlite.filesystem import check_local, file_system_of
+from holdfast.engines.sqlite.forking import watch
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import label_key, version_key
+from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
 from holdfast.errors import Conflict, HoldfastError, InDoubt, NotFound, Unavailable
@@ -38,6 +41,17 @@ __all__ = ["SqliteEngine"]
 T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
+_REST_SECONDS = 10.0  # how long a fork waits for a store to come to rest
+
+
+class _Rest(IntEnum):
+    """How far a store has come to rest before a fork."""
+
+    NONE = 0  # it was not asked to
+    MISSED = 1  # not at all
+    ALONE = 2  # nothing else begins
+    LED = 3  # nobody writes
+    FULL = 4  # nobody reads, and everything is closed
 
 
 class SqliteEngine:
@@ -67,13 +81,14 @@ class SqliteEngine:
             path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
         )
         self._one_at_a_time = RLock()
-        self._open()
-        _engines.add(self)
+        self._pid = 0  # of the process that opened it; 0: none has
+        self._closed = False
+        self._rest = _Rest.NONE
+        watch(self)
+        self._reopen()
 
     def _open(self) -> None:
         options = self._options
-        self._pid = os.getpid()
-        self._closed = False
         if options.vfs is None:
             check_local(self._path.parent)
         self._lock = None if options.read_only else self._lock_file()
@@ -94,6 +109,7 @@ class SqliteEngine:
                 place=str(self._path),
                 wait_seconds=self._wait_seconds,
             )
+        self._pid = os.getpid()
 
     def _lock_file(self) -> FileLock:
         try:
@@ -119,7 +135,8 @@ class SqliteEngine:
         try:
             self._guard("opening", lambda: self._lay(connections.writer))
         except BaseException:
-            connections.close()
+            with suppress(apsw.Error):  # what went wrong first is what counts
+                connections.close()
             raise
         return connections
 
@@ -173,6 +190,7 @@ class SqliteEngine:
         return self._group
 
     def _alone(self, work: Callable[[Database], int], doing: str) -> int:
+        self._check_process()
         with self._one_at_a_time:
             return self._writing().alone(work, doing)
 
@@ -335,8 +353,10 @@ class SqliteEngine:
 
     def close(self) -> None:
         """Release everything; closing again is no error."""
-        _engines.discard(self)
-        if self._closed or self._pid != os.getpid():
+        if self._closed:
+            return
+        if self._pid != os.getpid():  # in a forked child that has not used it
+            self._closed, self._pid = True, os.getpid()
             return
         if self._group is not None:
             self._group.stop()
@@ -404,33 +424,64 @@ class SqliteEngine:
             "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
         }
 
+    # ---- forks
+
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             self._reopen()
 
     def _reopen(self) -> None:
-        """In a forked child: leave the parent's connections alone and open our own."""
+        """Open everything, in a forked child anew."""
         with self._one_at_a_time:
+            if self._rest is _Rest.MISSED:
+                raise Unavailable(
+                    f"{self._path} was in use when this process was forked, and did not come to rest; nothing was "
+                    "done. Fork when it is idle, or start the process anew."
+                )
             if self._pid != os.getpid():
                 self._open()
 
-    def inherit(self) -> None:
-        """Called in a forked child, before anything else runs there."""
+    def before_fork(self) -> None:
+        """Come to rest: finish what is under way, and close everything."""
+        if self._closed or self._pid != os.getpid() or self._options.vfs is not None:
+            return
+        self._rest = _Rest.MISSED
+        if not self._one_at_a_time.acquire(timeout=_REST_SECONDS):
+            return
+        self._rest = _Rest.ALONE
+        with suppress(apsw.Error, HoldfastError):
+            if self._group is not None:
+                self._group.rest()
+            self._rest = _Rest.LED
+            if self._connections.rest(_REST_SECONDS):
+                self._rest = _Rest.FULL
+
+    def after_fork_in_parent(self) -> None:
+        """Go on where `before_fork` stopped."""
+        rest, self._rest = self._rest, _Rest.NONE
+        try:
+            if rest >= _Rest.LED:
+                self._connections.wake(reopen=rest is _Rest.FULL)
+                if self._group is not None:
+                    self._group.wake(self._connections.writer)
+        except (apsw.Error, HoldfastError):
+            self._pid = 0  # the next who uses it opens it, or is told why not
+        finally:
+            if rest >= _Rest.ALONE:
+                self._one_at_a_time.release()
+
+    def after_fork_in_child(self) -> None:
+        """Keep nothing of what was inherited; whoever uses the store first opens it."""
+        if self._closed or self._pid == 0:
+            return
         self._one_at_a_time = RLock()
-        self._connections.inherit()
+        if self._options.vfs is None and self._rest is not _Rest.FULL:
+            self._rest = _Rest.MISSED
+            self._connections.inherit()
+        else:
+            self._rest = _Rest.NONE
         if self._lock is not None:
             self._lock.close()
-
-
-_engines: weakref.WeakSet[SqliteEngine] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for engine in list(_engines):
-        engine.inherit()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_labelled(step: Step, label: str) -> bool:

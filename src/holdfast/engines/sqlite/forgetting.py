@@ -15,11 +15,10 @@ from holdfast.engines.sqlite.adding import spans_of
 from holdfast.engines.sqlite.applying import op_id_of
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
-from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_pack
+from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_pack, is_against
 from holdfast.engines.sqlite.records import short
-from holdfast.engines.sqlite.rows import Row, Rows
+from holdfast.engines.sqlite.rows import Row, Rows, changeset_of
 from holdfast.errors import Corrupt, Forgotten
-from holdfast.model.changeset import decode_changeset
 from holdfast.model.digest import Digest, digest_of
 
 __all__ = ["drop", "forget"]
@@ -109,7 +108,7 @@ def _make_whole(db: Database, rows: Rows, row: Row, gone: dict[tuple[int, int], 
     """Store whole what is kept as a difference to something that goes."""
     items = list(row.pack.items)
     for at, item in enumerate(items):
-        if item.form == Form.DIFFERENCE and (item.row, item.index) in gone and (row.id, at) not in gone:
+        if is_against(item) and (item.row, item.index) in gone and (row.id, at) not in gone:
             items[at] = Item(item.kind, Form.WHOLE, rows.body(db, row, at))
     if items != list(row.pack.items):
         db.execute("UPDATE log SET pack=? WHERE id=?", (_packed(items, row), row.id))
@@ -134,16 +133,16 @@ def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str)
 
 
 def _spans(row: Row, items: list[Item]) -> str | None:
-    if row.changeset is None:
+    found = changeset_of(row)
+    if found is None:
         return None
-    changeset = decode_changeset(row.changeset)
     spans: dict[str, tuple[int, int]] = {}
     offset = 0
     for at, item in enumerate(items):
         if item.form == Form.BODIES:
             spans[row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()] = offset, item.size
             offset += item.size
-    return spans_of(changeset, lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
+    return spans_of(found[0], lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
 
 
 def _packed(items: list[Item], row: Row) -> bytes:

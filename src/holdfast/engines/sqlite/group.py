@@ -70,7 +70,6 @@ class Group:
         wait_seconds: float,
     ) -> None:
         """Write on `connection`, under `lock`."""
-        self._db = connection
         self._file_lock = lock
         self._rows = rows
         self._bases = Bases()
@@ -84,7 +83,11 @@ class Group:
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
-        self._applier = Applier(connection, rows, self._bases, self._spaces)
+        self._connect(connection)
+
+    def _connect(self, connection: Database) -> None:
+        self._db = connection
+        self._applier = Applier(connection, self._rows, self._bases, self._spaces)
         connection.set_wal_hook(self._on_wal)
 
     def apply(self, write: Write) -> Receipt:
@@ -102,6 +105,7 @@ class Group:
         try:
             return self._locked(lambda: self._in_transaction(work), doing)
         finally:
+            self._applier.known.forget()
             self._rows.forget()
             self._bases.forget()
             self._hand_over()
@@ -188,6 +192,18 @@ class Group:
             other.error, other.is_settled = self._stopped(), True
             other.woken.release()
 
+    def rest(self) -> None:
+        """Wait for the write that is under way, and let those that come queue until `wake`."""
+        ticket = _Ticket(None)
+        if not self._lead_or_wait(ticket):
+            ticket.outcome()
+
+    def wake(self, connection: Database) -> None:
+        """Go on writing, on `connection`."""
+        if connection is not self._db:
+            self._connect(connection)
+        self._hand_over()
+
     def _stopped(self) -> Unavailable:
         return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
 
@@ -230,7 +246,7 @@ class Group:
             raise
         try:
             if self._db.in_transaction:
-                self._db.execute("COMMIT")
+                self._end()
         except BaseException as error:
             self._in_doubt = True
             self._roll_back()
@@ -261,12 +277,16 @@ class Group:
     def _note(self, ticket: _Ticket) -> None:
         if ticket.applied is None or ticket.write is None:
             return
-        for row, space, keys in ticket.applied.rows:
-            self._rows.index.add(space, row, keys)
-            self._spaces[ticket.write.space] = space
+        if ticket.applied.space is not None:
+            self._spaces[ticket.write.space] = ticket.applied.space
 
     def _begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
+        self._applier.known.begun()
+
+    def _end(self) -> None:
+        self._db.execute("COMMIT")
+        self._applier.known.committed()
 
     def _roll_back(self) -> None:
         try:
@@ -278,6 +298,7 @@ class Group:
 
     def _forget(self) -> None:
         """Forget what was learnt from rows that are no longer there."""
+        self._applier.known.forget()
         self._rows.index.reset()
         self._rows.forget()
         self._bases.forget()
@@ -305,7 +326,7 @@ class Group:
         number = self._applier.space(ticket.write.space)
         found = None if number is None else recorded_in(self._db, self._rows, number, ticket.op_id)
         if found is not None and found.intent == ticket.write.intent:
-            ticket.applied, ticket.error = Applied(found.receipt, []), None
+            ticket.applied, ticket.error = Applied(found.receipt), None
             return
         ticket.applied = None
         ticket.error = Unavailable(
@@ -318,7 +339,7 @@ class Group:
         try:
             self._begin()
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
-            self._db.execute("COMMIT")
+            self._end()
         except apsw.Error as error:
             self._roll_back()
             raise translated(error, doing, self._place) from error
@@ -336,7 +357,7 @@ class Group:
                 raise translated(error, "the change", self._place) from error
             raise
         try:
-            self._db.execute("COMMIT")
+            self._end()
         except apsw.Error as error:
             self._in_doubt = True
             self._roll_back()

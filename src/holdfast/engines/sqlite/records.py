@@ -1,23 +1,46 @@
-"""Commits and moves at rest: their fields, without what the row's own columns say.
+"""Commits, changesets and moves at rest: their fields, without what the row's own columns say.
 
 The hashed form is JSON, in which digests take 64 letters and names are repeated; at
-rest a record is a short array.  What comes back is encoded again and must have the
-digest that it had.  A record that our types cannot give back to the letter (one from a
+rest a record is a short array, and a commit leaves out what its changeset says, which
+stands beside it.  A changeset is plain text but for its digests: those of messages, and
+the puts of its patch.  What comes back is encoded again and must have the digest that it had.  A record that our types cannot give back to the letter (one from a
 later version, say) is kept as the bytes it came in.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Corrupt
-from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads, encode_commit
+from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
+from holdfast.model.event import Event, MessageAppended
+from holdfast.model.patch import JSON_TYPE, OPS_VERSION, Op, Patch, Put
 
-__all__ = ["Columns", "StoredMove", "long", "move_of", "pack_commit", "pack_move", "short", "unpack_commit"]
+__all__ = [
+    "Columns",
+    "StoredMove",
+    "long",
+    "move_of",
+    "pack_changeset",
+    "pack_commit",
+    "pack_move",
+    "short",
+    "unpack_changeset",
+    "unpack_commit",
+]
 
 _UUID = b"\x00"  # no name starts with a control character
 _ACTS = tuple(Act)  # a move names its act by position: append only
+_ACT_AT = {act: at for at, act in enumerate(_ACTS)}
+
+_is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -28,19 +51,20 @@ class Columns(msgspec.Struct, frozen=True):
     root: bytes | None = None
     depth: int = 0
     at: int = 0
+    changeset: Changeset | None = None  # the changeset itself
+    changeset_digest: Digest = Digest("")
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    """A commit without what the columns say."""
+    """A commit without what the columns and the changeset say."""
 
-    changeset: bytes
     thread: str
-    reason: str
-    run: bytes | None = None
     author: str | None = None
     others: tuple[bytes, ...] = ()  # parents after the first
     reads: tuple[bytes | None, bytes | None, bytes | None] | None = None
     ledger: tuple[int, bytes | None] | None = None
+    reason: str | None = None  # None: the changeset's
+    run: bytes | bool | None = None  # None: the changeset's; False: none
 
 
 class StoredMove(msgspec.Struct, array_like=True, frozen=True):
@@ -56,56 +80,121 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True):
     sealed: bool = False
 
 
+class _Taken(msgspec.Struct, array_like=True, frozen=True):
+    """What was taken out of a changeset's text."""
+
+    bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
+    puts: tuple[tuple[str, bytes, int], ...] = ()  # path, value and size of each op, where all put JSON
+
+
+_NO_DIGEST = Digest("")
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
+_taken = msgspec.msgpack.Decoder(_Taken)
 
 
-def pack_commit(commit: Commit) -> bytes:
-    """The commit's fields that the row's columns do not have."""
-    fields: tuple[object, ...] = (bytes.fromhex(commit.changeset), commit.thread, commit.reason)
-    reads = commit.reads
-    more: tuple[object, ...] = (
-        None if commit.run is None else short(commit.run),
+def pack_changeset(changeset: Changeset) -> tuple[str, bytes]:
+    """The changeset as plain text, and what was taken out of it to make it short."""
+    bodies = [bytes.fromhex(each.body) for each in changeset.events if isinstance(each, MessageAppended)]
+    puts = _plain_puts(changeset.patch)
+    bare = Changeset(
+        reason=changeset.reason,
+        run_id=changeset.run_id,
+        parent_run_id=changeset.parent_run_id,
+        run_meta=changeset.run_meta,
+        events=tuple([_without_body(event) for event in changeset.events]),
+        patch=Patch() if puts else changeset.patch,
+        state_actions=changeset.state_actions,
+    )
+    return encode_changeset(bare).decode(), _encoder.encode((bodies, puts) if puts else (bodies,))
+
+
+def unpack_changeset(text: bytes, data: bytes) -> Changeset:
+    """The changeset of that text with what was taken out of it; raises `Corrupt` if they do not fit."""
+    try:
+        taken = _taken.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a stored changeset cannot be unpacked ({error}). Run `holdfast verify`.") from error
+    bare = decode_changeset(text)
+    bodies = iter(taken.bodies)
+    events = tuple([_with_body(event, bodies) for event in bare.events])
+    if not taken.puts:
+        return replace(bare, events=events)
+    ops = tuple([Put(path, Digest(value.hex()), size) for path, value, size in taken.puts])
+    return replace(bare, events=events, patch=Patch(ops))
+
+
+def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
+    """The ops of a patch that puts nothing but JSON; nothing of any other."""
+    puts = [(op.path, bytes.fromhex(op.value), op.size) for op in patch.ops if _is_plain(op)]
+    return puts if len(puts) == len(patch.ops) and patch.version == OPS_VERSION else []
+
+
+def _is_plain(op: Op) -> TypeGuard[Put]:
+    return type(op) is Put and op.form == "json" and op.media_type == JSON_TYPE
+
+
+def _without_body(event: Event) -> Event:
+    return replace(event, body=_NO_DIGEST) if isinstance(event, MessageAppended) else event
+
+
+def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
+    if not isinstance(event, MessageAppended):
+        return event
+    return replace(event, body=Digest(next(bodies, b"").hex()))
+
+
+def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
+    """The commit's fields that neither the row's columns nor its changeset have."""
+    fields: tuple[object, ...] = (
+        commit.thread,
         commit.author,
         [bytes.fromhex(parent) for parent in commit.parents[1:]],
-        _packed_reads(reads),
+        _packed_reads(commit.reads),
         (commit.ledger.position, _raw(commit.ledger.chain)) if commit.ledger.position else None,
+        None if commit.reason == changeset.reason else commit.reason,
+        None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run),
     )
-    while more and not more[-1]:
-        more = more[:-1]
-    return _encoder.encode(fields + more)
+    length = len(fields)
+    while fields[length - 1] is None or fields[length - 1] == []:
+        length -= 1
+    return _encoder.encode(fields[:length])
 
 
-def unpack_commit(data: bytes, columns: Columns) -> bytes:
-    """The commit's canonical bytes; raises `Corrupt` if the record cannot be read."""
+def unpack_commit(data: bytes, columns: Columns) -> Commit:
+    """The commit; raises `Corrupt` if the record, or the changeset that it leans on, cannot be read."""
     try:
         stored = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a stored commit cannot be unpacked ({error}). Run `holdfast verify`.") from error
+    changeset = columns.changeset
+    if changeset is None:
+        raise Corrupt("a stored commit has lost its changeset. Run `holdfast verify`.")
     first = () if columns.parent is None else (columns.parent,)
+    run = long(stored.run) if isinstance(stored.run, bytes) else None
     commit = Commit(
         parents=tuple(Digest(parent.hex()) for parent in (*first, *stored.others)),
-        changeset=Digest(stored.changeset.hex()),
+        changeset=columns.changeset_digest,
         root=Digest((columns.root or b"").hex()),
         thread=stored.thread,
         depth=columns.depth,
-        reason=stored.reason,
+        reason=changeset.reason if stored.reason is None else stored.reason,
         at=columns.at,
-        reads=Reads() if stored.reads is None else Reads(*map(_hex, stored.reads)),
-        ledger=LedgerRead()
-        if stored.ledger is None
-        else LedgerRead(stored.ledger[0], _hex(stored.ledger[1])),
-        run=None if stored.run is None else long(stored.run),
+        run=changeset.run_id if stored.run is None else run,
         author=stored.author,
     )
-    return encode_commit(commit)
+    if stored.reads is None and stored.ledger is None:
+        return commit
+    reads = Reads(*map(_hex, stored.reads or ()))
+    ledger = LedgerRead() if stored.ledger is None else LedgerRead(stored.ledger[0], _hex(stored.ledger[1]))
+    return replace(commit, reads=reads, ledger=ledger)
 
 
 def pack_move(move: MoveRecord, digest: bytes | None, parent: bytes | None) -> StoredMove:
     """The move at rest, in a row whose commit has this digest and parent."""
     from_, to = _raw(move.from_), _raw(move.to)
     return StoredMove(
-        _ACTS.index(move.act),
+        _ACT_AT[move.act],
         move.timeline,
         move.version,
         short(move.op_id),
@@ -134,21 +223,20 @@ def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
 
 def short(name: str) -> bytes:
     """A name as bytes; a UUID in its usual spelling as a mark and its 16 bytes."""
-    if len(name) == 36 and name[8] == name[13] == name[18] == name[23] == "-":
-        try:
-            raw = _UUID + bytes.fromhex(name.replace("-", ""))
-        except ValueError:
-            return name.encode()
-        return raw if long(raw) == name else name.encode()
+    if len(name) == 36 and _is_uuid(name):
+        return _UUID + bytes.fromhex(name.replace("-", ""))
     return name.encode("utf-8", "surrogatepass")
 
 
 def long(name: bytes) -> str:
-    """The name that was shortened."""
-    if not name.startswith(_UUID):
+    """The name that was shortened; damaged bytes give some other name, which no digest fits."""
+    if name.startswith(_UUID):
+        digits = name[1:].hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    try:
         return name.decode("utf-8", "surrogatepass")
-    digits = name[1:].hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "replace")
 
 
 def _packed_reads(reads: Reads) -> tuple[bytes | None, bytes | None, bytes | None] | None:

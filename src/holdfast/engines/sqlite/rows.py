@@ -18,14 +18,24 @@ from holdfast.engines.contract import Place, Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
-from holdfast.engines.sqlite.pack import KINDS, Form, Item, Pack, buried_of, decode_pack, joined, why_of
-from holdfast.engines.sqlite.records import Columns, move_of, unpack_commit
+from holdfast.engines.sqlite.pack import (
+    KINDS,
+    Form,
+    Item,
+    Pack,
+    buried_of,
+    decode_pack,
+    is_against,
+    joined,
+    why_of,
+)
+from holdfast.engines.sqlite.records import Columns, move_of, unpack_changeset, unpack_commit
 from holdfast.errors import Corrupt, Forgotten, NotFound
-from holdfast.model.changeset import decode_changeset
-from holdfast.model.commit import MoveRecord, decode_commit
+from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.commit import Commit, MoveRecord, decode_commit, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["COLUMNS", "Row", "Rows", "columns_of", "moves_of", "row_of", "step_of"]
+__all__ = ["COLUMNS", "Row", "Rows", "changeset_of", "columns_of", "moves_of", "row_of", "step_of"]
 
 # Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
 COLUMNS = (
@@ -55,16 +65,15 @@ class Row(msgspec.Struct, frozen=True):
     parent: bytes | None  # the first parent's digest
     size: int
 
-    def index_of(self, key: int) -> list[int]:
+    def index_of(self, key: bytes) -> list[int]:
         """The items whose key this is."""
-        wanted = key.to_bytes(KEY_BYTES, "big")
-        end = len(self.pack.items) * KEY_BYTES
         found: list[int] = []
-        at = self.keys.find(wanted, 0, end)
+        at = self.keys.find(key)
         while at >= 0:
-            if at % KEY_BYTES == 0:
-                found.append(at // KEY_BYTES)
-            at = self.keys.find(wanted, at + 1, end)
+            index, within = divmod(at, KEY_BYTES)
+            if not within and index < len(self.pack.items):
+                found.append(index)
+            at = self.keys.find(key, at + 1)
         return found
 
 
@@ -94,6 +103,33 @@ def row_of(values: Sequence[object]) -> Row:
 def columns_of(row: Row) -> Columns:
     """What the row's own columns say of its commit."""
     return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
+
+
+def changeset_of(row: Row) -> tuple[Changeset, bytes] | None:
+    """The changeset that a row holds and its canonical bytes, not checked; None if it has none.
+
+    Raises `Corrupt` if it cannot be put together.
+    """
+    if row.changeset is None:
+        return None
+    item = next((item for item in row.pack.items if item.form == Form.CHANGESET), None)
+    if item is None or not item.data:
+        return decode_changeset(row.changeset), row.changeset
+    changeset = unpack_changeset(row.changeset, item.data)
+    return changeset, encode_changeset(changeset)
+
+
+def commit_of(row: Row, item: Item) -> Commit:
+    """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
+    found = changeset_of(row)
+    if found is None:
+        raise Corrupt(f"row {row.id} of the log has lost a changeset. Run `holdfast verify`.")
+    return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
+
+
+def _commit(row: Row, item: Item, changeset: Changeset, digest: Digest) -> Commit:
+    columns = Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0, changeset, digest)
+    return unpack_commit(item.data, columns)
 
 
 def moves_of(row: Row) -> list[MoveRecord]:
@@ -151,7 +187,7 @@ class Rows:
         """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
         later: list[Item] = []
         item = row.pack.items[at]
-        while item.form == Form.DIFFERENCE:
+        while is_against(item):
             later.append(item)
             base = self.row(connection, item.row) if len(later) <= _DEPTH_MAX else None
             if base is None or base.space != row.space or item.index >= len(base.pack.items):
@@ -198,16 +234,24 @@ class Rows:
 
 
 def step_of(row: Row) -> Step:
-    """The commit that a row holds, checked against its digest."""
-    at = next((at for at, item in enumerate(row.pack.items) if item.form == Form.COMMIT), None)
-    if at is None or row.digest is None or row.changeset is None:
+    """The commit that a row holds, with its changeset, checked against its digest."""
+    item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
+    found = changeset_of(row)
+    if item is None or row.digest is None or found is None:
         raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `holdfast verify`.")
-    digest = Digest(row.digest.hex())
-    found = Object.read(Kind.COMMIT, digest, _plain(row, at, row.pack.items[at]))
-    commit = decode_commit(found.body)
-    changeset = Object.read(Kind.CHANGESET, commit.changeset, row.changeset)
-    place = Place(row.depth or 0, row.turn or 0, row.sequence or 0)
-    return Step(digest, commit, decode_changeset(changeset.body), place)
+    changeset, body = found
+    digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
+    if item.form == Form.COMMIT:
+        commit = _commit(row, item, changeset, changeset_digest)
+        Object.read(Kind.COMMIT, digest, encode_commit(commit))
+    else:
+        commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
+    if commit.changeset != changeset_digest:
+        raise Corrupt(
+            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned. "
+            "Run `holdfast verify`."
+        )
+    return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
 
 
 def digest_at(row: Row, at: int, body: bytes) -> Digest:
@@ -223,9 +267,10 @@ def _plain(row: Row, at: int, item: Item) -> bytes:
             start = sum(other.size for other in row.pack.items[:at] if other.form == Form.BODIES)
             return row.bodies[start : start + item.size]
         case Form.CHANGESET:
-            return row.changeset or b""
+            found = changeset_of(row)
+            return b"" if found is None else found[1]
         case Form.COMMIT:
-            return unpack_commit(item.data, columns_of(row))
+            return encode_commit(commit_of(row, item))
         case Form.FORGOTTEN:
             raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
         case _:

@@ -13,7 +13,7 @@ from holdfast.engines.contract import Fact
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import KEY_BYTES
 from holdfast.engines.sqlite.pack import KINDS, Form, buried_of, why_of
-from holdfast.engines.sqlite.rows import COLUMNS, Row, Rows, moves_of, row_of
+from holdfast.engines.sqlite.rows import COLUMNS, Row, Rows, changeset_of, moves_of, row_of
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.commit import MoveRecord, encode_move
 from holdfast.model.digest import Digest, Kind, Object
@@ -95,5 +95,13 @@ def _fact(db: Database, rows: Rows, row: Row, at: int) -> Fact:
 def _wanted(row: Row, prefix: str) -> Digest | None:
     """The full digest that starts with `prefix`, if the row names it anywhere."""
     columns = (value.hex() for value in (row.root, row.digest) if value is not None)
-    named = (match.decode() for match in _DIGEST.findall(row.changeset or b""))
+    named = (match.decode() for match in _DIGEST.findall(_changeset(row)))
     return next((Digest(digest) for digest in (*columns, *named) if digest.startswith(prefix)), None)
+
+
+def _changeset(row: Row) -> bytes:
+    try:
+        found = changeset_of(row)
+    except Corrupt:
+        return b""
+    return b"" if found is None else found[1]

@@ -18,20 +18,23 @@ __all__ = ["check_lines"]
 _PAGE = 200
 
 
-def check_lines(space: Space, findings: Findings) -> None:
-    """Check every timeline that the space lists; where the list cannot be read, every one that has moves."""
+def check_lines(space: Space, commits: int, findings: Findings) -> None:
+    """Check every timeline that the space lists; where the list cannot be read, every one that has moves.
+
+    `commits` is how many came by when everything stored was gone over: no line can have more.
+    """
     after = ""
     try:
         while page := space.engine.holds(space.name, after=after, limit=_PAGE):
             for hold in page:
-                _check_timeline(space, hold.head.timeline, findings)
+                _check_timeline(space, hold.head.timeline, commits, findings)
             after = page[-1].head.timeline
     except Corrupt as error:
         findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
-        _check_by_moves(space, findings)
+        _check_by_moves(space, commits, findings)
 
 
-def _check_by_moves(space: Space, findings: Findings) -> None:
+def _check_by_moves(space: Space, commits: int, findings: Findings) -> None:
     """Check every timeline whose first move is stored."""
     for page in pages(space.engine, space.name):
         for fact in page:
@@ -39,28 +42,36 @@ def _check_by_moves(space: Space, findings: Findings) -> None:
                 with findings.watching("move", digest=fact.digest):
                     move = decode_move(fact.object.body)
                     if move.previous is None:
-                        _check_timeline(space, move.timeline, findings)
+                        _check_timeline(space, move.timeline, commits, findings)
 
 
-def _check_timeline(space: Space, timeline: str, findings: Findings) -> None:
+def _check_timeline(space: Space, timeline: str, commits: int, findings: Findings) -> None:
     """Check one head against all its moves, the newest first."""
     findings.count("head")
     with findings.watching("head", name=timeline):
         hold = space.engine.hold(space.name, timeline)
         if hold is None:
             raise NotFound("it has moved, but where it stands is not recorded")
-        _check_tip(space, hold, findings)
+        _check_tip(space, hold, commits, findings)
         _check_moves(space, hold, findings)
 
 
-def _check_tip(space: Space, hold: Hold, findings: Findings) -> None:
+def _check_tip(space: Space, hold: Hold, commits: int, findings: Findings) -> None:
     """Check that the line can be read from its head to its first commit."""
     if hold.head.commit is None:
         return
     tip = space.engine.steps(space.name, hold.head.commit, limit=1)[0]
+    if tip.commit.depth >= commits and tip.commit.depth >= (stored := _stored_commits(space)):
+        what = f"its line has {tip.commit.depth + 1} commits, but only {stored} were found in storage"
+        findings.add("head", what, name=hold.head.timeline)
     first = space.engine.steps(space.name, hold.head.commit, skip=tip.commit.depth, limit=2)
     if len(first) != 1 or first[0].commit.parents or first[0].commit.depth:
         findings.add("head", "its line does not begin where its depth says", name=hold.head.timeline)
+
+
+def _stored_commits(space: Space) -> int:
+    """How many commits are stored by now: some may have been written since they were counted."""
+    return sum(fact.kind == Kind.COMMIT for page in pages(space.engine, space.name) for fact in page)
 
 
 def _check_moves(space: Space, hold: Hold, findings: Findings) -> None:

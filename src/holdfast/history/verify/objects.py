@@ -5,7 +5,7 @@ One pass over what is stored, a page at a time; what is named is asked for in ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from holdfast.engines.contract import Fact
@@ -27,8 +27,8 @@ _NAMED_MAX = 2_000
 _KNOWN_MAX = 50_000
 
 
-def check_objects(space: Space, findings: Findings) -> None:
-    """Check everything that is stored for the space."""
+def check_objects(space: Space, findings: Findings) -> int:
+    """Check everything that is stored for the space; the number of commits that came by."""
     checker = _Checker(space, findings)
     with findings.watching("space", name=space.name):
         for page in pages(space.engine, space.name):
@@ -36,6 +36,7 @@ def check_objects(space: Space, findings: Findings) -> None:
                 checker.take(fact)
             checker.flush()
             findings.tell()
+    return checker.commits
 
 
 class _Checker:
@@ -44,12 +45,12 @@ class _Checker:
     def __init__(self, space: Space, findings: Findings) -> None:
         self._space, self._findings = space, findings
         self._commits = Commits(space, findings)
+        self.commits = 0
         self._versions: dict[str, int] = {}  # where timelines stood when last asked
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
-        self._known: set[Digest] = (
-            set()
-        )  # what was found to be there lately; nodes name much the same again and again
-        self._before: set[Digest] = set()  # what was found before that
+        # Nodes name much the same again and again, so what was found is remembered, in two generations.
+        self._known: set[Digest] = set()
+        self._before: set[Digest] = set()
 
     def take(self, fact: Fact) -> None:
         """Check one stored thing."""
@@ -63,13 +64,24 @@ class _Checker:
     def flush(self) -> None:
         """Ask for everything that was named and not asked for yet."""
         named, self._named = self._named, {}
-        missing = self._space.engine.missing(self._space.name, list(named))
+        missing = self._missing(named)
         if len(self._known) > _KNOWN_MAX:
             self._known, self._before = set(), self._known
         self._known.update(named.keys() - set(missing))
         for digest in missing:
             by = named[digest]
             self._findings.add(by.kind, f"it names {digest}, which is missing", digest=by.digest)
+
+    def _missing(self, named: dict[Digest, Object]) -> Sequence[Digest]:
+        """Those that are not there; where a look-up meets damage, the others are still looked up."""
+        try:
+            return self._space.engine.missing(self._space.name, list(named))
+        except Corrupt:
+            missing: list[Digest] = []
+            for digest, by in named.items():
+                with self._findings.watching(by.kind, digest=by.digest):
+                    missing += self._space.engine.missing(self._space.name, (digest,))
+            return missing
 
     def _check(self, found: Object) -> None:
         if digest_of(found.kind, found.body) != found.digest:
@@ -90,12 +102,13 @@ class _Checker:
                 pass
 
     def _name(self, by: Object, digests: Iterable[Digest]) -> None:
-        for digest in set(digests).difference(self._known, self._before, (EMPTY,)):
+        for digest in set(digests) - self._known - self._before - {EMPTY}:
             self._named[digest] = by
         if len(self._named) > _NAMED_MAX:
             self.flush()
 
     def _commit(self, found: Object) -> None:
+        self.commits += 1
         commit = decode_commit(found.body)
         self._name(found, (*commit.parents, commit.changeset, commit.root))
         self._commits.check(found.digest, commit)

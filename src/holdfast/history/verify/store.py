@@ -39,8 +39,8 @@ def verify(
 def _verify_space(space: Space, findings: Findings) -> None:
     findings.space = space.name
     findings.count("space")
-    check_objects(space, findings)
-    check_lines(space, findings)
+    commits = check_objects(space, findings)
+    check_lines(space, commits, findings)
     check_ledger(space, findings)
     check_cells(space, findings)
     findings.tell()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from holdfast.engines.sqlite.pack import (
     buried,
     buried_of,
     decode_pack,
+    deflated,
     difference,
     encode_pack,
     joined,
@@ -30,6 +33,21 @@ def test_a_difference_gives_the_new_bytes_back(old: bytes, new: bytes) -> None:
     item = Item(0, Form.DIFFERENCE, middle, head=head, tail=tail)
 
     assert joined(old, item) == new
+
+
+@given(st.binary(max_size=9_000), st.binary(max_size=9_000))
+def test_what_was_deflated_comes_back(old: bytes, new: bytes) -> None:
+    """Whatever the two are, the old bytes and the squeezed ones make the new ones."""
+    item = Item(0, Form.DEFLATED, deflated(old, new))
+
+    assert joined(old, item) == new
+
+
+@given(st.binary(min_size=1, max_size=400), st.binary(max_size=400))
+def test_what_cannot_be_inflated_is_corrupt(old: bytes, data: bytes) -> None:
+    """Damaged bytes raise one error, or give others, which no digest fits."""
+    with suppress(Corrupt):
+        joined(old, Item(0, Form.DEFLATED, data))
 
 
 @given(st.binary(min_size=40, max_size=400), st.integers(0, 39), st.binary(min_size=1, max_size=4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,17 +11,40 @@ from holdfast.engines.sqlite.records import (
     Columns,
     long,
     move_of,
+    pack_changeset,
     pack_commit,
     pack_move,
     short,
+    unpack_changeset,
     unpack_commit,
 )
+from holdfast.errors import Corrupt
+from holdfast.model.changeset import Changeset, encode_changeset
 from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads, encode_commit
 from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended, RunFinished
+from holdfast.model.patch import Delete, Patch, Put
 
 digests = st.binary(min_size=32, max_size=32).map(lambda raw: Digest(raw.hex()))
 texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
 ids = st.one_of(texts, st.uuids().map(str), st.uuids().map(lambda each: str(each).upper()))
+
+events = st.one_of(
+    st.builds(
+        MessageAppended,
+        id=ids,
+        role=st.sampled_from(("user", "assistant")),
+        body=digests,
+        size=st.integers(0, 10**6),
+        vendor=st.none() | digests,
+    ),
+    st.builds(RunFinished, id=ids, status=st.just("succeeded")),
+)
+ops = st.one_of(
+    st.builds(Put, texts, digests, st.integers(0, 10**6)),
+    st.builds(Put, texts, digests, st.integers(0, 10**6), st.just("bytes"), st.just("image/png")),
+    st.builds(Delete, texts),
+)
 
 
 @st.composite
@@ -40,13 +65,47 @@ def commits(draw: st.DrawFn) -> Commit:
     )
 
 
-@given(commits(), digests)
-def test_a_commit_comes_back_to_the_letter(commit: Commit, digest: Digest) -> None:
-    """What the columns say and what is packed make the hashed bytes again."""
-    parent = bytes.fromhex(commit.parents[0]) if commit.parents else None
-    columns = Columns(bytes.fromhex(digest), parent, bytes.fromhex(commit.root), commit.depth, commit.at)
+@given(commits(), digests, st.booleans(), texts, st.none() | ids)
+def test_a_commit_comes_back_to_the_letter(
+    commit: Commit, digest: Digest, fits: bool, reason: str, run: str | None
+) -> None:
+    """What the columns say, what its changeset says and what is packed make the hashed bytes again."""
+    changeset = Changeset(reason=commit.reason if fits else reason, run_id=commit.run if fits else run)
+    columns = Columns(
+        digest=bytes.fromhex(digest),
+        parent=bytes.fromhex(commit.parents[0]) if commit.parents else None,
+        root=bytes.fromhex(commit.root),
+        depth=commit.depth,
+        at=commit.at,
+        changeset=changeset,
+        changeset_digest=commit.changeset,
+    )
 
-    assert unpack_commit(pack_commit(commit), columns) == encode_commit(commit)
+    back = unpack_commit(pack_commit(commit, changeset), columns)
+
+    assert encode_commit(back) == encode_commit(commit)
+
+
+@given(st.lists(events), st.lists(ops), st.none() | ids)
+def test_a_changeset_comes_back_to_the_letter(
+    events: list[MessageAppended | RunFinished], ops: list[Put | Delete], run: str | None
+) -> None:
+    """Its text and what was taken out of it make the hashed bytes again."""
+    changeset = Changeset(reason="turn", run_id=run, events=tuple(events), patch=Patch(tuple(ops)))
+
+    text, taken = pack_changeset(changeset)
+
+    assert encode_changeset(unpack_changeset(text.encode(), taken)) == encode_changeset(changeset)
+
+
+@given(st.binary(max_size=60))
+def test_a_damaged_changeset_is_corrupt_or_another_one(taken: bytes) -> None:
+    """No bytes beside the text can raise anything else."""
+    said = MessageAppended(id="m", role="user", body=Digest("ab" * 32), size=3)
+    text, _ = pack_changeset(Changeset(reason="turn", events=(said,)))
+
+    with suppress(Corrupt):
+        unpack_changeset(text.encode(), taken)
 
 
 @given(

@@ -1,0 +1,77 @@
+"""The commands there are: nouns with their verbs, and those that stand alone.
+
+Each has the first line of its docstring here too, so that it can be listed without being loaded.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["ALONE", "NOUNS", "SPELLINGS", "Alone", "Noun"]
+
+
+class Noun(NamedTuple):
+    """Something there are commands about."""
+
+    line: str
+    verbs: dict[str, str]  # and what each does
+    also: tuple[str, ...] = ()  # other spellings
+
+
+class Alone(NamedTuple):
+    """A command without a noun."""
+
+    line: str
+    group: str
+
+
+_THREADS = {
+    "ls": "List threads by id",
+    "show": "Show one thread: its timelines, its state in numbers, and what was said last",
+    "begin": "Begin a thread for an agent, or open the one there is",
+    "log": "Show what happened on a timeline, turn by turn, newest first",
+    "turns": "List the turns of a timeline, oldest first, a line each",
+    "fork": "Begin a timeline at a moment of another, copying nothing",
+    "undo": "Step back over the last turn, or to any moment",
+    "redo": "Take back the last undo",
+    "promote": "Make another timeline main; the old main is kept, sealed",
+    "seal": "End writing on a timeline, for everybody and for good",
+    "merge": "Take in what another timeline changed",
+    "diff": "Compare two moments: state, messages and tool calls",
+    "bisect": "Find the first moment at which something became true",
+    "rm": "Remove a thread, with all its timelines",
+}
+
+_STATE = {
+    "ls": "List paths and what they hold",
+    "get": "Print the value at a path",
+    "put": "Let a path hold a value, by a commit of its own",
+    "rm": "Let a path hold nothing, by a commit of its own; its past stays",
+    "log": "Show every value that a path has held, newest first",
+    "blame": "Show which commit, turn, message and backend wrote a value",
+}
+
+_ARTIFACTS = {
+    "ls": "List the artifacts of a thread",
+    "show": "Show what is known of an artifact without reading its content",
+    "get": "Write the content of an artifact to a file or a pipe",
+    "put": "Keep a file as an artifact of a thread",
+}
+
+NOUNS = {
+    "threads": Noun("Look at threads, and move through their timelines", _THREADS, ("thread",)),
+    "state": Noun("Read and write what threads and agents know", _STATE),
+    "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
+}
+
+ALONE = {
+    "demo": Alone("Show what Holdfast does, in a short story on a store that you keep", "Start"),
+    "init": Alone("Make a new store", "Start"),
+    "sql": Alone("Ask the store in SQL, read-only", "Work"),
+    "verify": Alone("Check everything that is stored", "Care"),
+    "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
+    "backup": Alone("Copy the store to a new file while others go on writing", "Care"),
+    "gc": Alone("Forget what a policy of yours no longer wants kept", "Care"),
+}
+
+SPELLINGS = {spelling: name for name, noun in NOUNS.items() for spelling in (name, *noun.also)}

@@ -1,0 +1,62 @@
+"""The stage: where the story is told, and where each of its promises is put to the proof."""
+
+from __future__ import annotations
+
+from holdfast.cli.safe import safe_json
+from holdfast.cli.screen import Part, Screen
+
+__all__ = ["Broken", "Stage"]
+
+_INDENT = "   "
+_ROLE_WIDTH = 9
+
+
+class Broken(Exception):
+    """A promise that did not hold."""
+
+
+class Stage:
+    """Tells people what happens; silent without a screen.  What is proved is kept either way."""
+
+    def __init__(self, screen: Screen | None) -> None:
+        """Tell the story on that screen."""
+        self._screen = screen
+        self._acts = 0
+        self.proved: list[str] = []
+
+    def opens(self, title: str, *words: str) -> None:
+        """Say what the story is about."""
+        if self._screen:
+            self._screen.say((title, "title"))
+            self._screen.wrap((" ".join(words), "quiet"))
+
+    def act(self, title: str, *words: str) -> None:
+        """Begin the next step."""
+        self._acts += 1
+        if self._screen:
+            self._screen.gap()
+            self._screen.say((f"{self._acts}  {title}", "title"))
+            self._screen.wrap((" ".join(words), "quiet"), indent=len(_INDENT))
+
+    def says(self, role: str, words: str) -> None:
+        """Show what somebody said."""
+        self.shows((f"{role:<{_ROLE_WIDTH}}  ", role), words)
+
+    def holds(self, name: str, value: object) -> None:
+        """Show a value."""
+        self.shows((f"{name:<{_ROLE_WIDTH}}  ", "quiet"), (safe_json(value, indent=None), "name"))
+
+    def shows(self, *parts: Part) -> None:
+        """Show something that is there."""
+        if self._screen:
+            self._screen.wrap(*parts, indent=len(_INDENT))
+
+    def prove(self, promise: str, holds: bool) -> None:
+        """Say that a promise held; raises `Broken` if it did not."""
+        if not holds:
+            if self._screen:
+                self._screen.say(_INDENT, ("✗ ", "bad"), promise)
+            raise Broken(f"this did not hold: {promise}.")
+        self.proved.append(promise)
+        if self._screen:
+            self._screen.say(_INDENT, ("✓ ", "good"), promise)

@@ -1,0 +1,204 @@
+"""What the writing connection knows: what it read or wrote since anybody else wrote last.
+
+A commit needs to know where its timeline stands, where its parent stands on the line, and
+which row comes next.  Whoever wrote the commit before knows all that.  SQLite's data version
+tells, once a transaction has begun, whether another connection has written in between;
+if so, everything is read again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engines.contract import Hold
+from holdfast.engines.rules import check_hold, unmoved
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.index import Index
+from holdfast.engines.sqlite.keys import object_key
+from holdfast.errors import Corrupt
+from holdfast.model.commit import decode_move
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.head import Head
+
+__all__ = ["Known", "Line", "hold_of"]
+
+_HELD_MAX = 4_096  # of each kind: then they are forgotten, and read again where they are needed
+_LINE = (
+    "SELECT id, digest, jump, depth, turn, sequence, events, run FROM log WHERE id=? AND digest IS NOT NULL"
+)
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What a commit's row says about its place on the line of first parents."""
+
+    row: int
+    digest: bytes
+    jump: int | None
+    depth: int
+    turn: int
+    sequence: int
+    events: int
+    run: int | None
+
+
+class Known:
+    """One connection's knowledge of the store.  Used inside its transactions, by who writes."""
+
+    def __init__(self, connection: Database, index: Index) -> None:
+        """Know nothing yet."""
+        self._db = connection
+        self._index = index
+        self._version: int | None = None  # the data version up to which all this is true
+        self._next_row: int | None = None
+        self._holds: dict[tuple[int, str], tuple[Hold | None, int | None]] = {}
+        self._lines: dict[tuple[int, Digest], Line] = {}
+        self._ancestors: dict[int, tuple[int, int | None]] = {}
+        self._revisions: dict[tuple[int, str], int] = {}
+
+    def begun(self) -> None:
+        """A transaction has begun: forget what somebody else may have changed."""
+        if self._db.data_version() != self._version:
+            self.forget()
+
+    def committed(self) -> None:
+        """The transaction has become true, and with it everything that was noted in it."""
+        self._version = self._db.data_version()
+
+    def forget(self) -> None:
+        """Know nothing any more, because of a rollback or a change by others."""
+        self._version = self._next_row = None
+        self._holds.clear()
+        self._lines.clear()
+        self._ancestors.clear()
+        self._revisions.clear()
+
+    # ---- rows
+
+    def look(self) -> None:
+        """Make sure that the index knows all rows; the first to ask after `forget` reads them."""
+        if self._next_row is None:
+            self._index.catch_up(self._db)
+            self._next_row = int(self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM log").get)
+
+    def next_row(self) -> int:
+        """The number of the row to be added."""
+        self.look()
+        assert self._next_row is not None
+        self._next_row += 1
+        return self._next_row - 1
+
+    def rows(self, space: int, key: bytes) -> list[int]:
+        """Rows that may hold what `key` stands for, oldest first."""
+        return self._index.known(self._db, space, key)
+
+    # ---- commits
+
+    def line(self, space: int | None, commit: Digest) -> Line | None:
+        """Where a commit stands; None if the space has no such commit."""
+        if space is None:
+            return None
+        found = self._lines.get((space, commit))
+        return self._find_line(space, commit) if found is None else found
+
+    def note_line(self, space: int, commit: Digest, line: Line) -> None:
+        """A commit was read or written."""
+        if len(self._lines) >= _HELD_MAX:
+            self._lines.clear()
+        self._lines[space, commit] = line
+        self._note_ancestor(line.row, (line.depth, line.jump))
+
+    def _find_line(self, space: int, commit: Digest) -> Line | None:
+        digest = bytes.fromhex(commit)
+        for row in self.rows(space, object_key(commit)):
+            line = self._line_at(row)
+            if line is not None and line.digest == digest:
+                self.note_line(space, commit, line)
+                return line
+        return None
+
+    def ancestor(self, row: int) -> tuple[int, int | None] | None:
+        """The depth and the jump of the commit in a row; None if there is no such row."""
+        found = self._ancestors.get(row)
+        if found is None:
+            values = self._db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()
+            if values is not None:
+                found = values[0], values[1]
+                self._note_ancestor(row, found)
+        return found
+
+    def _note_ancestor(self, row: int, found: tuple[int, int | None]) -> None:
+        if len(self._ancestors) >= _HELD_MAX:
+            self._ancestors.clear()
+        self._ancestors[row] = found
+
+    def _line_at(self, row: int) -> Line | None:
+        values = self._db.execute(_LINE, (row,)).fetchone()
+        return None if values is None else Line(*values)
+
+    # ---- heads and cells
+
+    def hold(self, space: int | None, timeline: str) -> Hold | None:
+        """Where a timeline stands, checked against its last move when it was read."""
+        if space is None:
+            return unmoved(timeline)
+        found = self._holds.get((space, timeline))
+        if found is None:
+            found = hold_of(self._db, space, timeline)
+            self._note_commit(space, *found)
+            self.note_hold(space, timeline, *found)
+        return found[0]
+
+    def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None) -> None:
+        """A timeline was read or moved; `row` is that of the commit where it stands."""
+        if len(self._holds) >= _HELD_MAX:
+            self._holds.clear()
+        self._holds[space, timeline] = hold, row
+
+    def _note_commit(self, space: int, hold: Hold | None, row: int | None) -> None:
+        """The head names the row of its commit, so that it need not be looked for."""
+        commit = None if hold is None else hold.head.commit
+        line = None if commit is None or row is None else self._line_at(row)
+        if commit is not None and line is not None and line.digest == bytes.fromhex(commit):
+            self.note_line(space, commit, line)
+
+    def revision(self, space: int | None, cell: str) -> int:
+        """The revision of a cell; 0 if it was never written."""
+        if space is None:
+            return 0
+        found = self._revisions.get((space, cell))
+        if found is None:
+            sql = "SELECT revision FROM cells WHERE space=? AND name=?"
+            values = self._db.execute(sql, (space, cell)).fetchone()
+            found = 0 if values is None else int(values[0])
+            self.note_revision(space, cell, found)
+        return found
+
+    def note_revision(self, space: int, cell: str, revision: int) -> None:
+        """A cell was read or written."""
+        if len(self._revisions) >= _HELD_MAX:
+            self._revisions.clear()
+        self._revisions[space, cell] = revision
+
+
+def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
+    """Where a timeline stands, checked against its last move, and the row of its commit."""
+    sql = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
+    values = connection.execute(sql, (space, timeline)).fetchone()
+    if values is None:
+        return unmoved(timeline), None
+    return _hold(timeline, values[0], values[1]), values[2]
+
+
+def _hold(timeline: str, move: object, digest: object) -> Hold:
+    if not isinstance(move, bytes) or not isinstance(digest, bytes):
+        raise Corrupt(
+            f"the head of timeline '{timeline}' is damaged; it was not used. Run `holdfast verify`."
+        )
+    if digest_of(Kind.MOVE, move) != digest.hex():
+        raise Corrupt(
+            f"the head of timeline '{timeline}' does not match its last move; it was not used. Run `holdfast verify`."
+        )
+    record = decode_move(move)
+    hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
+    check_hold(hold, record)
+    return hold

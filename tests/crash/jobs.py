@@ -1,0 +1,159 @@
+"""What other processes do in the hard tests: race, write without end, and die at a given point.
+
+Everything here runs in a process of its own, which may change the program that it runs to
+the worse: that is what controls and named points are made of.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from threading import Thread as Worker
+
+import holdfast
+from holdfast.engines.contract import Hold, Move, Receipt
+from holdfast.engines.sqlite import SqliteEngine, applying
+from holdfast.errors import HoldfastError, StaleHead
+from holdfast.model.head import Head
+from tests.crash import points, turns
+from tests.crash.historian import Seen, Wrote
+from tests.crash.processes import Pipe
+
+__all__ = ["Log", "apply_together", "be_blind", "change_together", "turn_until_killed", "write_and_read"]
+
+GATE_SECONDS = 60.0
+
+
+def be_blind() -> None:
+    """Move heads from wherever they stand: what a store without compare-and-set does."""
+
+    def check_nothing(move: Move, hold: Hold | None) -> None:
+        pass
+
+    applying.check_move = check_nothing
+
+
+def apply_together(pipe: Pipe, path: str, gate: Barrier) -> None:
+    """Apply each write that comes when the other process has one too, and answer what became of it."""
+    engine = SqliteEngine(Path(path))
+    while True:
+        wanted = pipe.recv()
+        gate.wait(GATE_SECONDS)
+        try:
+            answer: Receipt | StaleHead = engine.apply(wanted)
+        except StaleHead as stale:
+            answer = stale
+        pipe.send(answer)
+
+
+def change_together(pipe: Pipe, path: str, gate: Barrier, rounds: int, how: str = "") -> None:
+    """Count on one thread in as many blocks as there are rounds, each entered and left together with the other."""
+    if how == "blind":
+        be_blind()
+    thread = holdfast.open(path).thread("trip-42", agent="planner")
+    answers: list[Head | StaleHead] = []
+    for turn in range(rounds):
+        try:
+            with thread.change(f"turn {turn}") as change:
+                gate.wait(GATE_SECONDS)
+                change.put("/count.json", change.get("/count.json", default=0) + 1)
+            assert change.head is not None
+            answers.append(change.head)
+        except StaleHead as stale:
+            answers.append(stale)
+        gate.wait(GATE_SECONDS)
+    pipe.send(answers)
+
+
+def turn_until_killed(pipe: Pipe, path: str, first: int, point: str, after: int, how: str = "") -> None:
+    """Do turns from number `first` on, telling of each when it is acknowledged, until the `after`-th time at `point`.
+
+    The hasty one tells of a turn before it makes it.
+    """
+    points.often()
+    with holdfast.open(path) as store:
+        points.arm(store, point, after)
+        for name, step in turns.turns(first):
+            if how == "hasty":
+                pipe.send((name, turns.promised(name)))
+            pipe.send((name, step(store)))
+
+
+@dataclass
+class Log:
+    """What the threads of one process say."""
+
+    wrote: list[Wrote] = field(default_factory=list[Wrote])
+    seen: list[Seen] = field(default_factory=list[Seen])
+    stale: int = 0
+    errors: list[str] = field(default_factory=list[str])
+    added: dict[str, int] = field(default_factory=dict[str, int])  # by each rebasing writer
+
+
+def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: float, how: str = "") -> None:
+    """Write to and read from two threads of the store with so many threads for so long, and send the log.
+
+    On `hot` everybody counts up one number and leaves a token, and tries again when somebody
+    else came first.  On `side` everybody counts a number of their own, rebasing over the others.
+    """
+    if how == "blind":
+        be_blind()
+    log = Log()
+    with holdfast.open(path) as store:
+        until = time.monotonic() + seconds
+        workers = [
+            Worker(target=_write_and_read, args=(store, f"{name}.{number}", until, log))
+            for number in range(threads)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    pipe.send(log)
+
+
+def _write_and_read(store: holdfast.Store, name: str, until: float, log: Log) -> None:
+    hot, side, chance = store.thread("hot"), store.thread("side"), random.Random(name)
+    turn = 0
+    while time.monotonic() < until:
+        turn += 1
+        try:
+            match chance.randrange(4):
+                case 0 | 1:
+                    _count_up(hot, f"{name}:{turn}", log)
+                case 2:
+                    _count_own(side, name, log)
+                case _:
+                    log.seen.append(_look(hot, name, chance))
+        except StaleHead:
+            log.stale += 1
+        except HoldfastError as error:
+            log.errors.append(f"{type(error).__name__}: {error}")
+
+
+def _count_up(thread: holdfast.Thread, token: str, log: Log) -> None:
+    with thread.change("count") as change:
+        number = change.get("/count.json", default=0) + 1
+        change.put("/count.json", number)
+        change.put(f"/tokens/{number}", token)
+    assert change.head is not None
+    assert change.head.commit is not None
+    log.wrote.append(Wrote(change.head.version, change.head.commit, token))
+
+
+def _count_own(thread: holdfast.Thread, name: str, log: Log) -> None:
+    with thread.change("own count", on_conflict="rebase") as change:
+        change.put(f"/own/{name}", change.get(f"/own/{name}", default=0) + 1)
+    log.added[name] = log.added.get(name, 0) + 1
+
+
+def _look(thread: holdfast.Thread, name: str, chance: random.Random) -> Seen:
+    view = thread.at()
+    count = view.get("/count.json", default=0)
+    versions = {count + 1, *(chance.randint(1, count) for _ in range(3) if count)}
+    tokens = tuple((version, view.get(f"/tokens/{version}", default=None)) for version in sorted(versions))
+    last = tuple(entry.digest for entry in view.log(limit=8))
+    return Seen(name, view.head.version, view.digest, last, tokens)

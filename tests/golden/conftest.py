@@ -1,0 +1,19 @@
+"""What the documents that Holdfast implements show, run on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Store
+
+
+@pytest.fixture(params=["memory:", "agents.db"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A new store."""
+    url = str(request.param)
+    with holdfast.open(url if url == "memory:" else tmp_path / url) as opened:
+        yield opened

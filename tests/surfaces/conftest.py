@@ -1,0 +1,25 @@
+"""What the tests of the surfaces share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.shell import Shell, shop
+
+
+@pytest.fixture
+def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell in an empty directory, with nothing set in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOLDFAST_STORE", "HOLDFAST_DEBUG", "COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def shell(empty: Shell) -> Shell:
+    """A shell in a directory with the store of `shop`."""
+    shop(empty.store)
+    return empty

@@ -1,0 +1,140 @@
+"""A shell for the tests: types a command, in this process, and gives what it said and how it ended."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Store, Thread
+from holdfast.cli import main
+
+__all__ = ["BEGAN", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
+
+BEGAN = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z in µs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The answer of a command that was asked for JSON."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        """The error of a command that was asked for JSON."""
+        return json.loads(self.err)
+
+
+class Shell:
+    """Types commands in `directory`, where the store is `holdfast.db`."""
+
+    def __init__(
+        self, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.directory, self._capsys, self._monkeypatch = directory, capsys, monkeypatch
+        self.store = directory / "holdfast.db"
+
+    def __call__(self, *words: str, stdin: bytes = b"") -> Ended:
+        """Run one command, whatever its end."""
+        self._capsys.readouterr()
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        printed = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ended(ended.value.code, printed.out, printed.err)
+
+    def ok(self, *words: str, stdin: bytes = b"") -> Ended:
+        """Run one command that must succeed and complain of nothing."""
+        ended = self(*words, stdin=stdin)
+        assert (ended.code, ended.err) == (0, ""), ended
+        return ended
+
+
+def fixed_clock() -> Iterator[int]:
+    """A second later each time it is looked at."""
+    return count(BEGAN, 1_000_000)
+
+
+def fixed_ids() -> Iterator[str]:
+    """Ids that are the same in every run."""
+    return (f"id-{number:04}" for number in count(1))
+
+
+def opened(path: Path) -> Store:
+    """A store with fixed clock and ids, so that its digests are the same in every run."""
+    clock, ids = fixed_clock(), fixed_ids()
+    return holdfast.open(path, clock=lambda: next(clock), ids=lambda: next(ids))
+
+
+def shop(path: Path) -> None:
+    """Make a store with a shopping list: three turns on main, and a fork at the second with bread."""
+    with opened(path) as store:
+        thread = store.thread("shopping", agent="helper", owner="ann")
+        for item in ("milk", "eggs", "carrots"):
+            _turn(thread, item)
+        what_if = thread.fork("what-if", at="turn:2")
+        _turn(what_if, "bread")
+        with thread.change("remember") as change:
+            change.put("/notes/a.txt", b"plain words", media_type="text/plain")
+            change.agent.put("/prefs.json", {"shop": "market"})
+
+
+def _turn(thread: Thread, item: str) -> None:
+    with thread.change(f"add {item}") as change:
+        change.say("user", f"Please put {item} on the list.", id=f"ask-{item}-{thread.timeline}")
+        items = [*change.get("/todos.json", default=[]), item]
+        change.put("/todos.json", items)
+        change.put("/count.json", len(items))
+        change.say("assistant", f"Done, {item} is on it.", provider="openai", model="gpt-5")
+
+
+def commands() -> dict[str, list[str]]:
+    """Every command, with words that would make it work on the store of `shop`."""
+    return {
+        "threads ls": [],
+        "threads show": ["shopping"],
+        "threads begin": ["another", "--agent", "helper"],
+        "threads log": ["shopping"],
+        "threads turns": ["shopping"],
+        "threads fork": ["shopping", "other"],
+        "threads undo": ["shopping"],
+        "threads redo": ["shopping"],
+        "threads promote": ["shopping", "what-if"],
+        "threads seal": ["shopping", "what-if"],
+        "threads merge": ["shopping", "what-if"],
+        "threads diff": ["shopping", "main", "what-if"],
+        "threads bisect": ["shopping", "--path", "/count.json", "--above", "1"],
+        "threads rm": ["shopping"],
+        "state ls": ["shopping"],
+        "state get": ["shopping", "/todos.json"],
+        "state put": ["shopping", "/x.json", "1"],
+        "state rm": ["shopping", "/todos.json"],
+        "state log": ["shopping", "/todos.json"],
+        "state blame": ["shopping", "/todos.json"],
+        "artifacts ls": ["shopping"],
+        "artifacts show": ["shopping", "0" * 64],
+        "artifacts get": ["shopping", "0" * 64],
+        "artifacts put": ["shopping", "-"],
+        "verify": [],
+        "doctor": [],
+        "backup": ["copy.db"],
+        "gc": [],
+        "sql": [],
+    }

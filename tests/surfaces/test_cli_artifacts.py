@@ -1,0 +1,119 @@
+"""The commands about artifacts: what goes in comes out, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.surfaces.shell import Shell
+
+CONTENT = bytes(range(256)) * 3_000  # several chunks
+
+
+@pytest.fixture
+def kept(shell: Shell) -> str:
+    """The digest of an artifact that the thread keeps."""
+    (shell.directory / "report.bin").write_bytes(CONTENT)
+    return shell.ok("artifacts", "put", "shopping", "report.bin", "--json").json["artifact"]["digest"]
+
+
+def test_a_file_is_kept_and_described(shell: Shell, kept: str) -> None:
+    """By digest, reference, name, media type, size and plain SHA-256."""
+    shown = shell.ok("artifacts", "show", "shopping", kept, "--json").json["artifact"]
+
+    assert shown["reference"] == f"artifact://sha256/{kept}"
+    assert (shown["name"], shown["size"]) == ("report.bin", len(CONTENT))
+    assert shown["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    assert shell.ok("artifacts", "ls", "shopping", "--json").json["artifacts"] == [shown]
+
+
+def test_the_digest_is_last_on_the_line(shell: Shell) -> None:
+    """And whole, so that a program can be given it."""
+    (line,) = shell.ok("artifacts", "put", "shopping", "-", "--name", "note", stdin=b"words").out.splitlines()
+
+    assert len(line.split()[-1]) == 64
+    assert "text/plain" in line
+
+
+@pytest.mark.parametrize("name", ["digest", "prefix", "name", "reference"])
+def test_an_artifact_has_several_names(shell: Shell, kept: str, name: str) -> None:
+    """Each leads to the same content."""
+    names = {
+        "digest": kept,
+        "prefix": kept[:12],
+        "name": "report.bin",
+        "reference": f"artifact://sha256/{kept}",
+    }
+
+    shell.ok("artifacts", "get", "shopping", names[name], "--output", "copy.bin")
+
+    assert (shell.directory / "copy.bin").read_bytes() == CONTENT
+
+
+def test_content_goes_to_a_pipe(shell: Shell, kept: str) -> None:
+    """Byte for byte, and nothing else with it."""
+    script = f"from holdfast.cli import main; main(['artifacts', 'get', 'shopping', '{kept}'])"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=shell.directory, capture_output=True, check=True
+    )
+
+    assert ended.stdout == CONTENT
+
+
+def test_a_file_that_exists_is_not_overwritten(shell: Shell, kept: str) -> None:
+    """It is a conflict, and the file stays as it was."""
+    (shell.directory / "mine.bin").write_bytes(b"mine")
+
+    ended = shell("artifacts", "get", "shopping", kept, "--output", "mine.bin")
+
+    assert ended.code == 4
+    assert (shell.directory / "mine.bin").read_bytes() == b"mine"
+    assert not list(shell.directory.glob("*.partial"))
+
+
+def test_content_is_not_written_to_a_terminal(
+    shell: Shell, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold anything."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+    assert shell("artifacts", "get", "shopping", kept).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["show", "shopping", "nothing-like-it"], 3),
+        (["show", "shopping", "0" * 64], 3),
+        (["get", "shopping", "nothing-like-it", "--output", "x"], 3),
+        (["put", "shopping", "nowhere.bin"], 1),
+        (["put", "nobody", "report.bin"], 3),
+        (["put", "shopping", "report.bin", "--media-type", "not a type"], 2),
+        (["ls", "nobody"], 3),
+    ],
+)
+def test_what_cannot_be_done_is_told(shell: Shell, kept: str, words: list[str], code: int) -> None:
+    """By the exit code and in words."""
+    ended = shell("artifacts", *words)
+
+    assert ended.code == code
+    assert ended.err
+
+
+def test_a_name_that_fits_two_is_refused(shell: Shell) -> None:
+    """The empty beginning of a digest fits all of them."""
+    for words in (b"one", b"two"):
+        shell.ok("artifacts", "put", "shopping", "-", "--name", "same", stdin=words)
+
+    assert shell("artifacts", "show", "shopping", "same").code == 2
+    assert "has no artifact" not in shell.ok("artifacts", "ls", "shopping").out
+
+
+def test_a_thread_without_artifacts_says_so(shell: Shell) -> None:
+    """In words for people, as an empty list for programs."""
+    assert "has no artifact" in shell.ok("artifacts", "ls", "shopping").out
+    assert shell.ok("artifacts", "ls", "shopping", "--json").json["artifacts"] == []

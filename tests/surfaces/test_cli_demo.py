@@ -1,0 +1,128 @@
+"""The demo: it proves what it tells, and stops if a promise is broken."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.story import acts
+from holdfast.threads.line import Line
+from tests.surfaces.shell import Shell
+
+TOLD = [
+    "milk",
+    "eggs",
+    "carrots",
+    "bread",
+    "what-if",
+    "Promote",
+    "Undo",
+    "Read the past",
+    "StaleHead",
+    "SIGKILL",
+    "acknowledged commits are there",
+    "the whole store is intact",
+]
+
+
+def test_the_story_is_told_and_proved(empty: Shell) -> None:
+    """Every step is there, and its store is kept and intact."""
+    ended = empty.ok("demo")
+
+    assert [words for words in TOLD if words not in ended.out] == []
+    assert "✗" not in ended.out
+    assert ended.out.count("✓") >= 15
+    with holdfast.open("holdfast-demo.db", read_only=True) as store:
+        assert store.verify().ok
+        assert store.thread("shopping").get("/todos.json") == ["milk", "eggs", "bread"]
+
+
+def test_the_commands_that_it_ends_with_work(empty: Shell) -> None:
+    """Four of them, to look inside."""
+    lines = [line.strip() for line in empty.ok("demo").out.splitlines() if line.startswith("  holdfast ")]
+
+    assert len(lines) == 4
+    for line in lines:
+        empty.ok(*shlex.split(line)[1:])
+
+
+def test_the_demo_never_touches_a_store_that_is_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a new file each time, whatever $HOLDFAST_STORE says; a path that is taken is a conflict."""
+    monkeypatch.setenv("HOLDFAST_STORE", "holdfast.db")
+    before = shell.store.read_bytes()
+
+    first, second = (shell.ok("demo", "--json").json for _ in range(2))
+    taken = shell("demo", "--store", "holdfast.db")
+
+    assert (first["store"], second["store"]) == ("holdfast-demo.db", "holdfast-demo-2.db")
+    assert taken.code == 4
+    assert shell.store.read_bytes() == before
+
+
+def test_as_json_it_tells_what_was_proved(empty: Shell) -> None:
+    """And nothing else."""
+    told = empty.ok("demo", "--store", "my demo.db", "--json").json
+
+    assert told["ok"] is True
+    assert told["broken"] is None
+    assert len(told["proved"]) >= 15
+    assert Path("my demo.db").exists()
+
+
+def test_a_broken_promise_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: an undo that does nothing is noticed at once, and the demo fails."""
+    monkeypatch.setattr(Line, "undo", lambda self: self.head)
+
+    ended = empty("demo")
+    told = empty("demo", "--json")
+
+    assert ended.code == told.code == 1
+    assert "✗ undo took the bread off the list" in ended.out
+    assert "SIGKILL" not in ended.out
+    assert told.json["ok"] is False
+
+
+def test_a_lost_update_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: if nobody were told of the race, the demo would say so."""
+    monkeypatch.setattr(acts, "StaleHead", KeyError)
+    monkeypatch.setattr("holdfast.history.writer.StaleHead", KeyError, raising=False)
+
+    assert empty("demo", "--json").code != 0
+
+
+def test_a_lost_commit_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a process that acknowledges what it never wrote is found out after the kill."""
+    liar = empty.directory / "liar.py"
+    liar.write_text("import sys, time\nfor n in range(99): print('0' * 64, flush=True)\ntime.sleep(60)\n")
+    monkeypatch.setattr(acts, "WRITER", "liar")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(empty.directory), os.environ.get("PYTHONPATH", "")])
+    )
+
+    told = empty("demo", "--json").json
+
+    assert told["ok"] is False
+    assert "acknowledged commits are there" in told["broken"]
+
+
+def test_the_writer_is_really_killed(empty: Shell) -> None:
+    """It writes without end until it is, and every commit that it said is in the store."""
+    with holdfast.open("k.db") as store:
+        store.thread("t", agent="a")
+    with subprocess.Popen(
+        [sys.executable, "-m", acts.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        said = [writer.stdout.readline().strip() for _ in range(5)]
+        writer.kill()
+
+    assert writer.returncode == -signal.SIGKILL
+    with holdfast.open("k.db", read_only=True) as store:
+        assert said == [entry.digest for entry in reversed(store.thread("t").log())][:5]

@@ -1,0 +1,25 @@
+"""The reference page says what the commands say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.cli.reference import page
+from tests.surfaces.shell import commands
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    """`python -m holdfast.cli.reference > docs/reference/cli.md` makes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_page_has_every_command_and_its_answer() -> None:
+    """Each with its usage and the fields of its JSON."""
+    sections = page().split("\n### ")
+
+    for command in [*commands(), "init", "demo"]:
+        (section,) = [each for each in sections if each.startswith(f"holdfast {command}\n")]
+        assert "```text\nholdfast " in section
+        assert "JSON: " in section

@@ -1,0 +1,297 @@
+"""The commands about a store as a whole: init, verify, doctor, backup, gc and sql."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.surfaces.shell import Shell
+
+
+def damage(store: Path) -> None:
+    """Change one letter of a stored message, behind everybody's back."""
+    content = store.read_bytes()
+    assert b"Please put milk" in content
+    store.write_bytes(content.replace(b"Please put milk", b"Please put mild", 1))
+
+
+def test_init_makes_a_store_once(empty: Shell) -> None:
+    """A second time it says so and changes nothing."""
+    made = empty.ok("init", "--json").json
+    before = empty.store.read_bytes()
+
+    again = empty.ok("init", "--json").json
+
+    assert made == {"store": "./holdfast.db", "made": True}
+    assert again["made"] is False
+    assert empty.store.read_bytes() == before
+    assert empty.ok("threads", "--json").json["threads"] == []
+    assert "There is no thread here" in empty.ok("threads").out
+
+
+def test_init_takes_a_path(empty: Shell) -> None:
+    """As a word, or as `--store`."""
+    empty.ok("init", "a.db")
+    empty.ok("init", "--store", "b.db")
+
+    assert (empty.directory / "a.db").exists()
+    assert (empty.directory / "b.db").exists()
+    assert not empty.store.exists()
+
+
+def test_init_leaves_other_files_alone(empty: Shell) -> None:
+    """A file that is no store is reported as what it is, and stays as it is."""
+    empty.store.write_bytes(b"These are my notes, and no database. " * 100)
+
+    ended = empty("init")
+
+    assert ended.code == 6
+    assert empty.store.read_bytes().startswith(b"These are my notes")
+    with closing(sqlite3.connect(empty.directory / "theirs.db")) as other, other:
+        other.execute("create table t (x)")
+    assert empty("init", "theirs.db").code == 6
+
+
+def test_verify_says_that_a_store_is_intact(shell: Shell) -> None:
+    """With how much was looked at."""
+    verified = shell.ok("verify", "--json").json
+
+    assert verified["ok"] is True
+    assert verified["checked"]["commit"] == 6
+    assert "✓" in shell.ok("verify").out
+
+
+def test_verify_names_what_was_changed_behind_our_back(shell: Shell) -> None:
+    """It ends with 6, and reading the message fails closed."""
+    damage(shell.store)
+
+    verified = shell("verify", "--json")
+    shown = shell("verify")
+
+    assert verified.code == shown.code == 6
+    assert verified.json["ok"] is False
+    (fault, *_) = verified.json["faults"]
+    assert fault["kind"] == "body"
+    assert fault["digest"] in shown.out
+    assert "1 fault" in shown.out
+    assert shell("threads", "log", "shopping").code == 6
+
+
+def test_verify_can_look_at_one_space(shell: Shell) -> None:
+    """For a large store, of which one thread is in doubt."""
+    spaces = shell.ok("sql", "select name from spaces where name like 'thread:%'", "--json").json["rows"]
+
+    verified = shell.ok("verify", "--space", spaces[0][0], "--json").json
+
+    assert verified["checked"]["space"] == 1
+
+
+def test_doctor_tells_store_surroundings_and_limits(shell: Shell) -> None:
+    """Versions, settings, sizes and free space; and it changes nothing."""
+    before = shell.store.read_bytes()
+
+    examined = shell.ok("doctor", "--json").json
+
+    assert examined["facts"]["engine"] == "sqlite"
+    assert examined["facts"]["journal"] == "wal"
+    assert examined["limits"]["value_bytes_max"] == 1024 * 1024
+    assert examined["disk_free"] > 0
+    assert any(name.endswith("holdfast.db") for name in examined["files"])
+    assert examined["advice"] == []
+    assert shell.store.read_bytes() == before
+    assert "100 MiB" in shell.ok("doctor").out
+
+
+def test_doctor_says_what_could_be_better(shell: Shell) -> None:
+    """What an interrupted backup and a removed thread left behind."""
+    (shell.directory / "copy.db.partial").write_bytes(b"half")
+    shell.ok("threads", "rm", "shopping")
+
+    advice = " ".join(each["what"] for each in shell.ok("doctor", "--json").json["advice"])
+
+    assert "copy.db.partial" in advice
+    assert "1 removed thread" in advice
+    assert "holdfast gc --removed" in shell.ok("doctor").out
+
+
+def test_doctor_tells_of_changes_that_were_interrupted(shell: Shell) -> None:
+    """Control: a writer that died between its two writes has left one in the outbox."""
+    with closing(sqlite3.connect(shell.store)) as database, database:
+        database.execute(
+            "UPDATE cells SET value = '{\"depth\":0}', listed = 1 WHERE name >= 'outbox/' AND name < 'outbox0'"
+        )
+
+    advice = shell.ok("doctor", "--json").json["advice"]
+
+    assert "interrupted" in advice[0]["what"]
+
+
+def test_doctor_examines_a_store_that_cannot_be_opened(empty: Shell) -> None:
+    """It says why, and ends with the code of that error."""
+    empty.store.write_bytes(b"not a store " * 1000)
+
+    damaged = empty("doctor", "--json")
+    missing = empty("doctor", "--store", "nowhere.db")
+
+    assert (damaged.code, missing.code) == (6, 3)
+    assert "not a Holdfast store" in damaged.json["error"]
+    assert "cannot be opened" in missing.out
+
+
+def test_a_backup_is_a_store_that_verifies(shell: Shell) -> None:
+    """It says how large it is and that it was checked."""
+    copied = shell.ok("backup", "copy.db", "--json").json
+
+    assert copied["size"] == (shell.directory / "copy.db").stat().st_size
+    assert copied["verified"]["ok"] is True
+    original = shell.ok("threads", "log", "shopping", "--json").json
+    assert shell.ok("threads", "log", "shopping", "--json", "--store", "copy.db").json == original
+
+
+def test_a_backup_is_consistent_while_others_write(shell: Shell) -> None:
+    """What was acknowledged before it began is in it, and it verifies."""
+    stop = threading.Event()
+    with holdfast.open(shell.store) as store:
+        thread = store.thread("shopping")
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                thread.put("/busy.json", number)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            before = thread.head.version
+            copied = shell.ok("backup", "copy.db", "--json").json
+        finally:
+            stop.set()
+            writer.join()
+
+    assert copied["verified"]["ok"] is True
+    copy = shell.ok("threads", "show", "shopping", "--store", "copy.db", "--json").json
+    assert copy["head"]["version"] >= before
+
+
+def test_a_backup_never_overwrites(shell: Shell) -> None:
+    """A file that exists is a conflict; a directory that does not is told."""
+    (shell.directory / "mine.db").write_bytes(b"mine")
+
+    assert shell("backup", "mine.db").code == 4
+    assert (shell.directory / "mine.db").read_bytes() == b"mine"
+    assert shell("backup", "no/such/place.db").code == 3
+    assert shell("backup", "copy.db", "--store", "nowhere.db").code == 3
+    assert "not checked" in shell.ok("backup", "copy.db", "--no-verify").out
+
+
+def test_a_backup_of_a_damaged_store_says_so(shell: Shell) -> None:
+    """The copy is as damaged as the store, and the command does not end with 0."""
+    damage(shell.store)
+
+    assert shell("backup", "copy.db").code == 6
+
+
+def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
+    """It lists the policies there are, and refuses to apply none."""
+    shell.ok("threads", "undo", "shopping")
+
+    assert "--undone-older-than" in shell.ok("gc").out
+    assert shell.ok("gc", "--json").json["spaces"] == []
+    assert shell("gc", "--apply").code == 2
+    assert shell("gc", "--undone-older-than", "soon").code == 2
+
+
+def test_gc_says_first_and_does_it_only_when_told(shell: Shell) -> None:
+    """A dry run changes nothing; what is forgotten is then forgotten, and the store still verifies."""
+    shell.ok("threads", "undo", "shopping", "--at", "turn:1")
+    undone = shell.ok("threads", "show", "shopping", "--at", "version:3", "--json").json["commit"]
+    shell.ok("state", "put", "shopping", "/new.json", "1")
+
+    planned = shell.ok("gc", "--undone-older-than", "0d", "--json").json
+    assert shell("state", "get", "shopping", "/todos.json", "--at", undone).code == 0
+    done = shell.ok("gc", "--undone-older-than", "0d", "--apply", "--json").json
+
+    assert (planned["applied"], done["applied"]) == (False, True)
+    assert planned["objects"] == done["objects"] > 0
+    gone = shell("state", "get", "shopping", "/todos.json", "--at", undone, "--json")
+    assert (gone.code, gone.error["error"]) == (3, "Forgotten")
+    shell.ok("verify")
+    assert "Nothing to forget" in shell.ok("gc", "--undone-older-than", "0d").out
+
+
+def test_gc_forgets_removed_threads(shell: Shell) -> None:
+    """Whole, and only those."""
+    shell.ok("threads", "begin", "kept", "--agent", "helper")
+    shell.ok("state", "put", "kept", "/a", "1")
+    shell.ok("threads", "rm", "shopping")
+
+    planned = shell.ok("gc", "--removed").out
+    done = shell.ok("gc", "--removed", "--apply", "--json").json
+
+    assert "--apply" in planned
+    assert [space["why"] for space in done["spaces"]] == ["removed"]
+    assert done["bytes"] > 0
+    shell.ok("state", "get", "kept", "/a")
+    shell.ok("verify")
+
+
+def test_sql_lists_what_can_be_asked(shell: Shell) -> None:
+    """The views with their columns, and examples that work."""
+    told = shell.ok("sql", "--json").json
+
+    views = {view["name"]: view["columns"] for view in told["views"]}
+    assert views["state_commits"] == ["hash", "snapshot_hash", "parent_hash"]
+    assert {"conversations", "conversation_events", "tool_events", "state_values"} <= set(views)
+    for example in told["examples"]:
+        assert shell.ok("sql", example, "--json").json["rows"]
+
+
+def test_sql_answers_as_a_table_or_as_json(shell: Shell) -> None:
+    """What is packed is unpacked, bytes are hex, and a long answer is cut short."""
+    values = shell.ok("sql", "select content from state_values where content like '%bread%'", "--json").json
+    assert values["rows"] == [['["milk","eggs","bread"]']]
+
+    odd = shell.ok("sql", "select x'00ff' as blob, null as nothing, 1.5 as number", "--json").json
+    assert odd == {"columns": ["blob", "nothing", "number"], "rows": [["00ff", None, 1.5]], "more": False}
+    shown = shell.ok("sql", "select id, agent_id from conversations").out
+    assert shown.splitlines() == ["id        agent_id", "shopping  helper", "1 row."]
+    assert shell.ok("sql", "select 1 union all select 2", "--limit", "1", "--json").json["more"] is True
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from log",
+        "drop table log",
+        "insert into meta values ('x', 1)",
+        "selec",
+        "pragma user_version=9",
+    ],
+)
+def test_sql_writes_nothing(shell: Shell, statement: str) -> None:
+    """Whatever is asked, the store stays as it is."""
+    before = shell.store.read_bytes()
+
+    ended = shell("sql", statement)
+
+    assert ended.code in (0, 2)
+    assert shell.store.read_bytes() == before
+    shell.ok("verify")
+
+
+def test_a_store_that_cannot_be_used_is_told_by_its_cause(empty: Shell) -> None:
+    """A directory in its place is no store, and stays a directory."""
+    os.mkdir(empty.store)
+
+    ended = empty("threads")
+
+    assert ended.code in (3, 6, 7)
+    assert "holdfast.db" in ended.err
+    assert empty.store.is_dir()

@@ -1,0 +1,345 @@
+"""The commands about threads: what they do, what they say, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from tests.surfaces.shell import Shell
+
+
+def items(shell: Shell, timeline: str = "main") -> list[str]:
+    """The shopping list as it stands."""
+    with holdfast.open(shell.store, read_only=True) as store:
+        return store.thread("shopping", timeline=timeline).get("/todos.json")
+
+
+def test_threads_are_listed_with_where_they_stand(shell: Shell) -> None:
+    """`ls` names agent, owner, turns, timelines and head."""
+    listed = shell.ok("threads", "ls", "--json").json
+
+    (thread,) = listed["threads"]
+    assert (thread["id"], thread["agent"], thread["owner"]) == ("shopping", "helper", "ann")
+    assert (thread["turns"], thread["timelines"], thread["head"]["version"]) == (4, 2, 4)
+    assert thread["begun_at"] == "2026-01-31T12:00:00.000000Z"
+    assert listed["more"] is False
+
+
+def test_threads_can_be_filtered_and_limited(shell: Shell) -> None:
+    """By owner and agent; a list that was cut short says so."""
+    for name in ("b", "c"):
+        shell.ok("threads", "begin", name, "--agent", "other", "--owner", "bob")
+
+    assert [each["id"] for each in shell.ok("threads", "--owner", "bob", "--json").json["threads"]] == [
+        "b",
+        "c",
+    ]
+    assert shell.ok("threads", "--agent", "nobody", "--json").json["threads"] == []
+    first = shell.ok("threads", "--limit", "1", "--json").json
+    assert ([each["id"] for each in first["threads"]], first["more"]) == (["b"], True)
+    assert "--limit 0" in shell.ok("threads", "--limit", "1").out
+    assert len(shell.ok("threads", "--limit", "0", "--json").json["threads"]) == 3
+
+
+def test_a_thread_is_begun_with_an_agent_only(shell: Shell) -> None:
+    """`begin` opens the one there is, and refuses another agent's or owner's."""
+    assert shell("threads", "begin", "new").code == 2
+    assert "new" not in shell.ok("threads").out
+
+    begun = shell.ok("threads", "begin", "new", "--agent", "helper", "--json").json
+
+    assert begun["head"] == {"timeline": "main", "version": 0, "commit": None}
+    assert (
+        shell.ok("threads", "begin", "shopping", "--agent", "helper", "--json").json["head"]["version"] == 4
+    )
+    assert shell("threads", "begin", "shopping", "--agent", "other").code == 4
+    assert shell("threads", "begin", "shopping", "--agent", "helper", "--owner", "bob").code == 4
+
+
+def test_a_thread_is_shown_at_any_moment(shell: Shell) -> None:
+    """`show` counts paths and gives the last messages of the moment that is asked for."""
+    now = shell.ok("threads", "show", "shopping", "--json").json
+    then = shell.ok("threads", "show", "shopping", "--at", "turn:1", "--json").json
+
+    assert (now["paths"], then["paths"]) == (3, 2)
+    assert [line["timeline"] for line in now["timelines"]] == ["main", "what-if"]
+    assert now["messages"][-1]["text"] == "Done, carrots is on it."
+    assert then["messages"][-1]["text"] == "Done, milk is on it."
+    assert "Done, carrots is on it." in shell.ok("threads", "show", "shopping").out
+
+
+@pytest.mark.parametrize("name", ["HEAD~1", "turn:3", "version:3", "ask-carrots-main"])
+def test_a_moment_has_many_names(shell: Shell, name: str) -> None:
+    """All of them lead to the same commit."""
+    commits = shell.ok("threads", "log", "shopping", "--commits", "--json").json["commits"]
+
+    shown = shell.ok("threads", "show", "shopping", "--at", name, "--json").json
+
+    assert shown["commit"] == commits[1]["digest"]
+
+
+def test_a_timelines_name_is_a_moment(shell: Shell) -> None:
+    """It means where that timeline stands."""
+    heads = {
+        line["timeline"]: line["commit"]
+        for line in shell.ok("threads", "show", "shopping", "--json").json["timelines"]
+    }
+
+    shown = shell.ok("threads", "show", "shopping", "--at", "what-if", "--json").json
+
+    assert shown["commit"] == heads["what-if"] != heads["main"]
+
+
+def test_a_name_that_fits_a_timeline_and_another_moment_is_refused(shell: Shell) -> None:
+    """A guess could fork, or undo to, the wrong one."""
+    commits = shell.ok("threads", "log", "shopping", "--commits", "--json").json["commits"]
+    prefix = commits[0]["digest"][:12]
+    shell.ok("threads", "fork", "shopping", prefix, "--at", "turn:1")
+
+    ended = shell("threads", "show", "shopping", "--at", prefix)
+
+    assert ended.code == 2
+    assert "is a timeline, and the name of another moment too" in ended.err
+
+
+def test_the_log_goes_by_turn_newest_first(shell: Shell) -> None:
+    """Each turn has its messages and the paths that it changed."""
+    log = shell.ok("threads", "log", "shopping", "--json").json
+
+    assert [turn["number"] for turn in log["turns"]] == [4, 3, 2, 1]
+    carrots = log["turns"][1]
+    assert [message["role"] for message in carrots["messages"]] == ["user", "assistant"]
+    assert carrots["input"] == "Please put carrots on the list."
+    assert carrots["backend"] == "openai:gpt-5"
+    assert carrots["changed"] == [
+        {"path": "/count.json", "what": "changed"},
+        {"path": "/todos.json", "what": "changed"},
+    ]
+    assert log["heads"] == {log["turns"][0]["after"]: ["main"]}
+
+
+def test_the_log_of_commits_has_events_and_ops(shell: Shell) -> None:
+    """`--commits` lists each commit with what it did."""
+    commits = shell.ok("threads", "log", "shopping", "--commits", "--limit", "2", "--json").json
+
+    newest, before = commits["commits"]
+    assert commits["more"] is True
+    assert newest["parents"] == [before["digest"]]
+    assert [op["op"] for op in newest["ops"]] == ["put"]
+    assert [event["type"] for event in before["events"]] == ["message.appended", "message.appended"]
+    assert "agent.changed" in [event["type"] for event in newest["events"]]
+
+
+def test_the_log_says_when_it_was_cut_short(shell: Shell) -> None:
+    """So that nobody takes the last few for all."""
+    assert "--limit 0" in shell.ok("threads", "log", "shopping", "--limit", "2").out
+    assert "--limit 0" not in shell.ok("threads", "log", "shopping").out
+    shell.ok("threads", "begin", "new", "--agent", "helper")
+    assert "Nothing is committed" in shell.ok("threads", "log", "new").out
+
+
+def test_the_whole_log_has_every_word(shell: Shell) -> None:
+    """`--full` shows messages with their line breaks, and every changed path."""
+    with holdfast.open(shell.store) as store, store.thread("shopping").change("many") as change:
+        change.say("user", "first line\nsecond line")
+        for number in range(20):
+            change.put(f"/many/{number:02}", number)
+
+    brief, full = (
+        shell.ok("threads", "log", "shopping", "--limit", "1", *more).out for more in ([], ["--full"])
+    )
+
+    assert "first line↵second line" in brief
+    assert "… and 12 paths more" in brief
+    assert "/many/19" not in brief
+    assert "    first line\n    second line\n" in full
+    assert "/many/19" in full
+
+
+def test_turns_are_listed_oldest_first(shell: Shell) -> None:
+    """A line each, with what was asked and answered; a turn without words shows its reason."""
+    turns = shell.ok("threads", "turns", "shopping", "--json").json["turns"]
+    shown = shell.ok("threads", "turns", "shopping").out
+
+    assert [turn["number"] for turn in turns] == [1, 2, 3, 4]
+    assert "Please put milk on the list." in shown
+    assert "remember" in shown
+
+
+def test_a_fork_begins_where_it_is_told(shell: Shell) -> None:
+    """At any moment of any timeline; a name that is taken is a conflict."""
+    turn = shell.ok("threads", "turns", "shopping", "--json").json["turns"][0]
+
+    forked = shell.ok("threads", "fork", "shopping", "early", "--at", "turn:1", "--json").json
+    other = shell.ok("threads", "fork", "shopping", "late", "--timeline", "what-if", "--json").json
+
+    assert forked["head"] == {"timeline": "early", "version": 0, "commit": turn["after"]}
+    assert other["timeline"] == "what-if"
+    assert items(shell, "late") == ["milk", "eggs", "bread"]
+    assert shell("threads", "fork", "shopping", "early").code == 4
+    assert shell("threads", "fork", "shopping", "Not A Name").code == 2
+    assert shell("threads", "fork", "shopping", "x", "--at", "turn:99").code == 3
+
+
+def test_a_repeated_op_id_does_it_once(shell: Shell) -> None:
+    """The answer is that of the first time; another intent under the same id is a conflict."""
+    first = shell.ok("threads", "fork", "shopping", "once", "--at", "HEAD~1", "--op-id", "f1", "--json").json
+    shell.ok("state", "put", "shopping", "/later.json", "1")
+
+    again = shell.ok("threads", "fork", "shopping", "once", "--at", "HEAD~1", "--op-id", "f1", "--json").json
+
+    assert again["head"] == first["head"]
+    assert (
+        shell("threads", "fork", "shopping", "twice", "--op-id", "f1", "--json").error["error"] == "OpReused"
+    )
+
+
+def test_undo_and_redo_move_by_turns(shell: Shell) -> None:
+    """The version grows whichever way the head moves."""
+    undone = shell.ok("threads", "undo", "shopping", "--turns", "2", "--json").json
+    assert (undone["turn"], undone["head"]["version"]) == (2, 5)
+    assert items(shell) == ["milk", "eggs"]
+
+    redone = shell.ok("threads", "redo", "shopping", "--json").json
+    assert (redone["turn"], redone["head"]["version"]) == (4, 6)
+
+    to_first = shell.ok("threads", "undo", "shopping", "--at", "turn:1", "--json").json
+    assert to_first["turn"] == 1
+    assert shell.ok("threads", "undo", "shopping", "--json").json["head"]["commit"] is None
+    assert shell("threads", "undo", "shopping").code == 3
+    assert shell("threads", "undo", "shopping", "--turns", "0").code == 2
+
+
+def test_one_sentence_says_what_was_moved_with_the_digest_last(shell: Shell) -> None:
+    """So that it can be copied, and given back to us."""
+    for words in (
+        ["undo", "shopping"],
+        ["redo", "shopping"],
+        ["fork", "shopping", "x"],
+        ["seal", "shopping", "x"],
+    ):
+        (line,) = shell.ok("threads", *words).out.splitlines()
+        shell.ok("threads", "show", "shopping", "--at", line.split()[-1])
+
+
+def test_promote_swaps_main_and_keeps_the_old_one(shell: Shell) -> None:
+    """The old main is sealed under the name that the answer tells."""
+    promoted = shell.ok("threads", "promote", "shopping", "what-if", "--json").json
+
+    assert promoted["kept_as"] == "main.v4"
+    assert items(shell) == ["milk", "eggs", "bread"]
+    assert items(shell, "main.v4") == ["milk", "eggs", "carrots"]
+    refused = shell("state", "put", "shopping", "/x", "1", "--timeline", "main.v4", "--json")
+    assert (refused.code, refused.error["error"]) == (4, "Sealed")
+    assert shell("threads", "promote", "shopping", "main").code == 2
+    assert shell("threads", "promote", "shopping", "nowhere").code == 3
+
+
+def test_seal_wants_the_timeline_by_name(shell: Shell) -> None:
+    """It is for good, so main is never sealed by default."""
+    assert shell("threads", "seal", "shopping").code == 2
+    assert shell("threads", "seal", "shopping", "what-if", "--timeline", "main").code == 2
+
+    shell.ok("threads", "seal", "shopping", "--timeline", "what-if")
+
+    assert shell("state", "put", "shopping", "/x", "1", "--timeline", "what-if").code == 4
+    shell.ok("state", "put", "shopping", "/x", "1")
+
+
+def test_merge_takes_in_what_does_not_clash(shell: Shell) -> None:
+    """What clashes is named, and nothing is written."""
+    shell.ok("threads", "fork", "shopping", "side")
+    shell.ok("state", "put", "shopping", "/side.json", "true", "--timeline", "side")
+
+    merged = shell.ok("threads", "merge", "shopping", "side", "--reason", "take the side", "--json").json
+    again = shell.ok("threads", "merge", "shopping", "side").out
+    clash = shell("threads", "merge", "shopping", "what-if", "--json")
+
+    assert (merged["paths"], merged["source"], merged["head"]["version"]) == (1, "side", 5)
+    assert "nothing was written" in again
+    assert (clash.code, clash.error["error"]) == (4, "MergeConflict")
+    assert "/todos.json" in clash.error["message"]
+    assert items(shell) == ["milk", "eggs", "carrots"]
+
+
+def test_diff_tells_state_and_messages_of_each_side(shell: Shell) -> None:
+    """Values of JSON documents are in the answer; bytes are described."""
+    compared = shell.ok("threads", "diff", "shopping", "main", "what-if", "--json").json
+
+    changed = {each["path"]: each for each in compared["state"]}
+    assert compared["same"] is False
+    assert changed["/todos.json"]["before"]["value"] == ["milk", "eggs", "carrots"]
+    assert changed["/todos.json"]["after"]["value"] == ["milk", "eggs", "bread"]
+    assert changed["/notes/a.txt"]["after"] is None
+    assert "value" not in changed["/notes/a.txt"]["before"]
+    assert [message["text"] for message in compared["b"]["messages"]] == [
+        "Please put bread on the list.",
+        "Done, bread is on it.",
+    ]
+
+
+def test_diff_shows_the_lines_that_changed(shell: Shell) -> None:
+    """As people know it from other tools."""
+    shown = shell.ok("threads", "diff", "shopping", "main", "what-if").out
+
+    assert '-  "carrots"' in shown
+    assert '+  "bread"' in shown
+    assert "only on what-if" in shown
+    assert "There is no difference." in shell.ok("threads", "diff", "shopping", "main").out
+
+
+def test_diff_can_be_narrowed_to_a_path(shell: Shell) -> None:
+    """`--prefix` leaves the rest of the state out."""
+    compared = shell.ok("threads", "diff", "shopping", "version:0", "--prefix", "/notes", "--json").json
+
+    assert [each["path"] for each in compared["state"]] == ["/notes/a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("question", "turn"),
+    [
+        (["--path", "/todos.json", "--exists"], 1),
+        (["--path", "/todos.json", "--contains", '"eggs"'], 2),
+        (["--path", "/todos.json", "--equals", '["milk","eggs"]', "--at", "turn:2"], 2),
+        (["--path", "/count.json", "--above", "2"], 3),
+        (["--path", "/count.json", "--below", "99"], 1),
+        (["--path", "/notes/a.txt", "--exists", "--good", "turn:2"], 4),
+        (["--path", "/count.json", "--absent"], 5),
+    ],
+)
+def test_bisect_finds_where_something_became_true(shell: Shell, question: list[str], turn: int) -> None:
+    """One thing is asked about one path."""
+    if "--absent" in question:
+        shell.ok("state", "rm", "shopping", "/count.json")
+
+    found = shell.ok("threads", "bisect", "shopping", *question, "--json").json
+
+    assert found["commit"]["turn"] == turn
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        (["--path", "/x"], "0 questions"),
+        (["--path", "/x", "--exists", "--absent"], "2 questions"),
+        (["--path", "/x", "--exists"], "not true at the new end"),
+        (["--path", "/todos.json", "--equals", "nonsense"], "not JSON"),
+        (["--path", "/todos.json", "--exists", "--good", "turn:1"], "true at the old end"),
+    ],
+)
+def test_bisect_refuses_what_it_cannot_answer(shell: Shell, question: list[str], told: str) -> None:
+    """A question that is none, two, or never became true."""
+    ended = shell("threads", "bisect", "shopping", *question)
+
+    assert ended.code == 2
+    assert told in ended.err
+
+
+def test_a_removed_thread_is_gone_and_can_be_begun_anew(shell: Shell) -> None:
+    """The new one knows nothing of the old one."""
+    shell.ok("threads", "rm", "shopping", "--yes")
+
+    assert shell("threads", "show", "shopping").code == 3
+    assert shell("threads", "rm", "shopping").code == 3
+    begun = shell.ok("threads", "begin", "shopping", "--agent", "other", "--json").json
+    assert begun["head"]["version"] == 0

@@ -1,0 +1,289 @@
+"""How commands are spelled, what is said if they are not, and what never happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import errors
+from holdfast.cli import commands as table
+from holdfast.cli.app import build, load
+from holdfast.cli.commands import ALONE, NOUNS
+from holdfast.cli.failures import code_of
+from holdfast.model.head import Head
+from tests.surfaces.shell import Shell, commands
+
+COMMANDS = [
+    *(f"{name} {verb}" for name, noun in NOUNS.items() for verb in noun.verbs),
+    *ALONE,
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does(command: str) -> None:
+    """Its help starts with an imperative, without a full stop, and is the line that lists show."""
+    words = command.split()
+    listed = ALONE[words[0]].line if len(words) == 1 else NOUNS[words[0]].verbs[words[1]]
+
+    loaded = load(build(), words)
+
+    assert loaded is not None
+    line = loaded.help.split("\n\n")[0]
+    assert line == listed
+    assert line[0].isupper()
+    assert not line.endswith(".")
+    assert not line.split()[0].endswith(("s", "ing"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help_page(empty: Shell, command: str) -> None:
+    """`--help` prints the line, the usage and the options that are everywhere."""
+    ended = empty.ok(*command.split(), "--help")
+
+    assert "Usage: holdfast " + command in ended.out
+    assert "--store" in ended.out
+    assert "--json" in ended.out
+
+
+def test_every_command_is_tried_by_these_tests() -> None:
+    """The list that the tests below go through leaves none out."""
+    assert {*commands()} | {"init", "demo"} == {*COMMANDS}
+
+
+@pytest.mark.parametrize("command", commands())
+def test_no_command_makes_a_store_by_itself(empty: Shell, command: str) -> None:
+    """Only `init` and `demo` make one: a mistyped path is reported and creates nothing."""
+    ended = empty(*command.split(), *commands()[command])
+
+    assert ended.code == 3
+    assert "there is no store at" in ended.err + ended.out
+    assert "`holdfast init`" in ended.err + ended.out
+    assert list(empty.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
+    """With `--json` a command prints one object and nothing else, or one error."""
+    ended = shell(*command.split(), *commands()[command], "--json")
+
+    if ended.code in (0, 6):
+        assert isinstance(json.loads(ended.out), dict)
+        assert ended.err == ""
+    else:
+        assert ended.out == ""
+        assert set(ended.error) >= {"error", "message"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["no-such-command"], "'holdfast' has no command 'no-such-command'"),
+        (["threads", "fok", "x"], "Did you mean 'fork'?"),
+        (["threads", "ls", "--wrong"], "Unknown option: --wrong"),
+        (["threads", "fork", "shopping"], "NAME"),
+        (["threads", "ls", "extra"], "'extra'"),
+        (["threads", "log", "shopping", "--limit", "many"], "many"),
+        (["state", "get", "shopping"], "PATH must be given"),
+        (["state"], "THREAD must be given"),
+        (["state", "get", "shopping", "/x", "--agent", "helper"], "one word too many"),
+        (["threads", "undo", "shopping", "--turns", "1", "--at", "HEAD~1"], "Give one of them"),
+    ],
+)
+def test_a_misspelled_command_is_a_usage_error(shell: Shell, words: list[str], told: str) -> None:
+    """It ends with 2 and says what was not understood and that nothing was done."""
+    ended = shell(*words)
+
+    assert ended.code == 2
+    assert ended.out == ""
+    assert told in ended.err
+    assert "nothing was" in ended.err
+
+
+def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
+    """`threads`, `thread` and `threads ls` are one command."""
+    listed = shell.ok("threads", "ls", "--json").json
+
+    assert shell.ok("threads", "--json").json == listed
+    assert shell.ok("thread", "--json").json == listed
+    assert shell.ok("thread", "ls", "--json").json == listed
+
+
+def test_options_may_stand_before_the_command(shell: Shell) -> None:
+    """`--store` and `--json` mean the same on either side."""
+    after = shell.ok("threads", "show", "shopping", "--store", "holdfast.db", "--json")
+
+    before = shell.ok("--store", "holdfast.db", "--json", "threads", "show", "shopping")
+
+    assert before.json == after.json
+
+
+def test_the_store_comes_from_the_option_before_the_environment(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--store` is asked first, then $HOLDFAST_STORE, then ./holdfast.db."""
+    monkeypatch.setenv("HOLDFAST_STORE", "elsewhere.db")
+
+    assert shell("threads").code == 3
+    assert shell("threads", "--store", "holdfast.db").code == 0
+
+
+def test_an_error_is_json_where_json_was_asked_for(shell: Shell) -> None:
+    """On the error stream, with the error's own name; usage errors too."""
+    missing = shell("threads", "show", "shoping", "--json")
+    misspelled = shell("threads", "nonsense", "--json")
+
+    assert (missing.code, missing.out, missing.error["error"]) == (3, "", "NotFound")
+    assert "Did you mean 'shopping'?" in missing.error["message"]
+    assert (misspelled.code, misspelled.error["error"]) == (2, "Usage")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["threads", "show", "nobody"], 3),
+        (["state", "get", "shopping", "/nothing"], 3),
+        (["threads", "show", "shopping", "--timeline", "nowhere"], 3),
+        (["threads", "redo", "shopping"], 3),
+        (["threads", "show", "shopping", "--at", "turn:99"], 3),
+    ],
+)
+def test_advice_is_in_the_words_of_the_shell(shell: Shell, words: list[str], code: int) -> None:
+    """Nobody who types commands is told to call a Python function."""
+    ended = shell(*words)
+
+    assert ended.code == code
+    assert "()" not in ended.err
+    assert "agent=" not in ended.err
+    assert "to=" not in ended.err
+
+
+HEAD = Head("main", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Invalid("x"), 2),
+        (errors.NotFound("x"), 3),
+        (errors.Forgotten("x", "y"), 3),
+        (errors.Conflict("x"), 4),
+        (errors.StaleHead(HEAD, HEAD), 4),
+        (errors.Busy("x", "y"), 4),
+        (errors.Decided("x"), 4),
+        (errors.Sealed("x"), 4),
+        (errors.MergeConflict([]), 4),
+        (errors.OpReused("x"), 4),
+        (errors.Refused("x"), 5),
+        (errors.Corrupt("x"), 6),
+        (errors.Unavailable("x"), 7),
+        (errors.InDoubt("x", "y"), 7),
+        (errors.Unsupported("x"), 1),
+        (errors.RunFailed("x"), 1),
+        (ValueError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
+    """Scripts tell what happened by the code alone."""
+    assert code_of(error) == code
+
+
+def test_every_error_of_the_library_is_in_that_list() -> None:
+    """A new error does not go without a code by oversight."""
+    parameters = test_every_error_has_its_exit_code.pytestmark[0].args[1]  # pyright: ignore[reportFunctionMemberAccess]
+    tried = {type(error).__name__ for error, _ in parameters}
+
+    assert {*errors.__all__} - {"HoldfastError", "PathConflict"} == tried - {"ValueError"}
+
+
+def test_what_nobody_foresaw_is_no_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one message that asks for a report; HOLDFAST_DEBUG shows where it happened."""
+    monkeypatch.setattr("holdfast.cli.threads.ls.reading", lambda _: 1 / 0)
+
+    quiet = shell("threads")
+    monkeypatch.setenv("HOLDFAST_DEBUG", "1")
+    loud = shell("threads")
+
+    assert quiet.code == loud.code == 1
+    assert "Traceback" not in quiet.err
+    assert "ZeroDivisionError" in quiet.err
+    assert "HOLDFAST_DEBUG=1" in quiet.err
+    assert "Traceback" in loud.err
+
+
+def test_the_version_is_told(empty: Shell) -> None:
+    """`holdfast --version` names the program and its version."""
+    ended = empty.ok("--version")
+
+    assert ended.out.split()[0] == "holdfast"
+    assert ended.out.split()[1][0].isdigit()
+
+
+def test_without_words_the_commands_are_listed(empty: Shell) -> None:
+    """All of them, each with its line."""
+    ended = empty.ok()
+
+    assert all(name in ended.out for name in (*NOUNS, *ALONE))
+
+
+def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+    """`holdfast … | head -1` ends without a complaint."""
+    query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 2000) SELECT hex(zeroblob(40)) FROM n"
+    script = f"from holdfast.cli import main; main(['sql', '{query}', '--limit', '0'])"
+
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=shell.directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert complaint == b""
+    assert process.returncode in (0, 141)
+
+
+def test_no_command_is_loaded_before_it_is_used() -> None:
+    """Listing the commands imports none of their files, no driver and nothing of a vendor."""
+    script = (
+        "import sys\nfrom holdfast.cli import main\n"
+        "try:\n    main(['threads', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print('loaded:', *sys.modules)"
+    )
+    environment = os.environ | {"COLUMNS": "80"}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+
+    loaded = set(ended.stdout.rpartition("loaded:")[2].split())
+    assert "holdfast.cli.commands" in loaded
+    assert not [name for name in loaded if name.startswith("holdfast.cli.threads.")]
+    assert loaded.isdisjoint({"apsw", "holdfast.threads.store", "openai", "anthropic"})
+
+
+def test_completion_is_installed_where_the_shell_looks(
+    empty: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--install-completion` writes a script that knows nouns, verbs and options."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = tmp_path / "completion.bash"
+
+    empty.ok("--install-completion", "--shell", "bash", "--output", str(script))
+
+    written = script.read_text()
+    assert all(word in written for word in ("threads", "bisect", "--timeline", "doctor"))
+
+
+def test_names_of_groups_are_known() -> None:
+    """Every command that stands alone is in a group that the first page shows."""
+    assert {alone.group for alone in table.ALONE.values()} == {"Start", "Work", "Care"}
