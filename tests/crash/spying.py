@@ -83,13 +83,13 @@ class Crowd:
         monkeypatch.setattr(group._file_lock, "acquire", held)
         monkeypatch.setattr(group, "_hand_over", handing_over)
 
-    def come(self, wanted: Write) -> None:
-        """Hand in a write from a thread of its own, and wait until it stands in line."""
+    def come(self, wanted: Write, *, behind: int = 0) -> None:
+        """Hand in a write from a thread of its own, and wait until it stands in line, `behind` so many others."""
         number = len(self._threads)
         thread = Thread(target=self._write, args=(number, wanted), daemon=True)
         self._threads.append(thread)
         thread.start()
-        while not (self._group._is_led and len(self._group._queue) == number):
+        while not (self._group._is_led and len(self._group._queue) == number + behind):
             thread.join(0.001)
 
     def answers(self) -> list[Receipt | HoldfastError]:

@@ -89,12 +89,16 @@ def test_a_broken_promise_ends_the_story(empty: Shell, monkeypatch: pytest.Monke
     assert told.json["ok"] is False
 
 
-def test_a_lost_update_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: if nobody were told of the race, the demo would say so."""
-    monkeypatch.setattr(acts, "StaleHead", KeyError)
-    monkeypatch.setattr("holdfast.history.writer.StaleHead", KeyError, raising=False)
+def test_a_race_that_nobody_is_told_of_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: where Bob writes elsewhere, Ann is told nothing, and the demo says so."""
+    elsewhere = holdfast.open("memory:")
+    elsewhere.thread("shopping", agent="helper")
+    monkeypatch.setattr(acts, "open_store", lambda _url: elsewhere)
 
-    assert empty("demo", "--json").code != 0
+    told = empty("demo", "--json")
+
+    assert told.code == 1
+    assert "Ann is told" in told.json["broken"]
 
 
 def test_a_lost_commit_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

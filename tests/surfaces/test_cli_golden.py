@@ -27,7 +27,6 @@ SCREENS = {
     "state": ["state", "ls", "shopping"],
     "state-log": ["state", "log", "shopping", "/todos.json"],
     "state-blame": ["state", "blame", "shopping", "/todos.json"],
-    "verify": ["verify"],
     "sql": ["sql", "select hash, parent_hash from state_commits"],
     "help": ["--help"],
     "help-threads": ["threads", "--help"],

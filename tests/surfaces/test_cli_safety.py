@@ -51,8 +51,8 @@ def evil(empty: Shell) -> Shell:
         thread = store.thread("evil", agent="helper", owner="o")
         thread.fork("calm")
         with thread.change("[blink]worst[/] :boom:") as change:
-            change.say("user", HOSTILE, provider=HOSTILE, model="m")
-            call = holdfast.ToolCall("c1", HOSTILE.replace("\x00", ""), HOSTILE)
+            change.say("user", HOSTILE, provider="[red]p[/]", model="m")
+            call = holdfast.ToolCall("c1", HOSTILE[:60], HOSTILE)
             result = holdfast.ToolResult(
                 "c1", "error", (holdfast.Text(HOSTILE), holdfast.Image(HOSTILE, HOSTILE))
             )
@@ -84,7 +84,7 @@ def test_the_raw_text_would_have_been_found(evil: Shell) -> None:
     raw = evil("state", "get", "evil", "/text.txt", "--raw")
 
     assert "\x1b" in seen(raw)
-    assert raw.out == HOSTILE.replace("\r", "\n") or raw.out.encode() == HOSTILE.encode()
+    assert raw.out == HOSTILE
 
 
 def test_json_is_exact_nevertheless(evil: Shell) -> None:
@@ -96,7 +96,7 @@ def test_json_is_exact_nevertheless(evil: Shell) -> None:
 
 def test_markup_in_stored_text_is_only_text(evil: Shell) -> None:
     """Square brackets and emoji codes are shown as they were written."""
-    shown = evil.ok("threads", "log", "evil", "--full").out
+    shown = " ".join(evil.ok("threads", "log", "evil", "--full").out.split())
 
     assert "[blink]worst[/] :boom:" in shown
     assert "[bold red]markup[/] :smile:" in shown

@@ -79,7 +79,7 @@ def test_verify_names_what_was_changed_behind_our_back(shell: Shell) -> None:
     (fault, *_) = verified.json["faults"]
     assert fault["kind"] == "body"
     assert fault["digest"] in shown.out
-    assert "1 fault" in shown.out
+    assert f"has {len(verified.json['faults'])} fault" in shown.out
     assert shell("threads", "log", "shopping").code == 6
 
 
@@ -258,8 +258,8 @@ def test_sql_answers_as_a_table_or_as_json(shell: Shell) -> None:
     values = shell.ok("sql", "select content from state_values where content like '%bread%'", "--json").json
     assert values["rows"] == [['["milk","eggs","bread"]']]
 
-    odd = shell.ok("sql", "select x'00ff' as blob, null as nothing, 1.5 as number", "--json").json
-    assert odd == {"columns": ["blob", "nothing", "number"], "rows": [["00ff", None, 1.5]], "more": False}
+    odd = shell.ok("sql", "select x'00ff' as blob, null as nought, 1.5 as number", "--json").json
+    assert odd == {"columns": ["blob", "nought", "number"], "rows": [["00ff", None, 1.5]], "more": False}
     shown = shell.ok("sql", "select id, agent_id from conversations").out
     assert shown.splitlines() == ["id        agent_id", "shopping  helper", "1 row."]
     assert shell.ok("sql", "select 1 union all select 2", "--limit", "1", "--json").json["more"] is True

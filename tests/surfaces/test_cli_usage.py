@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -12,10 +13,12 @@ import pytest
 
 from holdfast import errors
 from holdfast.cli import commands as table
+from holdfast.cli import usage
 from holdfast.cli.app import build, load
 from holdfast.cli.commands import ALONE, NOUNS
 from holdfast.cli.failures import code_of
 from holdfast.model.head import Head
+from tests.architecture.source import modules
 from tests.surfaces.shell import Shell, commands
 
 COMMANDS = [
@@ -160,6 +163,20 @@ def test_advice_is_in_the_words_of_the_shell(shell: Shell, words: list[str], cod
     assert "()" not in ended.err
     assert "agent=" not in ended.err
     assert "to=" not in ended.err
+
+
+def test_every_phrase_that_is_put_in_other_words_is_still_said() -> None:
+    """A message of the library that changes takes its translation with it."""
+    texts = [
+        node.value
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and ".cli" not in module.name
+    ]
+
+    said = {phrase: any(phrase in text for text in texts) for phrase in usage._PHRASES}
+
+    assert [phrase for phrase, is_said in said.items() if not is_said] == []
 
 
 HEAD = Head("main", 1, None)

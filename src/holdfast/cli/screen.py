@@ -21,7 +21,8 @@ from holdfast.cli.safe import inline, safe
 
 __all__ = ["Cell", "Column", "Part", "Screen", "console"]
 
-_UNBOUNDED = 1_000  # columns, where no terminal sets a limit
+_UNBOUNDED = 10_000  # columns, where no terminal sets a limit
+_LINE_MAX = 100  # columns that are easy to read
 
 _STYLES = {
     "head": "dim",  # of a table
@@ -106,8 +107,11 @@ class Screen:
         self._console.print(_assembled(parts), no_wrap=True, overflow="ellipsis", crop=True)
 
     def wrap(self, *parts: Part, indent: int = 0) -> None:
-        """Print a paragraph, wrapped at words and indented."""
-        width = max(20, min(self._console.width, 100) - indent)
+        """Print a paragraph, indented, and wrapped at words where the width has a limit."""
+        width = (
+            self._console.width if self._console.width >= _UNBOUNDED else min(self._console.width, _LINE_MAX)
+        )
+        width = max(20, width - indent)
         for line in _assembled(parts).wrap(self._console, width):
             line.rstrip()
             self._console.print(Text(" " * indent) + line, soft_wrap=True)

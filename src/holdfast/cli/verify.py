@@ -70,10 +70,10 @@ class Verified(Answer, frozen=True, kw_only=True):
             screen.say((f"… and {count(left, 'fault')} more; --json names them.", "quiet"))
         looked = ", ".join(count(number, kind) for kind, number in self.checked.items())
         if self.ok:
-            screen.say(("✓ ", "good"), f"{self.store} is intact: {looked}.")
+            screen.wrap(("✓ ", "good"), f"{self.store} is intact: {looked}.")
         else:
             faults = count(len(self.faults) + self.unnamed, "fault")
-            screen.say(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
+            screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from holdfast.cli.screen import console
+from holdfast.cli.wording import size
 
 __all__ = ["Tell", "working"]
 
@@ -16,26 +17,23 @@ Tell: TypeAlias = Callable[[str, int], None]
 
 @contextmanager
 def working(title: str, *, total: int | None = None, quiet: bool = False) -> Generator[Tell]:
-    """Show a bar while the block works, or a spinner where nobody knows the end; nothing without a terminal."""
+    """Show a bar while the block works, without a terminal nothing.
+
+    `total` is in bytes; None where nobody knows the end: the bar then shows only that there is life.
+    """
     on = console(stderr=True)
     if quiet or not on.is_terminal:
         yield lambda _what, _done: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    counted = (
-        (SpinnerColumn(), TextColumn("{task.completed:,.0f}"))
-        if total is None
-        else (BarColumn(), MofNCompleteColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[reached]}", markup=False),
+        TimeElapsedColumn(),
     )
-    title_column = TextColumn("{task.description}", markup=False)
-    with Progress(title_column, *counted, TimeElapsedColumn(), console=on, transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda _what, done: progress.update(task, completed=done)
+    with Progress(*columns, console=on, transient=True) as progress:
+        task = progress.add_task(title, total=total, reached="")
+        shown = "{:,}".format if total is None else size
+        yield lambda _what, done: progress.update(task, completed=done, reached=shown(done))

@@ -5,9 +5,10 @@ few of them whatever the size.  Chunks alone are nothing that a reader could see
 becomes visible through one last write, either a commit with an `artifact.created` event or,
 for a put by hand, a write that only lists it (cell `artifact/<digest>`).
 
-While an upload lasts, the cell `upload/<id>` says so.  Retention removes what an abandoned
-upload left behind only after emptying that cell, and every further write of the upload is
-fenced by it: so either the chunks are still there, or the put fails and says so.
+While an upload lasts, the cell `upload/<id>` says so and names the chunks written so far.
+Retention removes what an abandoned upload left behind only after marking that cell, and every
+further write of the upload is refused if it was: so either the chunks are still there, or the
+put fails and says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hashlib import sha256
 
 import msgspec
 
-from holdfast.engines.contract import Cell, CellWrite, Fence, Write
+from holdfast.engines.contract import Cell, CellWrite, Write
 from holdfast.errors import Conflict, Corrupt, InDoubt, Invalid, NotFound
 from holdfast.history.space import Space
 from holdfast.model import canonical, names
@@ -31,7 +32,21 @@ from holdfast.model.artifact import (
 )
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["LISTED", "UPLOAD", "Listed", "Staged", "get", "listing", "ls", "publish", "put", "show", "stage"]
+__all__ = [
+    "LISTED",
+    "UPLOAD",
+    "Listed",
+    "Staged",
+    "Upload",
+    "get",
+    "listing",
+    "ls",
+    "publish",
+    "put",
+    "show",
+    "stage",
+    "upload_of",
+]
 
 LISTED = "artifact/"  # cells of what is listed
 UPLOAD = "upload/"  # cells of uploads that are under way
@@ -60,6 +75,14 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[CellWrite, ...] = ()  # ends the upload; refused if its chunks were removed meanwhile
 
 
+class Upload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The value of an upload's cell."""
+
+    at: int  # µs since 1970, UTC, when it began
+    chunks: tuple[Digest, ...]  # written so far
+    expired: bool = False  # retention has taken it for abandoned
+
+
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The value of a listing cell."""
 
@@ -71,6 +94,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _entries = msgspec.json.Decoder(_Entry)
+_uploads = msgspec.json.Decoder(Upload)
 
 
 def put(
@@ -88,7 +112,7 @@ def stage(space: Space, chunks: Iterable[bytes], *, media_type: str | None = Non
     """Write the content that `chunks` make up, except for the last few, where nobody can see it."""
     if media_type is not None:
         check_media_type(media_type)
-    upload = _Upload(space)
+    upload = _Uploading(space)
     for chunk in _cut(chunks):
         upload.take(chunk)
     return upload.finish(media_type)
@@ -163,13 +187,22 @@ def ls(space: Space, *, after: str = "", limit: int) -> Sequence[Listed]:
     return [_listed(cell) for cell in cells]
 
 
-class _Upload:
+def upload_of(cell: Cell) -> Upload:
+    """What an upload's cell says; raises `Corrupt`."""
+    try:
+        return _uploads.decode(cell.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error
+
+
+class _Uploading:
     """Content on its way in: hashed as a whole, cut into objects, written a few at a time."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._cell = UPLOAD + space.ids()
-        self._begun = False
+        self._at = 0  # when it began; 0: nothing was written yet
+        self._revision = 0  # of the cell
         self._whole = sha256()
         self._size = 0
         self._head = b""  # the first chunk, for finding the media type
@@ -201,23 +234,21 @@ class _Upload:
             size=self._size,
         )
         described = Object.of(Kind.ARTIFACT, encode_artifact(whole))
-        ended = CellWrite(name=self._cell, expected=1, value=None)
+        ended = CellWrite(name=self._cell, expected=self._revision, value=None)
         return Staged(
             digest=described.digest,
             artifact=whole,
             objects=(*self._pending, described),
-            cells=(ended,) if self._begun else (),
+            cells=(ended,) if self._revision else (),
         )
 
     def _flush(self) -> None:
-        if self._begun:
-            write = _write(self._space, objects=self._pending, fences=(Fence(self._cell, 1),))
-        else:
-            value = canonical.encode({"at": self._space.clock()})
-            begun = CellWrite(name=self._cell, expected=0, value=value)
-            write = _write(self._space, objects=self._pending, cells=(begun,))
-        _apply(self._space, write)
-        self._begun = True
+        """Write what is pending, and say in the cell what has been written."""
+        upload = Upload(at=self._at or self._space.clock(), chunks=tuple(self._chunks))
+        told = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))
+        _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
+        self._at = upload.at
+        self._revision += 1
         self._pending = []
 
 
@@ -237,13 +268,7 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def _write(
-    space: Space,
-    *,
-    objects: Iterable[Object] = (),
-    cells: tuple[CellWrite, ...] = (),
-    fences: tuple[Fence, ...] = (),
-) -> Write:
+def _write(space: Space, *, objects: Iterable[Object], cells: tuple[CellWrite, ...]) -> Write:
     """A write that moves no head.  Its op_id is new: content is its own protection against doubling."""
     supplied = tuple(objects)
     told = {"objects": [each.digest for each in supplied], "cells": [cell.name for cell in cells]}
@@ -251,7 +276,7 @@ def _write(
         space=space.name,
         op_id="artifact/" + space.ids(),
         intent=digest_of(Kind.BODY, canonical.encode(told)),
-        fences=(*space.fences, *fences),
+        fences=space.fences,
         objects=supplied,
         cells=cells,
     )

@@ -288,7 +288,7 @@ def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence
             f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
             "nothing was written. Split it."
         )
-    size = sum(len(each.body) for each in objects)
+    size = sum([len(each.body) for each in objects])
     if size > space.limits.write_bytes_max:
         raise Invalid(
             f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
@@ -29,6 +29,22 @@ from holdfast.model.head import MAIN
 
 __all__ = ["Put", "put"]
 
+_Value: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="VALUE",
+        help="The value as JSON text; - reads it from the input",
+        allow_leading_hyphen=True,
+        show_default=False,
+    ),
+]
+_File: TypeAlias = Annotated[
+    str | None, Parameter(metavar="FILE", help="Read the value from a file; - is the input")
+]
+_MediaType: TypeAlias = Annotated[
+    str | None, Parameter(metavar="TYPE", help="Keep the value as bytes of this media type instead of JSON")
+]
+
 
 class Put(Written, frozen=True, kw_only=True):
     """A path that holds a value now."""
@@ -42,24 +58,11 @@ class Put(Written, frozen=True, kw_only=True):
 def put(
     thread: ThreadOrPath = None,
     path: StatePath = None,
-    value: Annotated[
-        str | None,
-        Parameter(
-            name="VALUE",
-            help="The value as JSON text; - reads it from the input",
-            allow_leading_hyphen=True,
-            show_default=False,
-        ),
-    ] = None,
+    value: _Value = None,
     /,
     *,
-    file: Annotated[
-        str | None, Parameter(metavar="FILE", help="Read the value from a file; - is the input")
-    ] = None,
-    media_type: Annotated[
-        str | None,
-        Parameter(metavar="TYPE", help="Keep the value as bytes of this media type instead of JSON"),
-    ] = None,
+    file: _File = None,
+    media_type: _MediaType = None,
     agent: AgentName = None,
     reason: Reason = None,
     rebase: Rebase = False,

@@ -6,13 +6,16 @@ behind even when it shares its transaction with others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
 from typing import TypeAlias, cast
 
 import msgspec
 
-from holdfast.engines.contract import Fence, Hold, Move, Receipt, Recorded, Write
-from holdfast.engines.rules import chained, check_fence, check_move, record_of
-from holdfast.engines.sqlite.adding import Adding, Batch, Committing, place_of
+from holdfast.engines.contract import Fence, Hold, Move, Place, Receipt, Recorded, Write
+from holdfast.engines.rules import chained, check_fence, check_move, placed, record_of
+from holdfast.engines.sqlite.adding import Adding, Batch, Committing
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import op_key, version_key
@@ -29,6 +32,8 @@ from holdfast.model.head import Head
 __all__ = ["Applied", "Applier", "op_id_of", "recorded_in"]
 
 _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks a large one
+
+_COMMIT, _CHANGESET = Kind.COMMIT, Kind.CHANGESET
 
 _Moved: TypeAlias = tuple[
     Move, Hold, Object
@@ -58,10 +63,9 @@ class Applier:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
         self.known.look()
-        space = self.space(write.space)
+        space, key = self.space(write.space), op_key(write.op_id)
         if space is not None:
-            rows = self.known.rows(space, op_key(write.op_id))
-            found = _recorded(self._db, self._rows, rows, space, write.op_id)
+            found = _recorded(self._db, self._rows, self.known.rows(space, key), space, write.op_id)
             if found is not None:
                 return _again(write, found)
         revisions = self._check_cells(space, write)
@@ -70,7 +74,7 @@ class Applier:
         self.has_changed = True
         if space is None:
             space = self._begin_space(write.space)
-        return self._change(space, write, revisions, holds, batches)
+        return self._change(space, write, key, revisions, holds, batches)
 
     def space(self, name: str) -> int | None:
         """The number of a space, or None if nothing was ever written to it."""
@@ -102,48 +106,51 @@ class Applier:
 
     def _check_commits(self, space: int | None, write: Write) -> list[Batch]:
         """The write's objects by the row that will hold them; everything that commits and moves name must exist."""
-        batches: list[Batch] = []
-        batch = Batch()
-        commits: dict[Digest, Committing] = {}
-        for found in write.objects:
-            if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in (Kind.COMMIT, Kind.CHANGESET):
-                batches.append(Batch([found]))
-                continue
-            batch.objects.append(found)
-            if found.kind is Kind.COMMIT:
-                commits[found.digest] = batch.committing = self._committing(space, batch, found, commits)
-                batches.append(batch)
-                batch = Batch()
-        if batch.objects and batches and batches[-1].committing is not None:
-            batches[-1].objects[:0] = batch.objects
-        elif batch.objects or not batches:
-            batches.append(batch)
+        batches = _batches(write.objects)
+        commits: dict[Digest, Line] = {}
+        for at, batch in enumerate(batches):
+            found = batch.objects[-1] if batch.objects else None
+            if found is not None and found.kind is _COMMIT:
+                row = self.known.next_row(0) + at
+                batch.committing = self._committing(space, batch, found, row, commits)
+                commits[found.digest] = batch.committing.line
         for move in write.moves:
             if move.to is not None and move.to not in commits and self.known.line(space, move.to) is None:
                 raise _no_commit(move.to)
         return batches
 
     def _committing(
-        self, space: int | None, batch: Batch, found: Object, commits: dict[Digest, Committing]
+        self, space: int | None, batch: Batch, found: Object, row: int, commits: dict[Digest, Line]
     ) -> Committing:
         """A commit with its changeset and its place; raises `NotFound` if something that it names is not there."""
         commit, is_exact = _commit_of(found)
-        for parent in commit.parents:
-            if parent not in commits and self.known.line(space, parent) is None:
-                raise _no_commit(parent)
-        stored = next((each for each in batch.objects if each.digest == commit.changeset), None)
+        lines = [commits.get(parent) or self.known.line(space, parent) for parent in commit.parents]
+        if None in lines:
+            raise _no_commit(commit.parents[lines.index(None)])
+        stored = next((each for each in reversed(batch.objects) if each.digest == commit.changeset), None)
         if stored is None:
             raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
         changeset, is_exact_changeset = _changeset_of(stored)
-        place, is_same_run = place_of(commit, self._parent(space, commit, commits))
-        return Committing(found, commit, is_exact, stored, changeset, is_exact_changeset, place, is_same_run)
+        parent = lines[0] if lines else None
+        line, is_same_run = self._line(found, commit, changeset, row, parent)
+        return Committing(
+            found, commit, is_exact, stored, changeset, is_exact_changeset, parent, line, is_same_run
+        )
 
-    def _parent(self, space: int | None, commit: Commit, commits: dict[Digest, Committing]) -> Line | None:
-        """Where the first parent stands, which may be a commit of the same write that has no row yet."""
-        if not commit.parents:
-            return None
-        first = commits.get(commit.parents[0])
-        return self.known.line(space, commit.parents[0]) if first is None else first.line(0)
+    def _line(
+        self, found: Object, commit: Commit, changeset: Changeset, row: int, parent: Line | None
+    ) -> tuple[Line, bool]:
+        """Where a commit will stand, and whether it belongs to the run of its first parent."""
+        run = None if commit.run is None else _run_key(commit.run)
+        is_same_run = parent is not None and run is not None and run == parent.run
+        if parent is None:
+            place, jump = placed(commit, None, 0), None
+        else:
+            before = Place(parent.depth, parent.turn, parent.sequence), commit.run if is_same_run else None
+            place, jump = placed(commit, before, parent.events), self.known.jump_from(parent)
+        digest = bytes.fromhex(found.digest)
+        events = len(changeset.events)
+        return Line(row, digest, jump, place.depth, place.turn, place.sequence, events, run), is_same_run
 
     # ---- changes
 
@@ -155,6 +162,7 @@ class Applier:
         self,
         space: int,
         write: Write,
+        key: bytes,
         revisions: list[int],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
@@ -168,7 +176,7 @@ class Applier:
             position=position,
             chain=chain,
         )
-        self._add_rows(space, write, receipt, moved, batches)
+        self._add_rows(space, write, key, receipt, moved, batches)
         for move, after, stored in moved:
             self._put_head(space, move, after, stored)
         for cell, revision in zip(write.cells, revisions, strict=True):
@@ -179,13 +187,22 @@ class Applier:
         return Applied(receipt, space)
 
     def _add_rows(
-        self, space: int, write: Write, receipt: Receipt, moved: list[_Moved], batches: list[Batch]
+        self,
+        space: int,
+        write: Write,
+        key: bytes,
+        receipt: Receipt,
+        moved: list[_Moved],
+        batches: list[Batch],
     ) -> None:
-        for batch in batches[:-1]:
-            self._adding.row(space, batch, None, [])
+        row = self.known.next_row(len(batches))
+        for at, batch in enumerate(batches[:-1]):
+            self._adding.row(row + at, space, batch, None, [])
+        last = batches[-1]
         records = [cast("MoveRecord", stored.record) for _, _, stored in moved]
-        keys = [op_key(write.op_id)] + [version_key(move.timeline, move.version) for move in records]
-        self._adding.row(space, batches[-1], _op_of(write, receipt, records, batches[-1].committing), keys)
+        keys = [key, *[version_key(move.timeline, move.version) for move in records]]
+        op = _op_of(write, receipt, records, last.committing)
+        self._adding.row(row + len(batches) - 1, space, last, op, keys)
 
     def _append_entries(self, space: int, write: Write) -> tuple[int, Digest | None]:
         sql = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
@@ -207,7 +224,8 @@ class Applier:
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
     """The write of that op_id; raises `Forgotten` if its space was."""
-    return _recorded(connection, rows, rows.index.rows(connection, space, op_key(op_id)), space, op_id)
+    numbers = rows.index.candidates(connection, space, op_key(op_id))
+    return _recorded(connection, rows, numbers, space, op_id)
 
 
 def op_id_of(row: Row) -> str | None:
@@ -218,7 +236,7 @@ def op_id_of(row: Row) -> str | None:
 
 
 def _recorded(
-    connection: Database, rows: Rows, numbers: list[int], space: int, op_id: str
+    connection: Database, rows: Rows, numbers: Iterable[int], space: int, op_id: str
 ) -> Recorded | None:
     for number in numbers:
         row = rows.row(connection, number)
@@ -246,10 +264,30 @@ def _again(write: Write, found: Recorded) -> Applied:
     return Applied(found.receipt)
 
 
+def _batches(objects: tuple[Object, ...]) -> list[Batch]:
+    """The objects of each row: a commit ends one, and a large object has one of its own."""
+    batches: list[Batch] = []
+    batch = Batch()
+    for found in objects:
+        if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in (_COMMIT, _CHANGESET):
+            batches.append(Batch([found]))
+            continue
+        batch.objects.append(found)
+        if found.kind is _COMMIT:
+            batches.append(batch)
+            batch = Batch()
+    if batch.objects and batches and batches[-1].objects[-1].kind is _COMMIT:
+        batches[-1].objects[:0] = batch.objects
+    elif batch.objects or not batches:
+        batches.append(batch)
+    return batches
+
+
 def _op_of(write: Write, receipt: Receipt, moves: list[MoveRecord], committing: Committing | None) -> Op:
-    parents = () if committing is None else committing.commit.parents
-    digest = None if committing is None else bytes.fromhex(committing.stored.digest)
-    above = bytes.fromhex(parents[0]) if parents else None
+    digest = above = None
+    if committing is not None:
+        digest, parents = committing.stored.digest, committing.commit.parents
+        above = parents[0] if parents else None
     return Op(
         b"" if moves else short(write.op_id),  # a move names the write itself
         bytes.fromhex(write.intent),
@@ -278,3 +316,8 @@ def _changeset_of(found: Object) -> tuple[Changeset, bool]:
 
 def _no_commit(commit: Digest) -> NotFound:
     return NotFound(f"there is no commit {commit} in this space; nothing was written.")
+
+
+@lru_cache(maxsize=256)
+def _run_key(run: str) -> int:
+    return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")

@@ -83,6 +83,12 @@ class Connections:
             self._is_at_rest = False
             self._turn.notify_all()
 
+    def refuse(self) -> None:
+        """Let nobody in any more, and tell those who wait."""
+        with self._turn:
+            self._closed, self._is_at_rest = True, False
+            self._turn.notify_all()
+
     def inherit(self) -> None:
         """In a forked child: keep what the parent opened from ever being closed, also when the process ends."""
         import ctypes

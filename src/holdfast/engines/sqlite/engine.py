@@ -20,6 +20,7 @@ from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded
 from holdfast.engines.rules import check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import recorded_in
+from holdfast.engines.sqlite.backup import back_up, sync_names
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
@@ -31,7 +32,7 @@ from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
-from holdfast.errors import Conflict, HoldfastError, InDoubt, NotFound, Unavailable
+from holdfast.errors import HoldfastError, InDoubt, NotFound, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.event import MessageAppended
@@ -75,7 +76,7 @@ class SqliteEngine:
         """
         self._path = path
         self._lock_path = lock_path or path.with_name(path.name + "-lock")
-        self._sync_directory = sync_directory or (lambda: _sync_directory(path.parent))
+        self._sync_directory = sync_directory or (lambda: sync_names(path.parent))
         self._wait_seconds = wait_seconds
         self._options = Options(
             path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
@@ -112,24 +113,19 @@ class SqliteEngine:
         self._pid = os.getpid()
 
     def _lock_file(self) -> FileLock:
-        try:
-            return FileLock(self._lock_path)
-        except OSError as error:
-            raise Unavailable(
-                f"the store {self._path} cannot be opened for writing: {error.strerror} ({error.filename}); "
-                "nothing was changed. Check the directory, its rights and its free space."
-            ) from error
+        return self._guard("opening", lambda: FileLock(self._lock_path))
 
     def _ready(self) -> Connections:
         """Open the database under the lock, so that two processes that come first do not lay the schema twice."""
         if self._lock is None:
             return self._checked(self._guard("opening", lambda: Connections(self._options)))
-        self._lock.acquire(self._wait_seconds)
+        lock = self._lock
+        is_left = self._guard("opening", lambda: lock.acquire(self._wait_seconds))
         try:
             connections = self._guard("opening", lambda: Connections(self._options))
             return self._checked(connections)
         finally:
-            self._lock.release()
+            lock.release(settled=not is_left)
 
     def _checked(self, connections: Connections) -> Connections:
         try:
@@ -168,9 +164,14 @@ class SqliteEngine:
         self._check_process()
         if self._group is not None and self._group.is_in_doubt:
             self._settle(op_id)
-        return self._read(lambda db: self._recorded(db, space, op_id))
+        found = self._read(lambda db: self._recorded(db, space, op_id))
+        if found is None and self._lock is not None and self._lock.was_left():
+            self._settle(op_id)
+            found = self._read(lambda db: self._recorded(db, space, op_id))
+        return found
 
     def _recorded(self, db: Database, space: str, op_id: str) -> Recorded | None:
+        self._rows.refresh(db)
         number = self._space(db, space)
         return None if number is None else recorded_in(db, self._rows, number, op_id)
 
@@ -198,16 +199,22 @@ class SqliteEngine:
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         """The objects of these digests, in order, each checked."""
-        return self._read(lambda db: self._rows.objects(db, self._space(db, space), digests))
+
+        def objects(db: Database) -> list[Object]:
+            self._rows.refresh(db)
+            return self._rows.objects(db, self._space(db, space), digests)
+
+        return self._read(objects)
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
         """Those that the space never had."""
 
         def missing(db: Database) -> list[Digest]:
+            self._rows.refresh(db)
             number = self._space(db, space)
             if number is None:
                 return list(digests)
-            return [digest for digest in digests if self._rows.find(db, number, digest) is None]
+            return [digest for digest in digests if not self._rows.has(db, number, digest)]
 
         return self._read(missing)
 
@@ -233,6 +240,7 @@ class SqliteEngine:
         """The commits that a message id or a run id names."""
 
         def labelled(db: Database) -> list[Digest]:
+            self._rows.refresh(db)
             number = self._space(db, space)
             rows = [] if number is None else self._rows.index.rows(db, number, label_key(label))
             found = [
@@ -329,23 +337,7 @@ class SqliteEngine:
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy of the store to a new file while others write."""
-        if path.exists():
-            raise Conflict(
-                f"{path} exists already; nothing was copied. Choose another path, or remove it first."
-            )
-        partial = path.with_name(path.name + ".partial")
-        partial.unlink(missing_ok=True)
-        try:
-            self._read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
-            _sync_file(partial)
-            os.link(partial, path)  # fails if somebody made the file meanwhile
-        except FileExistsError as error:
-            raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
-        except OSError as error:
-            raise Unavailable(f"{path} could not be written ({error}); there is no backup.") from error
-        finally:
-            partial.unlink(missing_ok=True)
-        _sync_directory(path.parent)
+        back_up(self._read, path)
 
     def facts(self) -> dict[str, str | int]:
         """What `doctor` shows."""
@@ -386,7 +378,7 @@ class SqliteEngine:
     def _guard(self, doing: str, work: Callable[[], T]) -> T:
         try:
             return work()
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise translated(error, doing, str(self._path)) from error
 
     def _space(self, db: Database, name: str) -> int | None:
@@ -401,7 +393,7 @@ class SqliteEngine:
         return walking.commit_row(db, self._rows.index, self._space(db, space), commit)
 
     def _move(self, db: Database, space: int, timeline: str, version: int) -> MoveRecord | None:
-        for at in self._rows.index.rows(db, space, version_key(timeline, version)):
+        for at in self._rows.index.candidates(db, space, version_key(timeline, version)):
             row = self._rows.row(db, at)
             for record in moves_of(row) if row is not None and row.space == space else ():
                 if record.timeline == timeline and record.version == version:
@@ -465,10 +457,17 @@ class SqliteEngine:
                 if self._group is not None:
                     self._group.wake(self._connections.writer)
         except (apsw.Error, HoldfastError):
-            self._pid = 0  # the next who uses it opens it, or is told why not
+            self._give_up()
         finally:
             if rest >= _Rest.ALONE:
                 self._one_at_a_time.release()
+
+    def _give_up(self) -> None:
+        """It cannot be opened again now: refuse those who wait; the next who uses it opens it, or is told why not."""
+        self._pid = 0
+        self._connections.refuse()
+        if self._group is not None:
+            self._group.refuse()
 
     def after_fork_in_child(self) -> None:
         """Keep nothing of what was inherited; whoever uses the store first opens it."""
@@ -502,15 +501,3 @@ def _transaction(db: Database, work: Callable[[Database], None]) -> None:
 
 def _pragma(db: Database, name: str) -> int:
     return int(str(db.pragma(name)))
-
-
-def _sync_file(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_directory(path: Path) -> None:
-    _sync_file(path)

@@ -6,6 +6,7 @@ Network file systems offer neither, and corrupt a store without a word.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from holdfast.errors import Unsupported
@@ -45,6 +46,7 @@ _REMOTE = frozenset(
     ]
 )
 _MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
 
 
 def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
@@ -70,5 +72,5 @@ def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:
 
 def _mount(line: str) -> tuple[str, str]:
     before, _, after = line.partition(" - ")
-    where = before.split(" ")[4].encode().decode("unicode_escape")  # spaces are written \040
+    where = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
     return where, after.split(" ")[0]

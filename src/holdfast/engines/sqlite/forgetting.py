@@ -30,7 +30,7 @@ def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest
     """Replace these objects by tombstones; the number of bytes set free."""
     if space is None:
         return 0
-    db.pragma("secure_delete", 1)
+    _count_up(db)
     gone = {place: digest for digest in digests for place in _places(db, rows, space, digest)}
     for row in _every(db, rows, space):
         _make_whole(db, rows, row, gone)
@@ -50,7 +50,7 @@ def drop(db: Database, rows: Rows, space: int | None, why: str) -> int:
     """Forget a whole space; op_ids stay as tombstones and cells keep counting."""
     if space is None:
         return 0
-    db.pragma("secure_delete", 1)
+    _count_up(db)
     freed = 0
     for row in _every(db, rows, space):
         if row.pack.dropped is not None:
@@ -69,6 +69,12 @@ def drop(db: Database, rows: Rows, space: int | None, why: str) -> int:
     )
     rows.forget()
     return freed
+
+
+def _count_up(db: Database) -> None:
+    """Tell every process that rows change in place, and let nothing of the old bytes stay on the disk."""
+    db.pragma("secure_delete", 1)
+    db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
 def _places(db: Database, rows: Rows, space: int, digest: Digest) -> Iterator[tuple[int, int]]:

@@ -87,6 +87,7 @@ class Group:
 
     def _connect(self, connection: Database) -> None:
         self._db = connection
+        self._data_version: int | None = None  # up to which others' writes were looked at
         self._applier = Applier(connection, self._rows, self._bases, self._spaces)
         connection.set_wal_hook(self._on_wal)
 
@@ -182,21 +183,23 @@ class Group:
 
     def stop(self) -> None:
         """Wait for the write that is under way, refuse those that queue, and write no more."""
-        ticket = _Ticket(None)
-        if not self._lead_or_wait(ticket):
-            ticket.outcome()
-        with self._mutex:
-            waiting, self._queue = self._queue, []
-            self._is_stopped = True
-        for other in waiting:
-            other.error, other.is_settled = self._stopped(), True
-            other.woken.release()
+        self.rest()
+        self.refuse()
 
     def rest(self) -> None:
         """Wait for the write that is under way, and let those that come queue until `wake`."""
         ticket = _Ticket(None)
         if not self._lead_or_wait(ticket):
             ticket.outcome()
+
+    def refuse(self) -> None:
+        """At rest: refuse those that queue, and write no more."""
+        with self._mutex:
+            waiting, self._queue = self._queue, []
+            self._is_stopped = True
+        for other in waiting:
+            other.error, other.is_settled = self._stopped(), True
+            other.woken.release()
 
     def wake(self, connection: Database) -> None:
         """Go on writing, on `connection`."""
@@ -220,11 +223,10 @@ class Group:
     def _locked(self, work: Callable[[], int], doing: str) -> int:
         """Run `work` under the lock between processes, behind a barrier if one is due."""
         try:
-            self._file_lock.acquire(self._wait_seconds)
+            # A holder that died may have left frames that the others do not see, and the next recovery does.
+            self._in_doubt = self._file_lock.acquire(self._wait_seconds) or self._in_doubt
         except OSError as error:
-            raise Unavailable(
-                f"the lock file of {self._place} failed ({error}); {doing} was not done."
-            ) from error
+            raise translated(error, doing, self._place) from error
         try:
             if self._in_doubt:
                 self._barrier(doing)
@@ -232,7 +234,7 @@ class Group:
             self._tidy()
             return done
         finally:
-            self._file_lock.release()
+            self._file_lock.release(settled=not self._in_doubt)
 
     def _commit(self, group: list[_Ticket]) -> int:
         try:
@@ -283,6 +285,11 @@ class Group:
     def _begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         self._applier.known.begun()
+        version = self._db.data_version()
+        if version != self._data_version:  # another connection has written, and may have forgotten what we build on
+            self._data_version = version
+            if self._rows.refresh(self._db):
+                self._bases.forget()
 
     def _end(self) -> None:
         self._db.execute("COMMIT")
@@ -340,9 +347,11 @@ class Group:
             self._begin()
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
             self._end()
-        except apsw.Error as error:
+        except BaseException as error:
             self._roll_back()
-            raise translated(error, doing, self._place) from error
+            if isinstance(error, apsw.Error):
+                raise translated(error, doing, self._place) from error
+            raise
         self._in_doubt = False
 
     # ---- upkeep
@@ -358,10 +367,15 @@ class Group:
             raise
         try:
             self._end()
-        except apsw.Error as error:
+        except BaseException as error:
             self._in_doubt = True
             self._roll_back()
-            raise translated(error, "the change", self._place) from error
+            if not isinstance(error, apsw.Error):
+                raise
+            raise Unavailable(
+                f"{self._place} failed at the moment of commitment ({type(error).__name__}: {error}); whether the "
+                "change was made is not known. Make it again."
+            ) from error
         return done
 
     def _tidy(self) -> None:

@@ -4,21 +4,35 @@ Writing a random key into a B-tree at every commit would dirty a page per key, w
 what makes stores by hash slow.  So a row carries its own keys, and only every few
 thousand keys are they sorted into `places` in one transaction.  Until then they are
 found in memory: each process reads the keys of rows above `indexed_upto` once.
+Which rows a space has is kept as `stretches` of consecutive ones.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import ROW_KEY, key_range, split
+from holdfast.engines.sqlite.keys import (
+    PREFIX_MIN,
+    place_of,
+    places_between,
+    places_of,
+    rows_at,
+    split,
+)
 
 __all__ = ["Index"]
 
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
 _FORGET_FROM = 4 * _BATCH_MAX
-_PLACES = "SELECT row FROM places WHERE space=? AND key=?"
+_PAGE = 256
+_NONE: dict[bytes, object] = {}
+_PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
+_STRETCHES = (
+    "SELECT first, last FROM stretches WHERE space=?1 AND last>?2 AND first>="
+    "coalesce((SELECT max(first) FROM stretches WHERE space=?1 AND first<=?2), 0) ORDER BY first LIMIT ?3"
+)
 
 
 class Index:
@@ -35,13 +49,12 @@ class Index:
 
     def rows(self, connection: Database, space: int, key: bytes) -> list[int]:
         """Rows that may hold what `key` stands for, oldest first."""
-        if not self.recent(space, key):
-            self.catch_up(connection)
+        self.catch_up(connection)
         return self.known(connection, space, key)
 
     def known(self, connection: Database, space: int, key: bytes) -> list[int]:
         """The same for a caller who knows that no other process has written since `catch_up`."""
-        older = [row for (row,) in connection.execute(_PLACES, (space, key)).fetchall()]
+        older = self._sorted(connection, *places_of(space, key))
         return older + [row for row in self.recent(space, key) if row not in older]
 
     def recent(self, space: int, key: bytes) -> tuple[int, ...]:
@@ -50,32 +63,42 @@ class Index:
         found = None if keys is None else keys.get(key)
         return () if found is None else _many(found)
 
-    def later(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
-        """`rows`, looked up only when the first is asked for."""
+    def keys_of(self, space: int) -> Mapping[bytes, object]:
+        """The keys of a space that `recent` knows."""
+        return self._recent.get(space, _NONE)
+
+    def candidates(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
+        """The same rows for whoever can tell the right one: recent ones first, the rest looked up only if need be."""
+        yield from self.recent(space, key)
         yield from self.rows(connection, space, key)
 
     def between(self, connection: Database, space: int, prefix: str) -> Iterator[int]:
-        """Rows with a key among those of digests that start with these hex digits."""
-        low, high = key_range(prefix)
+        """Rows that may hold an object of the space whose digest starts with these hex digits, in order."""
+        if len(prefix) < PREFIX_MIN:
+            yield from self._all_of(connection, space)
+            return
         self.catch_up(connection)
+        low, high = places_between(space, prefix)
         with self._lock:
             recent = [
                 row
                 for key, rows in self._recent.get(space, {}).items()
-                if low <= key <= high
+                if low <= place_of(space, key, 0) <= high
                 for row in _many(rows)
             ]
-        sql = "SELECT DISTINCT row FROM places WHERE space=? AND key BETWEEN ? AND ?"
-        yield from sorted({row for (row,) in connection.execute(sql, (space, low, high))} | set(recent))
+        yield from sorted({*self._sorted(connection, low, high), *recent})
 
     def rows_of(self, connection: Database, space: int, after: int, limit: int) -> list[int]:
         """Rows of a space in order, those after `after`."""
         self.catch_up(connection)
-        sql = "SELECT row FROM places WHERE space=? AND key=? AND row>? ORDER BY row LIMIT ?"
-        rows = [row for (row,) in connection.execute(sql, (space, ROW_KEY, after, limit))]
+        rows: list[int] = []
+        for first, last in connection.execute(_STRETCHES, (space, after, limit)):
+            rows += range(max(first, after + 1), min(last, max(first, after + 1) + limit) + 1)
+            if len(rows) >= limit:
+                return rows[:limit]
         with self._lock:
             recent = [row for row in self._rows.get(space, ()) if row > after]
-        return sorted({*rows, *recent})[:limit]
+        return (rows + [row for row in recent if not rows or row > rows[-1]])[:limit]
 
     def add(self, space: int, row: int, keys: list[bytes]) -> None:
         """A row was written by this process."""
@@ -105,12 +128,17 @@ class Index:
                 self._clear()
                 self._seen = -1
             self._catch_up(connection)
-            places = [(space, ROW_KEY, row) for space, rows in self._rows.items() for row in rows]
-            for space, keys in self._recent.items():
-                places += [(space, key, row) for key, rows in keys.items() for row in _many(rows)]
+            places = [
+                place_of(space, key, row)
+                for space, keys in self._recent.items()
+                for key, rows in keys.items()
+                for row in _many(rows)
+            ]
+            stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
-        connection.executemany("INSERT OR IGNORE INTO places VALUES (?,?,?)", places)
+        connection.executemany("INSERT OR IGNORE INTO places VALUES (?)", [(place,) for place in places])
+        connection.executemany("INSERT OR REPLACE INTO stretches VALUES (?,?,?)", stretches)
         connection.execute("UPDATE meta SET value=? WHERE name='indexed_upto'", (upto,))
         return upto
 
@@ -119,6 +147,20 @@ class Index:
         with self._lock:
             self._clear()
             self._upto = self._seen = upto
+
+    def _sorted(self, connection: Database, low: int, high: int) -> list[int]:
+        """Rows that `places` has between two places; all of them are up to `_upto`, or were sorted in by others."""
+        found = connection.execute(_PLACES, (low, high)).fetchall()
+        if not found:
+            return []
+        upto = max(self._upto, self._seen)
+        return [row for (place,) in found for row in rows_at(place, upto)]
+
+    def _all_of(self, connection: Database, space: int) -> Iterator[int]:
+        after = 0
+        while rows := self.rows_of(connection, space, after, _PAGE):
+            yield from rows
+            after = rows[-1]
 
     def _catch_up(self, connection: Database) -> None:
         if self._seen < 0 or self._count > _FORGET_FROM:
@@ -148,6 +190,17 @@ class Index:
 
 def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
     return (rows,) if isinstance(rows, int) else rows
+
+
+def _runs(rows: list[int]) -> list[tuple[int, int]]:
+    """Rising numbers as stretches without a gap: the first and the last of each."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and runs[-1][1] == row - 1:
+            runs[-1] = runs[-1][0], row
+        else:
+            runs.append((row, row))
+    return runs
 
 
 def _upto(connection: Database) -> int:

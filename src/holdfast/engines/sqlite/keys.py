@@ -2,6 +2,9 @@
 
 A key is a hint, never a proof: whoever follows one checks the digest, the op_id or the
 label that it finds there.  Short keys keep the index a quarter of the size of one by digest.
+
+In the index a key and its row are one number, a *place*, because SQLite is fastest with
+those: the key, mixed with the number of its space, and the last bits of the row's number.
 """
 
 from __future__ import annotations
@@ -12,19 +15,26 @@ from holdfast.model.digest import Digest
 
 __all__ = [
     "KEY_BYTES",
-    "ROW_KEY",
-    "key_range",
+    "PREFIX_MIN",
     "label_key",
     "object_key",
     "op_key",
+    "place_of",
+    "places_between",
+    "places_of",
+    "rows_at",
     "split",
     "version_key",
 ]
 
 KEY_BYTES = 5
-ROW_KEY = b""  # every row of a space is also found under this one, in order
+PREFIX_MIN = 4  # hex digits of a digest that are enough to look for it by its key
 
 _DIGITS = 2 * KEY_BYTES
+_KEY_BITS = 39  # of the forty; with those of the row they make a positive number of SQLite's
+_ROW_BITS = 24
+_ROW_MASK = (1 << _ROW_BITS) - 1
+_SPREAD = 0x9E3779B97F  # times the number of a space: some forty bits that differ for each
 
 
 def object_key(digest: Digest) -> bytes:
@@ -47,12 +57,36 @@ def version_key(timeline: str, version: int) -> bytes:
     return blake2b(b"version\0%d/" % version + timeline.encode(), digest_size=KEY_BYTES).digest()
 
 
-def key_range(prefix: str) -> tuple[bytes, bytes]:
-    """The first and last key of objects whose digest starts with these hex digits."""
+def place_of(space: int, key: bytes, row: int) -> int:
+    """Where the index keeps the key of a row."""
+    return _mixed(space, key) << _ROW_BITS | row & _ROW_MASK
+
+
+def places_of(space: int, key: bytes) -> tuple[int, int]:
+    """The first and the last place that a key can have."""
+    low = _mixed(space, key) << _ROW_BITS
+    return low, low | _ROW_MASK
+
+
+def places_between(space: int, prefix: str) -> tuple[int, int]:
+    """The first and the last place of objects whose digest starts with these hex digits, `PREFIX_MIN` or more."""
     digits = prefix[:_DIGITS]
-    return bytes.fromhex(digits.ljust(_DIGITS, "0")), bytes.fromhex(digits.ljust(_DIGITS, "f"))
+    bits = min(4 * len(digits), _KEY_BITS)
+    low = _mixed(space, bytes.fromhex(digits.ljust(_DIGITS, "0"))) >> (_KEY_BITS - bits)
+    shift = _KEY_BITS - bits + _ROW_BITS
+    return low << shift, (low + 1 << shift) - 1
+
+
+def rows_at(place: int, upto: int) -> range:
+    """The rows up to `upto` that a place can mean: one, in a store of less than sixteen million rows."""
+    first = place & _ROW_MASK
+    return range(first, max(first, upto) + 1, _ROW_MASK + 1)
 
 
 def split(keys: bytes) -> list[bytes]:
     """The keys of a row, from the bytes that it keeps."""
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+
+
+def _mixed(space: int, key: bytes) -> int:
+    return (int.from_bytes(key, "big") ^ space * _SPREAD & 0xFF_FFFF_FFFF) >> 1

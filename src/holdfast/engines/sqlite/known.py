@@ -80,12 +80,12 @@ class Known:
             self._index.catch_up(self._db)
             self._next_row = int(self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM log").get)
 
-    def next_row(self) -> int:
-        """The number of the row to be added."""
+    def next_row(self, count: int) -> int:
+        """The number of the next row to be added; `count` of them are taken."""
         self.look()
         assert self._next_row is not None
-        self._next_row += 1
-        return self._next_row - 1
+        self._next_row += count
+        return self._next_row - count
 
     def rows(self, space: int, key: bytes) -> list[int]:
         """Rows that may hold what `key` stands for, oldest first."""
@@ -116,7 +116,17 @@ class Known:
                 return line
         return None
 
-    def ancestor(self, row: int) -> tuple[int, int | None] | None:
+    def jump_from(self, parent: Line) -> int:
+        """The far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent."""
+        first = None if parent.jump is None else self._ancestor(parent.jump)
+        if first is None or first[1] is None:
+            return parent.row
+        second = self._ancestor(first[1])
+        if second is not None and parent.depth - first[0] == first[0] - second[0]:
+            return first[1]
+        return parent.row
+
+    def _ancestor(self, row: int) -> tuple[int, int | None] | None:
         """The depth and the jump of the commit in a row; None if there is no such row."""
         found = self._ancestors.get(row)
         if found is None:

@@ -1,9 +1,12 @@
 """The inter-process lock: writers of different processes queue instead of spinning.
 
 SQLite's own lock makes a waiting process sleep and guess.  Here it waits in the kernel,
-on a lock file beside the store, until the holder lets go or its deadline passes.  The
-file holds the holder's pid, for the error message only; who holds the lock is the
-kernel's knowledge, so a killed holder leaves nothing to clean up.
+on a lock file beside the store, until the holder lets go or its deadline passes.  Who
+holds the lock is the kernel's knowledge, so a killed holder leaves nothing to clean up.
+
+The file holds the holder's pid, and nothing while everything is settled.  So whoever finds
+a pid there, and the lock free, comes after a holder that died or was left in doubt: what
+it was writing may be half there, and may come back.
 
 Only this file is opened here: closing any other descriptor of the database would drop
 SQLite's own locks on it.
@@ -15,11 +18,14 @@ import fcntl
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import Unavailable
 
 __all__ = ["FileLock"]
+
+_NOBODY = b" " * 12
 
 
 class FileLock:
@@ -32,28 +38,43 @@ class FileLock:
         self._mine = b"%-12d" % os.getpid()
         self._waiting: set[int] = set()  # descriptors of waits that are under way
 
-    def acquire(self, seconds: float) -> None:
-        """Hold the lock; raises `Unavailable`, naming the holder, if it cannot be had within `seconds`."""
-        if not self._try():
-            self._wait(seconds)
-        os.pwrite(self._file, self._mine, 0)
+    def acquire(self, seconds: float) -> bool:
+        """Hold the lock; whether the holder before has left something unsettled.
 
-    def release(self) -> None:
-        """Let go."""
+        Raises `Unavailable`, naming the holder, if it cannot be had within `seconds`.
+        """
+        if not _taken(self._file):
+            self._wait(seconds)
+        try:
+            left = self._holder() != ""
+            os.pwrite(self._file, self._mine, 0)
+        except OSError:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            raise
+        return left
+
+    def release(self, *, settled: bool) -> None:
+        """Let go; what is not `settled` the next holder is told of."""
+        if settled:
+            with suppress(OSError):  # then the next holder makes sure in vain
+                os.pwrite(self._file, _NOBODY, 0)
         fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def was_left(self) -> bool:
+        """Whether something is unsettled and nobody is about to settle it."""
+        if self._holder() == "":
+            return False
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return _taken(file) and self._holder() != ""
+        finally:
+            os.close(file)
 
     def close(self) -> None:
         """Close every descriptor; in a forked child this leaves the parent's lock alone."""
         for file in (self._file, *self._waiting):
             os.close(file)
         self._waiting.clear()
-
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _wait(self, seconds: float) -> None:
         """Wait in the kernel, in a thread of its own, because such a wait cannot be given a deadline."""
@@ -64,14 +85,22 @@ class FileLock:
             self._waiting.discard(waiter.file)
             os.close(old)
             return
-        holder = self._holder()
         raise Unavailable(
-            f"{self._path} was held by process {holder} for {seconds:g} seconds; nothing was written. Try again.",
+            f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
             retry_after=1.0,
         )
 
     def _holder(self) -> str:
-        return os.pread(self._file, 12, 0).decode(errors="replace").strip() or "unknown"
+        return os.pread(self._file, len(_NOBODY), 0).decode(errors="replace").strip()
+
+
+def _taken(file: int) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class _Waiter:

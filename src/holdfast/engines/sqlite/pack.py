@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 import zlib
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,13 +52,13 @@ _RAW, _ZSTD = b"\x00", b"\x01"
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
-class Form(IntEnum):
-    """Where an item's bytes are."""
+class Form:
+    """Where an item's bytes are.  Plain numbers: members of an enumeration cost more than all else here."""
 
     WHOLE = 0
     DIFFERENCE = 1  # `data` replaces what lies between the first `head` and last `tail` bytes of another item
     BODIES = 2  # the next `size` bytes of the column `bodies`
-    CHANGESET = 3  # the column `changeset`
+    CHANGESET = 3  # the column `changeset`, with what `data` says
     COMMIT = 4  # its fields, without what the row's columns say
     FORGOTTEN = 5  # nowhere: `data` has the digest and says why
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
@@ -173,31 +172,15 @@ def _inflated(old: bytes, data: bytes) -> bytes:
 
 
 def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
-    """How many bytes `new` shares with the start and end of `old`, and what lies between."""
+    """How many bytes `new` shares with the start and end of `old`, and what lies between.
+
+    As numbers the two differ in the bits between; looking at each byte in turn would cost many times that.
+    """
     most = min(len(old), len(new))
-    head = _shared_start(old, new, most)
-    tail = _shared_end(old, new, most - head)
+    mixed = int.from_bytes(old[:most], "big") ^ int.from_bytes(new[:most], "big")
+    head = most - (mixed.bit_length() + 7) // 8
+    if len(old) != len(new):
+        mixed = int.from_bytes(old[len(old) - most :], "big") ^ int.from_bytes(new[len(new) - most :], "big")
+    low = (mixed & -mixed).bit_length() - 1 if mixed else 8 * most
+    tail = min(low // 8, most - head)
     return head, tail, new[head : len(new) - tail]
-
-
-def _shared_start(old: bytes, new: bytes, most: int) -> int:
-    """The length of the common start, by halving: comparing slices is fast, looping over bytes is not."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            most = middle - 1
-    return low
-
-
-def _shared_end(old: bytes, new: bytes, most: int) -> int:
-    low, ends = 0, (len(old), len(new))
-    while low < most:
-        middle = (low + most + 1) // 2
-        if old[ends[0] - middle : ends[0] - low] == new[ends[1] - middle : ends[1] - low]:
-            low = middle
-        else:
-            most = middle - 1
-    return low

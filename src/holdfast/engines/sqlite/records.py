@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from holdfast.model.changeset import Changeset, decode_changeset, encode_changes
 from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event, MessageAppended
-from holdfast.model.patch import JSON_TYPE, OPS_VERSION, Op, Patch, Put
+from holdfast.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
 
 __all__ = [
     "Columns",
@@ -88,6 +87,7 @@ class _Taken(msgspec.Struct, array_like=True, frozen=True):
 
 
 _NO_DIGEST = Digest("")
+_NO_PATCH = Changeset(reason="none").patch  # the one that the encoder leaves out
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
 _taken = msgspec.msgpack.Decoder(_Taken)
@@ -95,18 +95,19 @@ _taken = msgspec.msgpack.Decoder(_Taken)
 
 def pack_changeset(changeset: Changeset) -> tuple[str, bytes]:
     """The changeset as plain text, and what was taken out of it to make it short."""
-    bodies = [bytes.fromhex(each.body) for each in changeset.events if isinstance(each, MessageAppended)]
+    bodies: list[bytes] = []
+    events: list[Event] = []
+    for event in changeset.events:
+        if isinstance(event, MessageAppended):
+            bodies.append(bytes.fromhex(event.body))
+            event = replace(event, body=_NO_DIGEST)
+        events.append(event)
     puts = _plain_puts(changeset.patch)
-    bare = Changeset(
-        reason=changeset.reason,
-        run_id=changeset.run_id,
-        parent_run_id=changeset.parent_run_id,
-        run_meta=changeset.run_meta,
-        events=tuple([_without_body(event) for event in changeset.events]),
-        patch=Patch() if puts else changeset.patch,
-        state_actions=changeset.state_actions,
-    )
-    return encode_changeset(bare).decode(), _encoder.encode((bodies, puts) if puts else (bodies,))
+    if puts:
+        bare = replace(changeset, events=tuple(events), patch=_NO_PATCH)
+        return encode_changeset(bare).decode(), _encoder.encode((bodies, puts))
+    bare = replace(changeset, events=tuple(events)) if bodies else changeset
+    return encode_changeset(bare).decode(), _encoder.encode((bodies,))
 
 
 def unpack_changeset(text: bytes, data: bytes) -> Changeset:
@@ -126,16 +127,12 @@ def unpack_changeset(text: bytes, data: bytes) -> Changeset:
 
 def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
     """The ops of a patch that puts nothing but JSON; nothing of any other."""
-    puts = [(op.path, bytes.fromhex(op.value), op.size) for op in patch.ops if _is_plain(op)]
-    return puts if len(puts) == len(patch.ops) and patch.version == OPS_VERSION else []
-
-
-def _is_plain(op: Op) -> TypeGuard[Put]:
-    return type(op) is Put and op.form == "json" and op.media_type == JSON_TYPE
-
-
-def _without_body(event: Event) -> Event:
-    return replace(event, body=_NO_DIGEST) if isinstance(event, MessageAppended) else event
+    puts: list[tuple[str, bytes, int]] = []
+    for op in patch.ops:
+        if not isinstance(op, Put) or op.form != "json" or op.media_type != JSON_TYPE:
+            return []
+        puts.append((op.path, bytes.fromhex(op.value), op.size))
+    return puts if patch.version == OPS_VERSION else []
 
 
 def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
@@ -146,14 +143,16 @@ def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
 
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
     """The commit's fields that neither the row's columns nor its changeset have."""
-    fields: tuple[object, ...] = (
+    reason = None if commit.reason == changeset.reason else commit.reason
+    run = None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run)
+    fields = (
         commit.thread,
         commit.author,
         [bytes.fromhex(parent) for parent in commit.parents[1:]],
         _packed_reads(commit.reads),
         (commit.ledger.position, _raw(commit.ledger.chain)) if commit.ledger.position else None,
-        None if commit.reason == changeset.reason else commit.reason,
-        None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run),
+        reason,
+        run,
     )
     length = len(fields)
     while fields[length - 1] is None or fields[length - 1] == []:
@@ -190,17 +189,17 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
     return replace(commit, reads=reads, ledger=ledger)
 
 
-def pack_move(move: MoveRecord, digest: bytes | None, parent: bytes | None) -> StoredMove:
+def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) -> StoredMove:
     """The move at rest, in a row whose commit has this digest and parent."""
-    from_, to = _raw(move.from_), _raw(move.to)
+    from_, to, previous = move.from_, move.to, move.previous
     return StoredMove(
         _ACT_AT[move.act],
         move.timeline,
         move.version,
         short(move.op_id),
-        True if from_ is not None and from_ == parent else from_,
-        True if to is not None and to == digest else to,
-        _raw(move.previous),
+        None if from_ is None else from_ == parent or bytes.fromhex(from_),
+        None if to is None else to == digest or bytes.fromhex(to),
+        None if previous is None else bytes.fromhex(previous),
         move.sealed,
     )
 

@@ -7,8 +7,7 @@ nodes of one state tend to stand in the same few rows.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import cast
 
@@ -148,17 +147,20 @@ class Rows:
         self._lock = Lock()
         self._cache: OrderedDict[int, Row] = OrderedDict()
         self._bytes = 0
+        self._epoch = 0  # rows read before it last changed are not kept
+        self._generation: object = None  # of the rows that are kept; None: nothing was read yet
 
     def row(self, connection: Database, row: int) -> Row | None:
         """The row of that number, or None if it is not there (yet)."""
         with self._lock:
-            found = self._cache.get(row)
+            found, epoch = self._cache.get(row), self._epoch
         if found is None:
             values = connection.execute(f"SELECT {COLUMNS} {_FROM} WHERE l.id=?", (row,)).fetchone()
             if values is None:
                 return None
             found = row_of(values)
-            self._keep(found)
+            if not connection.in_transaction:  # what is not durable yet must not be shown to others
+                self._keep(found, epoch)
         return found
 
     def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
@@ -169,19 +171,31 @@ class Rows:
             return []
         return [self._object(connection, space, digest) for digest in digests]
 
-    def find(
-        self, connection: Database, space: int, digest: Digest, *, recent_only: bool = False
-    ) -> tuple[Row, int] | None:
-        """Where the object stands, without checking its bytes."""
-        key = object_key(digest)
-        found = self.index.recent(space, key)
-        if not found and not recent_only:
-            found = self.index.rows(connection, space, key)
-        for number in found:
+    def find(self, connection: Database, space: int, digest: Digest) -> tuple[Row, int] | None:
+        """Where the object seems to stand; whether it does, its bytes must tell."""
+        return next(self._found(connection, space, object_key(digest)), None)
+
+    def has(self, connection: Database, space: int, digest: Digest) -> bool:
+        """Whether the object stands somewhere, or stood before it was forgotten."""
+        found = self._found(connection, space, object_key(digest))
+        return any(self._is(connection, row, at, digest) for row, at in found)
+
+    def _found(self, connection: Database, space: int, key: bytes) -> Iterator[tuple[Row, int]]:
+        for number in self.index.candidates(connection, space, key):
             row = self.row(connection, number)
-            if row is not None and row.space == space and (at := row.index_of(key)):
-                return row, at[0]
-        return None
+            if row is not None and row.space == space:
+                yield from ((row, at) for at in row.index_of(key))
+
+    def _is(self, connection: Database, row: Row, at: int, digest: Digest) -> bool:
+        """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
+        item = row.pack.items[at]
+        if item.form == Form.FORGOTTEN:
+            return buried_of(item) == digest
+        try:
+            found = digest_of(_kind(item), self.body(connection, row, at))
+        except (Corrupt, Forgotten):
+            return True
+        return found == digest or object_key(found) != object_key(digest)
 
     def body(self, connection: Database, row: Row, at: int) -> bytes:
         """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
@@ -204,29 +218,39 @@ class Rows:
     def forget(self) -> None:
         """Drop everything that is kept, because rows were changed in place."""
         with self._lock:
-            self._cache.clear()
-            self._bytes = 0
+            self._forget()
+
+    def refresh(self, connection: Database) -> bool:
+        """Do so if anybody has changed rows in place since the last time; whether that was so."""
+        generation = connection.execute("SELECT value FROM meta WHERE name='generation'").get
+        if generation == self._generation:
+            return False
+        with self._lock:
+            self._generation = generation
+            self._forget()
+        return True
+
+    def _forget(self) -> None:
+        self._epoch += 1
+        self._cache.clear()
+        self._bytes = 0
 
     def _object(self, connection: Database, space: int, digest: Digest) -> Object:
-        key = object_key(digest)
         damage: Corrupt | Forgotten | None = None
-        for number in chain(self.index.recent(space, key), self.index.later(connection, space, key)):
-            row = self.row(connection, number)
-            if row is None or row.space != space:
-                continue
-            for at in row.index_of(key):
-                kind = _kind(row.pack.items[at])
-                try:
-                    return Object.read(kind, digest, self.body(connection, row, at))
-                except (Corrupt, Forgotten) as error:  # another row may have it whole
-                    damage = damage or error
+        for row, at in self._found(connection, space, object_key(digest)):
+            kind = _kind(row.pack.items[at])
+            try:
+                return Object.read(kind, digest, self.body(connection, row, at))
+            except (Corrupt, Forgotten) as error:  # another row may have it whole
+                if damage is None and self._is(connection, row, at, digest):
+                    damage = error
         raise damage or _not_found(digest)
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: Row, epoch: int) -> None:
         if row.size > _CACHE_BYTES // 8:
             return
         with self._lock:
-            if row.id not in self._cache:
+            if epoch == self._epoch and row.id not in self._cache:
                 self._cache[row.id] = row
                 self._bytes += row.size + 500
             while self._bytes > _CACHE_BYTES:

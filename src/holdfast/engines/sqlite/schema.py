@@ -26,7 +26,7 @@ _STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0);
+INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0);
 CREATE TABLE spaces(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE log(
     id INTEGER PRIMARY KEY,
@@ -39,9 +39,10 @@ CREATE TABLE log(
     changeset TEXT, spans TEXT, bodies TEXT,
     pack BLOB NOT NULL
 );
-CREATE TABLE places(
-    space INTEGER NOT NULL, key BLOB NOT NULL, row INTEGER NOT NULL,
-    PRIMARY KEY (space, key, row)
+CREATE TABLE places(place INTEGER PRIMARY KEY);
+CREATE TABLE stretches(
+    space INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    PRIMARY KEY (space, first)
 ) WITHOUT ROWID;
 CREATE TABLE heads(
     space INTEGER NOT NULL, timeline TEXT NOT NULL,

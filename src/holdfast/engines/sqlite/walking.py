@@ -35,7 +35,7 @@ class _Line(msgspec.Struct, frozen=True):
 def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
     """The row of a commit; raises `NotFound`."""
     digest = bytes.fromhex(commit)
-    for row in index.rows(db, space, object_key(commit)) if space is not None else ():
+    for row in index.candidates(db, space, object_key(commit)) if space is not None else ():
         if db.execute(
             "SELECT 1 FROM log WHERE id=? AND space=? AND digest=?", (row, space, digest)
         ).fetchone():

@@ -131,7 +131,7 @@ def test_a_move_comes_back_as_it_was(
     ends = (move.to, move.from_) if fits else (digest, parent)
     own, above = (None if end is None else bytes.fromhex(end) for end in ends)
 
-    assert move_of(pack_move(move, own, above), Columns(own, above)) == move
+    assert move_of(pack_move(move, *ends), Columns(own, above)) == move
 
 
 @given(ids)

@@ -1,0 +1,147 @@
+"""What happens only where a person is looking: colour, width, progress, and being asked."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.surfaces.shell import Shell
+
+SGR = re.compile(r"\x1b\[([0-9;]*)m")  # what sets colour and weight
+OTHER = re.compile(r"\x1b(?!\[[0-9;]*m)")  # any other command to the terminal
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7]|38)[0-9;]*m")
+
+
+def typed(
+    directory: Path, *words: str, columns: int = 80, answer: str = "", **environment: str
+) -> tuple[str, int]:
+    """What a terminal of that width gets to see of a command, and how the command ended."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    script = f"from holdfast.cli import main; main({list(words)!r})"
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=directory,
+        env=clean | {"TERM": "xterm-256color"} | environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = bytearray()
+    try:
+        while piece := os.read(ours, 65_536):
+            shown += piece
+    except OSError:
+        pass  # the other end was closed
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n"), process.wait()
+
+
+def test_a_terminal_gets_colour(shell: Shell) -> None:
+    """And nothing but colour and weight: the cursor is never moved."""
+    shown, code = typed(shell.directory, "threads", "log", "shopping")
+
+    assert code == 0
+    assert COLOUR.search(shown)
+    assert not OTHER.search(shown)
+
+
+def test_no_color_is_respected(shell: Shell) -> None:
+    """NO_COLOR takes all colours away; a pipe gets none of it anyway."""
+    shown, _ = typed(shell.directory, "threads", "log", "shopping", NO_COLOR="1")
+
+    assert not COLOUR.search(shown)
+    assert "\x1b" not in shell.ok("threads", "log", "shopping").out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+@pytest.mark.parametrize(
+    "words", [["threads"], ["threads", "turns", "shopping"], ["state", "ls", "shopping"]], ids=str
+)
+def test_tables_fit_the_terminal(shell: Shell, columns: int, words: list[str]) -> None:
+    """However narrow it is, no row is broken over two lines; the digest stays whole where there is room."""
+    shown, _ = typed(shell.directory, *words, columns=columns)
+
+    lines = SGR.sub("", shown).splitlines()
+    assert max(map(len, lines)) <= columns
+    if columns >= 60 and words[0] == "threads":
+        assert re.search(r"[0-9a-f]{12}$", lines[1])
+
+
+def test_without_a_terminal_nothing_is_shortened(shell: Shell) -> None:
+    """What goes to a file can be searched."""
+    with holdfast.open(shell.store) as store:
+        store.thread("a-thread-with-a-very-long-name-" * 5, agent="an-agent-with-a-long-name", owner="o" * 60)
+
+    assert "…" not in shell.ok("threads").out
+
+
+def test_long_work_shows_progress_to_people_only(shell: Shell) -> None:
+    """A bar on the terminal, which is wiped when the work is done; nothing in a pipe."""
+    shown, code = typed(shell.directory, "verify")
+
+    assert code == 0
+    assert "Checking" in shown
+    assert "is intact" in shown
+    assert shell.ok("verify").err == ""
+    assert "Checking" not in typed(shell.directory, "verify", "--json")[0]
+
+
+def test_hostile_text_moves_no_cursor(shell: Shell) -> None:
+    """What is stored reaches a real terminal only as text."""
+    with holdfast.open(shell.store) as store, store.thread("shopping").change("evil") as change:
+        change.say("user", "\x1b[2J\x1b]0;owned\x07")
+
+    shown, _ = typed(shell.directory, "threads", "log", "shopping", "--limit", "1")
+
+    assert "\\x1b[2J" in shown
+    assert not OTHER.search(shown)
+    assert "\x07" not in shown
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 5), ("\n", 5), ("\x04", 5)])
+def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) -> None:
+    """On a terminal only a yes removes it."""
+    shown, ended = typed(shell.directory, "threads", "rm", "shopping", answer=answer)
+
+    assert "for good?" in shown
+    assert ended == code
+    assert shell("threads", "show", "shopping").code == (3 if code == 0 else 0)
+
+
+def test_a_yes_in_advance_is_not_asked_for(shell: Shell) -> None:
+    """`--yes` is for people who know."""
+    shown, ended = typed(shell.directory, "threads", "rm", "shopping", "--yes")
+
+    assert "for good?" not in shown
+    assert ended == 0
+
+
+def test_an_interrupted_command_says_so(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the exit code that shells know, and no traceback."""
+
+    def interrupted(_everywhere: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.threads.ls.reading", interrupted)
+
+    ended = shell("threads")
+
+    assert ended.code == 130
+    assert "Traceback" not in ended.err
