@@ -122,7 +122,7 @@ class MergeConflict(Conflict):
         shown = "; ".join(f"{each.path} ({each.why})" for each in self.conflicts[:5])
         more = f" and {len(self.conflicts) - 5} more" if len(self.conflicts) > 5 else ""
         super().__init__(
-            f"{len(self.conflicts)} paths are in conflict: {shown}{more}; nothing was written. "
+            f"{_counted(len(self.conflicts))} in conflict: {shown}{more}; nothing was written. "
             "Make them equal on both lines, or declare a merge rule for them, and merge again."
         )
 
@@ -213,3 +213,7 @@ def _restored(kind: type[HoldfastError], args: tuple[object, ...], facts: dict[s
 
 def _place(head: Head) -> str:
     return f"version {head.version} ({head.commit[:12] if head.commit else 'nothing committed'})"
+
+
+def _counted(paths: int) -> str:
+    return "1 path is" if paths == 1 else f"{paths} paths are"

@@ -11,7 +11,6 @@ with the signature of `Opener`.  An engine is imported when a store is opened, n
 from __future__ import annotations
 
 import re
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
@@ -20,6 +19,8 @@ from holdfast.engines.contract import Engine
 from holdfast.errors import Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
     from holdfast.engines.memory import MemoryStore
     from holdfast.engines.sqlite.sql import Entries, Sql
 
@@ -128,7 +129,7 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
 
 def _installed(scheme: str) -> Opener:
     """What an installed package serves under `scheme`."""
-    found = sorted(entry_points(group=GROUP, name=scheme), key=lambda point: point.value)
+    found = sorted(_entry_points().select(name=scheme), key=lambda point: point.value)
     if not found:
         raise _unknown(scheme)
     if len({point.value for point in found}) > 1:
@@ -149,7 +150,7 @@ def _loaded(point: EntryPoint) -> Opener:
 
 
 def _unknown(scheme: str) -> Unsupported:
-    others = {point.name for point in entry_points(group=GROUP)}
+    others = {point.name for point in _entry_points()}
     known = ", ".join(sorted({"memory", "sqlite"} | others))
     extra = _EXTRAS.get(scheme)
     advice = (
@@ -161,3 +162,10 @@ def _unknown(scheme: str) -> Unsupported:
         f"no engine for '{scheme}:' is installed; nothing was opened. There are: {known}. {advice} "
         "For a file with a colon in its name, write ./ before it."
     )
+
+
+def _entry_points() -> EntryPoints:
+    # Reading what is installed costs more than opening a store, and few stores need it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)

@@ -37,8 +37,12 @@ def unmoved(timeline: str) -> Hold | None:
 
 def check_write(write: Write) -> None:
     """Raise `Invalid` if `write` moves one timeline or writes one cell twice, or holds what is not text."""
-    _check_once("moves timeline", [move.timeline for move in write.moves])
-    _check_once("writes cell", [cell.name for cell in write.cells])
+    if len(write.moves) > 1:
+        _check_once("moves timeline", [move.timeline for move in write.moves])
+    if len(write.cells) > 1:
+        _check_once("writes cell", [cell.name for cell in write.cells])
+    if not write.cells and not write.entries:
+        return
     for body in (*(cell.value or b"" for cell in write.cells), *write.entries):
         try:
             body.decode()

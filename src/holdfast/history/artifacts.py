@@ -130,7 +130,8 @@ def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
         try:
             _apply(space, write)
         except Conflict:
-            _check_upload(space, staged)
+            for cell in staged.cells:
+                _check_upload(space, cell)
             if listed is None or listed.expected == _revision(space, listed.name):
                 raise  # it was not about the listing
         else:
@@ -246,7 +247,11 @@ class _Uploading:
         """Write what is pending, and say in the cell what has been written."""
         upload = Upload(at=self._at or self._space.clock(), chunks=tuple(self._chunks))
         told = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))
-        _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
+        try:
+            _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
+        except Conflict:
+            _check_upload(self._space, told)
+            raise
         self._at = upload.at
         self._revision += 1
         self._pending = []
@@ -296,14 +301,13 @@ def _revision(space: Space, name: str) -> int:
     return cell.revision if cell else 0
 
 
-def _check_upload(space: Space, staged: Staged) -> None:
-    """Raise `Conflict` if the upload was taken for abandoned."""
-    for wanted in staged.cells:
-        if _revision(space, wanted.name) != wanted.expected:
-            raise Conflict(
-                f"the chunks of artifact {staged.digest} were removed, because its upload took longer than the "
-                "retention policy allows; it was not listed. Put it again."
-            )
+def _check_upload(space: Space, cell: CellWrite) -> None:
+    """Raise `Conflict`, saying why, if the upload was taken for abandoned."""
+    if _revision(space, cell.name) != cell.expected:
+        raise Conflict(
+            "an upload took longer than the retention policy allows, and its chunks were removed; "
+            "the artifact was not listed. Put it again."
+        )
 
 
 def _artifact(space: Space, digest: Digest) -> Artifact:

@@ -151,12 +151,21 @@ def _decide(
     """What one path needs: a put, a delete (its path), a report, or nothing."""
     match meeting.verdict:
         case "same":
-            return None
+            return _added_twice(meeting, rules, read)
         case "taken":
             return meeting.path if meeting.theirs is None else meeting.theirs
         case "conflict":
             rule = rule_for(meeting.path, rules)
             return _conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, read)
+
+
+def _added_twice(meeting: Meeting, rules: Mapping[str, Rule], read: Callable[[Entry], Json]) -> Joined | None:
+    """Two equal steps are two steps where they add up: each line counted, or appended, once."""
+    rule = rule_for(meeting.path, rules) if meeting.ours is not None else None
+    if rule != "counter" and rule != "append":
+        return None
+    joined = _join(meeting, rule, read)
+    return joined if isinstance(joined, Joined) else None  # equal values that the rule does not fit are equal
 
 
 def _join(meeting: Meeting, rule: Rule, read: Callable[[Entry], Json]) -> Joined | PathConflict | None:

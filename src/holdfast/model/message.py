@@ -8,12 +8,13 @@ text as one string, and vendorMetadata is a body of its own beside the message.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
 from holdfast.errors import Corrupt, Invalid
-from holdfast.model import canonical
+from holdfast.model import canonical, names
 
 __all__ = [
     "Block",
@@ -25,6 +26,7 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolResult",
+    "check_message",
     "decode_message",
     "encode_message",
     "view",
@@ -107,11 +109,37 @@ class Message(_Named, frozen=True):
         return "".join(block.text for block in self.content if isinstance(block, Text))
 
 
+ROLES: tuple[Role, ...] = get_args(Role)
+BLOCKS = frozenset(get_args(Block))
+
 _decoder = msgspec.json.Decoder(Message)
 
 
+def check_message(message: Message) -> None:
+    """Raise `Invalid` for what is no message, or has parts that are none: types are not checked when one is made."""
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(
+            f"a message is a holdfast.Message, not {_shown(message)}", "Use say() for plain words."
+        )
+    if message.role not in ROLES:
+        raise _refused(f"{_shown(message.role)} is not a role", f"Use one of {', '.join(ROLES)}.")
+    if not isinstance(message.vendor_metadata, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(
+            f"vendor_metadata is JSON text, not {_shown(message.vendor_metadata)}",
+            "Give it to json.dumps first.",
+        )
+    _check_blocks(message.content)
+    for call in _listed("tool_calls", message.tool_calls):
+        _check_call(call)
+    for result in _listed("tool_results", message.tool_results):
+        if not isinstance(result, ToolResult):
+            raise _refused(f"{_shown(result)} is not a tool result", "Make it with holdfast.ToolResult.")
+        names.check_id("call id", result.call_id)
+        _check_blocks(result.content)
+
+
 def encode_message(message: Message) -> bytes:
-    """The message's canonical bytes, without vendorMetadata.
+    """The message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
 
     Lone surrogates become U+FFFD in words, and stay as they came in the raw arguments of calls.
     """
@@ -121,9 +149,13 @@ def encode_message(message: Message) -> bytes:
         else message
     )
     try:
-        return canonical.encode_struct(bare)
-    except Invalid:
-        return _encode_surrogates(bare)
+        body = _encode(bare)
+        _decode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refused(
+            f"this is not a message: {error}", "Give every part the type that it is declared with."
+        ) from error
+    return body
 
 
 def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:
@@ -150,11 +182,55 @@ def view(message: Message) -> dict[str, Any]:
     return shape
 
 
+def _listed(what: str, parts: Sequence[object]) -> Sequence[object]:
+    if not isinstance(parts, tuple | list):
+        raise _refused(f"{what} is a list, not {_shown(parts)}", "Put it into a list.")
+    return parts
+
+
+def _check_blocks(content: Sequence[object]) -> None:
+    for block in _listed("content", content):
+        if type(block) not in BLOCKS:
+            raise _refused(
+                f"{_shown(block)} is not a content block",
+                "Use Text, Image, File or ReasoningSummary; plain words are given as they are, not in a list.",
+            )
+
+
+def _check_call(call: object) -> None:
+    if not isinstance(call, ToolCall):
+        raise _refused(f"{_shown(call)} is not a tool call", "Make it with holdfast.ToolCall.")
+    names.check_id("call id", call.id)
+    if not 0 < len(str(call.name).encode("utf-8", "replace")) <= names.ID_BYTES_MAX:
+        raise _refused(f"a tool's name has 1 to {names.ID_BYTES_MAX} bytes", "Give another.")
+    if not isinstance(call.args, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(
+            f"the arguments of call '{call.id}' are {_shown(call.args)}, not text",
+            "Give the JSON text exactly as the model wrote it, or json.dumps(…).",
+        )
+
+
+def _shown(part: object) -> str:
+    shown = ascii(part)
+    return f"{shown if len(shown) <= 60 else shown[:57] + '…'} ({type(part).__name__})"
+
+
+def _refused(what: str, advice: str) -> Invalid:
+    return Invalid(f"{what}; nothing was written. {advice}")
+
+
 def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text  # not JSON, or deeper than Python reads: shown as it came rather than lost
+
+
+def _encode(message: Message) -> bytes:
+    try:
+        return canonical.encode_struct(message)
+    except Invalid:
+        return _encode_surrogates(message)
 
 
 def _encode_surrogates(message: Message) -> bytes:

@@ -10,9 +10,9 @@ leaving it then gives the first one's receipt and writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -27,7 +27,16 @@ from holdfast.model import names
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import AgentChanged, Event, MessageAppended
 from holdfast.model.head import Head
-from holdfast.model.message import Block, Message, Role, Text, ToolCall, ToolResult, encode_message
+from holdfast.model.message import (
+    Block,
+    Message,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    check_message,
+    encode_message,
+)
 from holdfast.threads.edits import Edits
 from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
@@ -35,9 +44,10 @@ from holdfast.threads.standing import Sight, Standing
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id"]
 
+_T = TypeVar("_T")
+
 RESERVED = ("user_message", "tool_results_committed", "assistant_turn_committed", "run_finished")
 OWN = ("artifact/", "begin:", "done:", "from:", "promoted:", "remove:")  # how our own op_ids begin
-ROLES = ("system", "user", "assistant", "tool")
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +144,9 @@ class Change(Edits):
         model: str | None = None,
     ) -> str:
         """Add a message to the conversation: words, or blocks; its id, which is made up if none is given."""
-        blocks = (Text(content),) if isinstance(content, str) else tuple(content)
-        message = Message(role, blocks, tuple(tool_calls), tuple(tool_results), vendor_metadata)
+        blocks = (Text(content),) if isinstance(content, str) else _parts("content", content)
+        calls, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
+        message = Message(role, blocks, calls, results, vendor_metadata)
         return self.add(message, id=id, provider=provider, model=model)
 
     def add(
@@ -148,7 +159,7 @@ class Change(Edits):
     ) -> str:
         """Add a whole message; raises `Conflict` if the line has one with that id."""
         self._open()
-        _check_message(message)
+        check_message(message)
         for what, name in (("provider", provider), ("model", model)):
             if name is not None:
                 names.check_label(what, name)
@@ -301,13 +312,13 @@ def _check(how: How) -> None:
         raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
 
 
-def _check_message(message: Message) -> None:
-    if message.role not in ROLES:
-        raise Invalid(f"{message.role!r} is not a role: use one of {', '.join(ROLES)}; nothing was written.")
-    for call in message.tool_calls:
-        names.check_id("call id", call.id)
-        if not 0 < len(call.name.encode("utf-8", "replace")) <= names.ID_BYTES_MAX:
-            raise Invalid(f"a tool's name has 1 to {names.ID_BYTES_MAX} bytes; nothing was written.")
+def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise Invalid(
+            f"{what} cannot be a {type(given).__name__}; nothing was written. Give a list of its parts."
+        ) from error
 
 
 def _vendor(message: Message) -> Object | None:

@@ -19,6 +19,7 @@ _STEP = (1 << _STEP_BITS) - 1
 _LOW_BITS = 62
 _LOW = (1 << _LOW_BITS) - 1
 _VARIANT = 0b10 << _LOW_BITS
+_VERSION = 7 << 12
 
 _lock = Lock()
 
@@ -40,9 +41,8 @@ class Ids:
         with _lock:
             # Within one ms, and when the clock goes back, a random step: a forked process takes another one.
             number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
-        digits = (
-            f"{number >> _RANDOM_BITS:012x}7{number >> _LOW_BITS & 0xFFF:03x}{number & _LOW | _VARIANT:016x}"
-        )
+        high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
+        digits = f"{high << 64 | _VARIANT | number & _LOW:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 

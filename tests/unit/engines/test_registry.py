@@ -41,7 +41,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool, bool, str]]
 def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """The entry points that other packages have registered."""
     points: list[EntryPoint] = []
-    monkeypatch.setattr(registry, "entry_points", lambda **wanted: EntryPoints(points).select(**wanted))
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda **wanted: EntryPoints(points).select(**wanted)
+    )
     return points
 
 

@@ -132,7 +132,7 @@ def test_an_upload_that_was_taken_for_abandoned_fails_instead_of_listing_nothing
     hand = Hand()
     staged = artifacts.stage(hand.space, [LARGE])
     (ended,) = staged.cells
-    expired = CellWrite(name=ended.name, expected=1, value=None)
+    expired = CellWrite(name=ended.name, expected=ended.expected, value=None)
     hand.engine.apply(
         Write(space=hand.space.name, op_id="expire", intent=Digest("00" * 32), cells=(expired,))
     )

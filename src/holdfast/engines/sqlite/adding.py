@@ -18,7 +18,7 @@ from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.changeset import Changeset
 from holdfast.model.commit import Commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.model.event import MessageAppended
+from holdfast.model.event import MessageAppended, ToolCallRequested
 
 __all__ = ["Adding", "Batch", "Committing", "spans_of"]
 
@@ -106,7 +106,12 @@ class Adding:
                 items.append((_COMMIT_AT, Form.COMMIT, packed))
             elif committing is not None and found is committing.stored_changeset:
                 items.append((_CHANGESET_AT, Form.CHANGESET, committing.pack_changeset()))
-            elif (key in recent or len(found.body) >= _LOOK_FROM_BYTES) and self._is_there(space, found):
+            elif (
+                # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
+                (committing is None or found.kind is not _BODY)
+                and (key in recent or len(found.body) >= _LOOK_FROM_BYTES)
+                and self._is_there(space, found)
+            ):
                 continue
             elif found.kind is _BODY and (text := _plain_text(found.body)) is not None:
                 size = len(found.body)
@@ -153,12 +158,17 @@ class Adding:
 
 
 def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
-    """Where the messages of a changeset stand in the row's bodies: [event, start, size, vendor start, vendor size]."""
+    """Where words of a changeset's events stand in the row's bodies: [event, start, size, vendor start, vendor size].
+
+    The words of a message and the arguments of a call, so that stock `sqlite3` can show them.
+    """
     found: list[tuple[int, int, int, int, int]] = []
     for at, event in enumerate(() if changeset is None else changeset.events):
         if isinstance(event, MessageAppended) and (said := span(event.body)) is not None:
             vendor = span(event.vendor) if event.vendor is not None else None
             found.append((at, *said, *(vendor or _NOWHERE)))
+        elif isinstance(event, ToolCallRequested) and (asked := span(event.args)) is not None:
+            found.append((at, *asked, *_NOWHERE))
     return msgspec.json.encode(found).decode() if found else None
 
 

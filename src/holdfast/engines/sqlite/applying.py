@@ -268,8 +268,10 @@ def _batches(objects: tuple[Object, ...]) -> list[Batch]:
     """The objects of each row: a commit ends one, and a large object has one of its own."""
     batches: list[Batch] = []
     batch = Batch()
+    is_committing = any(found.kind is _COMMIT for found in objects)
+    together = (_COMMIT, _CHANGESET, Kind.BODY) if is_committing else (_COMMIT, _CHANGESET)
     for found in objects:
-        if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in (_COMMIT, _CHANGESET):
+        if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in together:
             batches.append(Batch([found]))
             continue
         batch.objects.append(found)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, Lock
 from typing import Any, cast
 
 import apsw
 import msgspec
 
+from holdfast.engines.sqlite import schema
 from holdfast.engines.sqlite.database import Database
 from holdfast.errors import Unavailable
 
@@ -43,23 +42,43 @@ class Connections:
         self._options = options
         self._idle: deque[Database] = deque()
         self._closed = False
-        self._turn = Condition()
+        self._lock = Lock()  # taken by itself where nobody waits: that is a third of the cost
+        self._turn = Condition(self._lock)
         self._in_use = 0  # readers that have not been given back
         self._is_at_rest = False
         self.writer = self._open()
 
-    @contextmanager
-    def reader(self) -> Generator[Database]:
-        """A connection for reading, for as long as the block runs."""
-        connection = self._take()
+    def take(self) -> Database:
+        """A connection for reading, which must be given back."""
+        with self._lock:
+            while self._is_at_rest:
+                self._turn.wait()
+            if self._closed:
+                raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
+            self._in_use += 1
+            if self._idle:
+                return self._idle.pop()
         try:
-            yield connection
-        finally:
-            self._give_back(connection)
+            return self._open()
+        except BaseException:
+            with self._lock:
+                self._count_down()
+            raise
+
+    def give_back(self, connection: Database) -> None:
+        """Let others have the connection."""
+        with self._lock:
+            is_late = self._closed
+            if not is_late:
+                self._idle.append(connection)
+            self._count_down()
+        if is_late:
+            connection.close()
 
     def close(self) -> None:
         """Close everything that is not in use; what is in use is closed when it is given back."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         while self._idle:
             self._idle.pop().close()
         self.writer.close()
@@ -96,33 +115,10 @@ class Connections:
         for connection in (self.writer, *self._idle):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
-    def _take(self) -> Database:
-        with self._turn:
-            while self._is_at_rest:
-                self._turn.wait()
-            if self._closed:
-                raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
-            self._in_use += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return self._open()
-        except BaseException:
-            self._count_down()
-            raise
-
-    def _give_back(self, connection: Database) -> None:
-        if self._closed:
-            connection.close()
-        else:
-            self._idle.append(connection)
-        self._count_down()
-
     def _count_down(self) -> None:
-        with self._turn:
-            self._in_use -= 1
-            if self._is_at_rest:
-                self._turn.notify_all()
+        self._in_use -= 1
+        if self._is_at_rest:
+            self._turn.notify_all()
 
     def _open(self) -> Database:
         options = self._options
@@ -134,16 +130,26 @@ class Connections:
         connection = cast("Database", apsw.Connection(options.path, flags=flags, vfs=options.vfs))
         try:
             _prepare(connection, options)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if options.read_only and isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                raise _unreadable(options.path) from error
             raise
         return connection
+
+
+def _unreadable(path: str) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a "
+        "store that others may write to; nothing was opened. Change the rights, or copy the store."
+    )
 
 
 def _prepare(connection: Database, options: Options) -> None:
     connection.set_busy_timeout(_BUSY_MS)
     if options.exclusive:
         connection.pragma("locking_mode", "exclusive")
+    schema.check(connection, options.path)  # before anything that would change another program's file
     if not options.read_only:
         # A row is a few KB: in pages of 4 KB a third of the space would be left over at their ends.
         connection.pragma("page_size", 8_192)

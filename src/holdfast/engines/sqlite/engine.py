@@ -23,7 +23,7 @@ from holdfast.engines.sqlite.applying import recorded_in
 from holdfast.engines.sqlite.backup import back_up, sync_names
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.failures import check_writable, translated
 from holdfast.engines.sqlite.filesystem import check_local, file_system_of
 from holdfast.engines.sqlite.forking import watch
 from holdfast.engines.sqlite.group import Group
@@ -32,7 +32,7 @@ from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
-from holdfast.errors import HoldfastError, InDoubt, NotFound, Unavailable
+from holdfast.errors import HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.event import MessageAppended
@@ -92,6 +92,8 @@ class SqliteEngine:
         options = self._options
         if options.vfs is None:
             check_local(self._path.parent)
+            if not options.read_only:
+                check_writable(self._path)
         self._lock = None if options.read_only else self._lock_file()
         try:
             self._connections = self._ready()
@@ -137,15 +139,7 @@ class SqliteEngine:
         return connections
 
     def _lay(self, db: Database) -> None:
-        if schema.check_version(db, str(self._path)):
-            if self._lock is not None and schema.needs_upgrade(db):
-                _transaction(db, schema.upgrade)
-        elif self._lock is None:
-            raise NotFound(
-                f"{self._path} holds no store; nothing was opened. Create one with `holdfast init`."
-            )
-        else:
-            _transaction(db, schema.create)
+        if schema.lay(db, str(self._path), may_write=self._lock is not None):
             self._sync_directory()
 
     # ---- writing
@@ -370,8 +364,11 @@ class SqliteEngine:
             if self._options.exclusive:
                 with self._one_at_a_time:
                     return read(self._connections.writer)
-            with self._connections.reader() as db:
+            db = self._connections.take()
+            try:
                 return read(db)
+            finally:
+                self._connections.give_back(db)
         except apsw.Error as error:
             raise translated(error, "reading", str(self._path)) from error
 
@@ -486,17 +483,6 @@ class SqliteEngine:
 def _is_labelled(step: Step, label: str) -> bool:
     said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
     return step.commit.run == label or label in said
-
-
-def _transaction(db: Database, work: Callable[[Database], None]) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        work(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def _pragma(db: Database, name: str) -> int:

@@ -21,7 +21,7 @@ from holdfast.engines.contract import Receipt, Write
 from holdfast.engines.sqlite.applying import Applied, Applier, recorded_in
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
@@ -87,7 +87,6 @@ class Group:
 
     def _connect(self, connection: Database) -> None:
         self._db = connection
-        self._data_version: int | None = None  # up to which others' writes were looked at
         self._applier = Applier(connection, self._rows, self._bases, self._spaces)
         connection.set_wal_hook(self._on_wal)
 
@@ -284,12 +283,9 @@ class Group:
 
     def _begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        self._applier.known.begun()
-        version = self._db.data_version()
-        if version != self._data_version:  # another connection has written, and may have forgotten what we build on
-            self._data_version = version
-            if self._rows.refresh(self._db):
-                self._bases.forget()
+        # If another connection has written, it may have forgotten what we build on.
+        if self._applier.known.begun() and self._rows.refresh(self._db):
+            self._bases.forget()
 
     def _end(self) -> None:
         self._db.execute("COMMIT")
@@ -314,7 +310,7 @@ class Group:
     # ---- after an error at COMMIT
 
     def _settle_after(self, error: BaseException, group: list[_Ticket]) -> None:
-        why = f"{type(error).__name__}: {error}"
+        why = cause_of(error)
         try:
             self._barrier("the write")
             for ticket in group:
@@ -373,7 +369,7 @@ class Group:
             if not isinstance(error, apsw.Error):
                 raise
             raise Unavailable(
-                f"{self._place} failed at the moment of commitment ({type(error).__name__}: {error}); whether the "
+                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the "
                 "change was made is not known. Make it again."
             ) from error
         return done

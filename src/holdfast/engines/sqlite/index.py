@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import (
     PREFIX_MIN,
+    all_places,
     place_of,
     places_between,
     places_of,
@@ -129,15 +130,12 @@ class Index:
                 self._seen = -1
             self._catch_up(connection)
             places = [
-                place_of(space, key, row)
-                for space, keys in self._recent.items()
-                for key, rows in keys.items()
-                for row in _many(rows)
+                place for space, keys in self._recent.items() for place in all_places(space, _each(keys))
             ]
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
-        connection.executemany("INSERT OR IGNORE INTO places VALUES (?)", [(place,) for place in places])
+        connection.executemany("INSERT OR IGNORE INTO places VALUES (?)", zip(places, strict=True))
         connection.executemany("INSERT OR REPLACE INTO stretches VALUES (?,?,?)", stretches)
         connection.execute("UPDATE meta SET value=? WHERE name='indexed_upto'", (upto,))
         return upto
@@ -190,6 +188,12 @@ class Index:
 
 def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
     return (rows,) if isinstance(rows, int) else rows
+
+
+def _each(keys: Mapping[bytes, int | tuple[int, ...]]) -> list[tuple[bytes, int]]:
+    """Each key with each of its rows."""
+    once = [(key, rows) for key, rows in keys.items() if isinstance(rows, int)]
+    return once + [(key, row) for key, rows in keys.items() if not isinstance(rows, int) for row in rows]
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int]]:

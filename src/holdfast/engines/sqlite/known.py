@@ -8,6 +8,8 @@ if so, everything is read again.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from holdfast.engines.contract import Hold
@@ -26,6 +28,9 @@ _HELD_MAX = 4_096  # of each kind: then they are forgotten, and read again where
 _LINE = (
     "SELECT id, digest, jump, depth, turn, sequence, events, run FROM log WHERE id=? AND digest IS NOT NULL"
 )
+
+
+_HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -55,10 +60,12 @@ class Known:
         self._ancestors: dict[int, tuple[int, int | None]] = {}
         self._revisions: dict[tuple[int, str], int] = {}
 
-    def begun(self) -> None:
-        """A transaction has begun: forget what somebody else may have changed."""
-        if self._db.data_version() != self._version:
-            self.forget()
+    def begun(self) -> bool:
+        """A transaction has begun: forget what somebody else may have changed; whether that is so."""
+        if self._db.data_version() == self._version:
+            return False
+        self.forget()
+        return True
 
     def committed(self) -> None:
         """The transaction has become true, and with it everything that was noted in it."""
@@ -192,13 +199,13 @@ class Known:
 
 def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
     """Where a timeline stands, checked against its last move, and the row of its commit."""
-    sql = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
-    values = connection.execute(sql, (space, timeline)).fetchone()
+    values = None if space is None else connection.execute(_HEAD, (space, timeline)).fetchone()
     if values is None:
         return unmoved(timeline), None
     return _hold(timeline, values[0], values[1]), values[2]
 
 
+@lru_cache(maxsize=1_024)  # what reads as it read before need not be checked again
 def _hold(timeline: str, move: object, digest: object) -> Hold:
     if not isinstance(move, bytes) or not isinstance(digest, bytes):
         raise Corrupt(

@@ -18,7 +18,7 @@ from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.commit import MoveRecord, encode_move
 from holdfast.model.digest import Digest, Kind, Object
 
-__all__ = ["scan"]
+__all__ = ["facts_of", "scan"]
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _ROWS_AT_ONCE = 64
@@ -34,14 +34,15 @@ def scan(
         if not numbers:
             return facts, None
         for number in numbers:
-            facts += _facts(db, rows, number)
+            facts += facts_of(db, rows, number)
             after = number
             if len(facts) >= limit:
                 break
     return facts, None if space is None else after
 
 
-def _facts(db: Database, rows: Rows, number: int) -> list[Fact]:
+def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
+    """Everything that one row of the log holds."""
     values = db.execute(
         f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id=l.prev WHERE l.id=?", (number,)
     ).fetchone()

@@ -14,10 +14,12 @@ its functions; all others work in stock `sqlite3`.
 
 from __future__ import annotations
 
-from holdfast.engines.sqlite.database import Database
-from holdfast.errors import Corrupt, Unsupported
+from collections.abc import Callable
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check_version", "create", "needs_upgrade", "upgrade"]
+from holdfast.engines.sqlite.database import Database
+from holdfast.errors import Corrupt, NotFound, Unsupported
+
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check", "lay"]
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SCHEMA_VERSION = 1
@@ -86,9 +88,13 @@ SELECT conversation_id, row FROM back;
 CREATE VIEW conversation_events AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
        json_extract(e.value, '$.type') AS event_type,
-       CASE WHEN s.value IS NULL THEN e.value ELSE json_set(e.value, '$.message', json(CAST(substr(
-           CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')
-       ) AS TEXT))) END AS payload_json,
+       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.body') = '', json_remove(e.value, '$.body'), e.value)
+            WHEN json_extract(e.value, '$.type') = 'message.appended' THEN json_set(json_remove(e.value, '$.body'), '$.message', json(
+                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
+                            json_extract(s.value, '$[2]')) AS TEXT)))
+            ELSE json_set(e.value, '$.args_json', CAST(substr(CAST(l.bodies AS BLOB),
+                1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')) AS TEXT))
+       END AS payload_json,
        json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
        strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
 FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
@@ -113,7 +119,7 @@ FROM conversation_events WHERE event_type = 'checkpoint.created';
 
 CREATE VIEW tool_events AS
 SELECT r.id, r.conversation_id, json_extract(r.payload_json, '$.tool') AS tool_name,
-       json_extract(r.payload_json, '$.call') AS call_id, json_extract(r.payload_json, '$.args') AS args_json,
+       json_extract(r.payload_json, '$.call') AS call_id, json_extract(r.payload_json, '$.args_json') AS args_json,
        json_extract(c.payload_json, '$.result_ref') AS result_ref,
        json_extract(r.payload_json, '$.idempotency_key') AS idempotency_key,
        json_extract(r.payload_json, '$.side_effects') AS side_effect_level, r.created_at
@@ -128,10 +134,12 @@ SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
 FROM conversation_events WHERE event_type = 'memory.written';
 
 CREATE VIEW artifact_references AS
-SELECT id, conversation_id, 'artifact://sha256/' || json_extract(payload_json, '$.artifact') AS reference,
-       json_extract(payload_json, '$.name') AS name, json_extract(payload_json, '$.media_type') AS media_type,
-       json_extract(payload_json, '$.size') AS size, created_at
-FROM conversation_events WHERE event_type = 'artifact.created';
+SELECT substr(c.name, 10) AS id, t.id AS conversation_id,
+       'artifact://sha256/' || substr(c.name, 10) AS reference, json_extract(c.value, '$.name') AS name,
+       json_extract(c.value, '$.media_type') AS media_type, json_extract(c.value, '$.size') AS size,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.at') / 1e6, 'unixepoch') AS created_at
+FROM threads t JOIN cells c ON c.space = t.space
+WHERE c.name >= 'artifact/' AND c.name < 'artifact0' AND c.value IS NOT NULL;
 
 CREATE VIEW provider_metadata AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
@@ -155,16 +163,24 @@ FROM log l JOIN json_each(holdfast_objects(l.id)) o WHERE json_extract(o.value, 
 """
 
 
-def create(connection: Database) -> None:
-    """Lay the schema; the caller holds a write transaction on an empty database."""
-    connection.execute(_TABLES)
-    connection.execute(_VIEWS)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+def lay(connection: Database, place: str, *, may_write: bool) -> bool:
+    """Make sure that the database has this schema; whether it is new.
+
+    Raises `NotFound` if there is none and it may not be written, and what `check` raises.
+    """
+    is_there = check(connection, place)
+    if not is_there and not may_write:
+        raise NotFound(f"{place} holds no store; nothing was opened. Create one with `holdfast init`.")
+    if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
+        _transaction(connection, _upgrade if is_there else _create)
+    return not is_there
 
 
-def check_version(connection: Database, place: str) -> bool:
-    """Whether the database has a schema at all; raises if it is another program's, or from a newer Holdfast."""
+def check(connection: Database, place: str) -> bool:
+    """Whether the database has a schema at all, without changing it.
+
+    Raises `Corrupt` if it is another program's, `Unsupported` if it is from a newer Holdfast.
+    """
     application, version = _number(connection, "application_id"), _number(connection, "user_version")
     if (
         version == 0
@@ -184,16 +200,28 @@ def check_version(connection: Database, place: str) -> bool:
     return True
 
 
-def needs_upgrade(connection: Database) -> bool:
-    """Whether the schema is from an older Holdfast."""
-    return _number(connection, "user_version") < SCHEMA_VERSION
+def _create(connection: Database) -> None:
+    connection.execute(_TABLES)
+    connection.execute(_VIEWS)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def upgrade(connection: Database) -> None:
-    """Bring an older schema up to this one, a step a version; the caller holds a write transaction."""
+def _upgrade(connection: Database) -> None:
     for version in range(_number(connection, "user_version"), SCHEMA_VERSION):
         connection.execute(_STEPS[version])
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _transaction(connection: Database, work: Callable[[Database], None]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _number(connection: Database, pragma: str) -> int:

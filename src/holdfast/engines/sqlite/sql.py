@@ -16,10 +16,10 @@ import apsw
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.failures import translated
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.pack import KINDS
 from holdfast.engines.sqlite.rows import Rows
-from holdfast.errors import Forgotten, HoldfastError, Invalid
-from holdfast.model.digest import Digest, digest_of
+from holdfast.engines.sqlite.scanning import facts_of
+from holdfast.errors import Corrupt, HoldfastError, Invalid
+from holdfast.model.digest import Digest
 
 __all__ = ["Entries", "Nodes", "Sql"]
 
@@ -66,16 +66,14 @@ class Sql:
             raise _refused(error, self._place) from error
 
     def _objects(self, number: int) -> str:
-        row = self._rows.row(self._db, number)
+        """What a row holds, without what was forgotten; raises `Corrupt` rather than show what was never written."""
         found: list[dict[str, object]] = []
-        for at, item in enumerate(row.pack.items if row is not None else ()):
-            assert row is not None
-            try:
-                body = self._rows.body(self._db, row, at)
-            except (Forgotten, HoldfastError):
-                continue
-            kind = KINDS[item.kind]
-            found.append({"kind": kind, "hash": digest_of(kind, body), "content": _shown(body)})
+        for fact in facts_of(self._db, self._rows, number):
+            if fact.fault is not None:
+                raise Corrupt(f"{fact.fault}; the query was not answered. Run `holdfast verify`.")
+            if fact.object is not None:
+                shown = fact.object.body.decode("utf-8", "backslashreplace")
+                found.append({"kind": fact.kind, "hash": fact.digest, "content": shown})
         return json.dumps(found)
 
     def _snapshot(self, space: int, root: bytes) -> str:
@@ -83,10 +81,6 @@ class Sql:
             return [found.body for found in self._rows.objects(self._db, space, digests)]
 
         return json.dumps(dict(self._entries(nodes, Digest(root.hex()))))
-
-
-def _shown(body: bytes) -> str:
-    return body.decode("utf-8", "backslashreplace")
 
 
 def _refused(error: apsw.Error, place: str) -> HoldfastError:

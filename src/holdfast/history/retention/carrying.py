@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.engines.contract import Engine, Write
 from holdfast.errors import Corrupt, NotFound
-from holdfast.history.digests import Digests
-from holdfast.history.retention.planning import elsewhere_of, plan_removed, space_of
+from holdfast.history.retention.judging import (
+    Elsewhere,
+    expire_uploads,
+    forget_uploads,
+    removable,
+    space_of,
+)
+from holdfast.history.retention.planning import plan_removed
 from holdfast.history.retention.policy import Done, Plan, Policy
 from holdfast.history.retention.roots import Standing, standing
-from holdfast.history.retention.space import expire_uploads, mark, removable
 from holdfast.history.space import Space
 from holdfast.model import canonical
 from holdfast.model.digest import Kind, Object, digest_of
@@ -28,7 +33,7 @@ def carry_out(engine: Engine, plan: Plan, *, ids: Callable[[], str]) -> tuple[Do
 
     A space that has changed since is looked at afresh, so what became reachable stays.
     """
-    elsewhere = elsewhere_of(engine, plan.policy)
+    elsewhere = Elsewhere(engine, plan.policy, plan.now)
     done: list[Done] = []
     for planned in plan.spaces:
         space = space_of(engine, planned.space, ids)
@@ -49,20 +54,21 @@ def _drop(space: Space, policy: Policy) -> Done:
     return Done(space=space.name, dropped=True, freed=freed)
 
 
-def _forget(space: Space, policy: Policy, now: int, elsewhere: Digests) -> Done:
+def _forget(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Done:
     """Forget what may go of one space, marking it afresh as long as others write to it."""
     count = freed = 0
     for _ in range(_TRIES_MAX):
         try:
             expire_uploads(space, policy, now)
             before = standing(space)
-            marked = mark(space, policy, now, elsewhere)
-            for batch in _batches(found for _, found in removable(space, marked)):
+            victims = removable(space, policy, now, elsewhere)
+            for batch in _batches(found for _, found in victims):
                 bytes_freed = _forget_batch(space, batch, before, policy)
                 if bytes_freed is None:
                     break
                 count, freed = count + len(batch), freed + bytes_freed
             else:
+                forget_uploads(space, policy, now)
                 return Done(space=space.name, count=count, freed=freed)
         except (Corrupt, NotFound) as error:
             why = f"what must stay cannot be told: {error}"

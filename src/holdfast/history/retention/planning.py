@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import Corrupt, NotFound
-from holdfast.history.digests import Digests
+from holdfast.history.retention.judging import Elsewhere, removable, space_of
 from holdfast.history.retention.policy import Lot, Plan, Policy, SpacePlan
-from holdfast.history.retention.roots import read_elsewhere
-from holdfast.history.retention.space import mark, removable
 from holdfast.history.scan import spaces
 from holdfast.history.space import ALIVE, Space
-from holdfast.history.tree import Cache
 from holdfast.history.writer import OUTBOX
 
-__all__ = ["elsewhere_of", "plan", "plan_removed", "space_of"]
+__all__ = ["plan", "plan_removed"]
 
 
 def plan(engine: Engine, policy: Policy, now: int) -> Plan:
-    """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
-
-    Raises `Corrupt` if a commit of the store is damaged: then nobody can tell what must stay.
-    """
-    elsewhere = elsewhere_of(engine, policy)
+    """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
+    elsewhere = Elsewhere(engine, policy, now)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
     return Plan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
 
-def _plan_space(space: Space, policy: Policy, now: int, elsewhere: Digests) -> SpacePlan | None:
+def _plan_space(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> SpacePlan | None:
     """What would go of one space; None if nothing does."""
     if _is_removed(space):
         return plan_removed(space, policy)
-    if policy.undone_after_days is None and policy.staged_after_days is None:
-        return None
     counts: Counter[tuple[str, str]] = Counter()
     sizes: Counter[tuple[str, str]] = Counter()
     try:
-        for why, found in removable(space, mark(space, policy, now, elsewhere)):
+        for why, found in removable(space, policy, now, elsewhere):
             counts[why, str(found.kind)] += 1
             sizes[why, str(found.kind)] += len(found.body)
     except (Corrupt, NotFound) as error:
@@ -62,13 +53,3 @@ def _is_removed(space: Space) -> bool:
     """Whether this is the space of a thread that was removed and not dropped yet."""
     alive = space.engine.cell(space.name, ALIVE)
     return alive is not None and alive.value is not None
-
-
-def elsewhere_of(engine: Engine, policy: Policy) -> Digests:
-    """What spaces have read of each other; it matters only if commits may go."""
-    return Digests() if policy.undone_after_days is None else read_elsewhere(engine)
-
-
-def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
-    """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
-    return Space(engine=engine, name=name, label=name, clock=lambda: 0, ids=ids, cache=Cache(0))

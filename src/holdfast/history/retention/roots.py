@@ -1,11 +1,11 @@
 """Roots: what must stay of a space under a policy, and how to tell that it has changed since.
 
 Roots are the heads of all timelines, sealed ones included; moves within retention; whatever
-the ledger and the cells mention (open outboxes, listed artifacts, checkpoints); and what
+the ledger and the cells mention (open outboxes, listed artifacts, uploads under way); and what
 commits of other spaces have read here.
 
-A move carries no time of its own.  What an undo left behind counts as undone since the first
-commit that was made on the timeline afterwards; while there is none it can be redone, and stays.
+A move carries no time of its own.  What a head has left counts as left since the first commit
+that was made on its timeline afterwards; while there is none it can be redone, and stays.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hashlib import sha256
 
 import msgspec
 
-from holdfast.engines.contract import Engine, Entry, Hold
-from holdfast.history import references
-from holdfast.history.digests import Digests
-from holdfast.history.scan import spaces, whole_pages
+from holdfast.engines.contract import Cell, Entry, Hold
+from holdfast.history import reader, references
+from holdfast.history.artifacts import UPLOAD, upload_of
+from holdfast.history.retention.policy import Policy
 from holdfast.history.space import Space
-from holdfast.model.commit import Act, MoveRecord, decode_commit
-from holdfast.model.digest import Digest, Kind
+from holdfast.model.commit import Act, MoveRecord
+from holdfast.model.digest import Digest
 
-__all__ = ["Standing", "read_elsewhere", "roots", "standing", "undone_roots"]
+__all__ = ["Left", "Standing", "abandoned", "left_behind", "roots", "standing"]
 
 _PAGE = 200
 
@@ -35,52 +35,68 @@ class Standing(msgspec.Struct, frozen=True):
     position: int  # of the ledger
 
 
+class Left(msgspec.Struct, frozen=True):
+    """A commit that a head has left, and whether it was long enough ago for it to go."""
+
+    commit: Digest
+    may_go: bool
+
+
 def standing(space: Space, before: Standing | None = None) -> Standing:
     """How the space stands now; `before` spares reading the ledger from its beginning."""
     seal = sha256()
     for hold in _holds(space):
         seal.update(repr((hold.head, hold.sealed)).encode())
-    for name, revision, _ in _cells(space):
-        seal.update(repr((name, revision)).encode())
+    for cell in _cells(space):
+        seal.update(repr((cell.name, cell.revision)).encode())
     position = before.position if before else 0
     for entry in _entries(space, position):
         position = entry.position
     return Standing(seal.hexdigest(), position)
 
 
-def roots(space: Space) -> Iterator[Digest]:
-    """What must stay under any policy, commits and other things; some may not be of this space."""
+def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
+    """What must stay, commits and other things; some may not be of this space."""
     for hold in _holds(space):
         yield from (hold.head.commit,) if hold.head.commit else ()
-    for name, _, value in _cells(space):
-        yield from references.mentioned(name.encode())
-        yield from references.mentioned(value)
+    gone = {cell.name for cell in abandoned(space, policy, now)}
+    for cell in _cells(space):
+        if cell.name not in gone:
+            yield from references.mentioned(cell.name.encode())
+            yield from references.mentioned(cell.value or b"")
     for entry in _entries(space, 0):
         yield from references.mentioned(entry.body)
 
 
-def undone_roots(space: Space, since: int) -> Iterator[Digest]:
-    """The commits that heads have left and that must stay: undone after `since`, or still to be redone."""
+def left_behind(space: Space, since: int) -> Iterator[Left]:
+    """The commits that heads have left otherwise than by a commit on top, and that no head's line has now."""
     for hold in _holds(space):
         later: Digest | None = None  # the first commit that was made after the move at hand
         for move in _moves(space, hold.head.timeline):
             if move.act is Act.COMMIT:
                 later = move.to
-            elif move.from_ is not None and (later is None or space.step(later).commit.at >= since):
-                yield move.from_
+            elif move.from_ is not None and not _on_a_line(space, move.from_):
+                lately = later is None or _made_at(space, later) >= since
+                yield Left(move.from_, not lately and _made_at(space, move.from_) < since)
 
 
-def read_elsewhere(engine: Engine) -> Digests:
-    """The roots and commits of agents and owners that commits of any space have read; raises `Corrupt`."""
-    found = Digests()
-    for space in spaces(engine):
-        for page in whole_pages(engine, space):
-            for fact in page:
-                if fact.kind == Kind.COMMIT and fact.object is not None:
-                    reads = decode_commit(fact.object.body).reads
-                    named = (reads.agent_root, reads.agent_commit, reads.memory_root)
-                    found.update(digest for digest in named if digest)
-    return found
+def abandoned(space: Space, policy: Policy, now: int) -> Iterator[Cell]:
+    """The cells of uploads that are older than the policy allows."""
+    since = policy.staged_since(now)
+    if since is None:
+        return
+    for cell in _cells(space, UPLOAD):
+        upload = upload_of(cell)
+        if upload.expired or upload.at < since:
+            yield cell
+
+
+def _on_a_line(space: Space, commit: Digest) -> bool:
+    return any(reader.is_ancestor(space, commit, hold.head.commit) for hold in _holds(space))
+
+
+def _made_at(space: Space, commit: Digest) -> int:
+    return space.step(commit).commit.at
 
 
 def _holds(space: Space) -> Iterator[Hold]:
@@ -98,10 +114,10 @@ def _moves(space: Space, timeline: str) -> Iterator[MoveRecord]:
         before = page[-1].version
 
 
-def _cells(space: Space) -> Iterator[tuple[str, int, bytes]]:
+def _cells(space: Space, prefix: str = "") -> Iterator[Cell]:
     after = ""
-    while page := space.engine.cells(space.name, after=after, limit=_PAGE):
-        yield from ((cell.name, cell.revision, cell.value or b"") for cell in page)
+    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
         after = page[-1].name
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from holdfast.engines.contract import Fact
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, NotFound
 from holdfast.history import references
 from holdfast.history.scan import pages
 from holdfast.history.space import Space
@@ -20,6 +20,8 @@ from holdfast.model.artifact import Artifact, decode_artifact
 from holdfast.model.changeset import decode_changeset
 from holdfast.model.commit import MoveRecord, decode_commit, decode_move
 from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.event import MessageAppended
+from holdfast.model.message import decode_message
 
 __all__ = ["check_objects"]
 
@@ -48,6 +50,7 @@ class _Checker:
         self.commits = 0
         self._versions: dict[str, int] = {}  # where timelines stood when last asked
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
+        self._said: set[Digest] = set()  # bodies that are messages
         # Nodes name much the same again and again, so what was found is remembered, in two generations.
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
@@ -71,6 +74,7 @@ class _Checker:
         for digest in missing:
             by = named[digest]
             self._findings.add(by.kind, f"it names {digest}, which is missing", digest=by.digest)
+        self._read_messages()
 
     def _missing(self, named: dict[Digest, Object]) -> Sequence[Digest]:
         """Those that are not there; where a look-up meets damage, the others are still looked up."""
@@ -91,7 +95,7 @@ class _Checker:
                 children, values = refs(found.body)
                 self._name(found, (*children, *values))
             case Kind.CHANGESET:
-                self._name(found, references.of_changeset(decode_changeset(found.body)))
+                self._changeset(found)
             case Kind.COMMIT:
                 self._commit(found)
             case Kind.MOVE:
@@ -106,6 +110,28 @@ class _Checker:
             self._named[digest] = by
         if len(self._named) > _NAMED_MAX:
             self.flush()
+
+    def _changeset(self, found: Object) -> None:
+        changeset = decode_changeset(found.body)
+        self._said.update(event.body for event in changeset.events if isinstance(event, MessageAppended))
+        self._name(found, references.of_changeset(changeset))
+
+    def _read_messages(self) -> None:
+        """Check that what changesets call messages can be read as such; what is not there is reported elsewhere."""
+        said, self._said = list(self._said), set[Digest]()
+        try:
+            bodies = dict(zip(said, self._space.nodes(said), strict=True))
+        except (NotFound, Corrupt):
+            bodies = {digest: body for digest in said if (body := self._body(digest)) is not None}
+        for digest, body in bodies.items():
+            with self._findings.watching(Kind.BODY, digest=digest):
+                decode_message(body)
+
+    def _body(self, digest: Digest) -> bytes | None:
+        try:
+            return self._space.body(digest)
+        except (NotFound, Corrupt):
+            return None
 
     def _commit(self, found: Object) -> None:
         self.commits += 1

@@ -1,0 +1,144 @@
+"""The doomed: what only commits that may go have, or only uploads that were abandoned.
+
+First everything is gathered that those commits and uploads name.  Then all that is stored is
+gone over once, and whatever else names a part of it saves that part.  So memory grows with
+what may go and not with what stays, and what saves a thing need not be reachable itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.engines.contract import Fact, Step
+from holdfast.history import references
+from holdfast.history.digests import Digests
+from holdfast.history.retention.living import Living, read_objects, unliving
+from holdfast.history.scan import whole_pages
+from holdfast.history.space import Space
+from holdfast.history.tree import EMPTY, refs
+from holdfast.model.artifact import decode_artifact
+from holdfast.model.changeset import decode_changeset
+from holdfast.model.commit import decode_commit
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import AgentChanged
+
+__all__ = ["Doomed"]
+
+_REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT))
+_BATCH = 64
+
+
+class Doomed:
+    """Gathered by `commit` and `chunks`, then thinned out by `save`."""
+
+    def __init__(self, space: Space, living: Living) -> None:
+        """Begin with nothing; `living` is complete."""
+        self._space = space
+        self._living = living
+        self._commits = Digests()
+        self._undone = Digests()
+        self._staged = Digests()
+        self._saved = Digests()
+        self._artifacts: dict[Digest, tuple[Digest, ...]] = {}  # undone ones, with their chunks
+        self._nodes: list[Digest] = []  # saved, and still to save what is below
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return len(self._undone) + len(self._staged) > 0
+
+    def commit(self, tip: Digest) -> None:
+        """Doom a commit, and those before it that are not live."""
+        for step in unliving(self._space, tip, self._living):
+            if self._commits.add(step.digest):
+                self._step(step)
+
+    def chunks(self, digests: Iterable[Digest]) -> None:
+        """Doom the chunks of an upload."""
+        self._staged.update(digests)
+
+    def save(self) -> None:
+        """Go over all that is stored, and save what something that is not doomed names.
+
+        Again, if that has shown more that is doomed: the chunks of artifacts.
+        """
+        known = -1
+        while len(self._undone) != known:
+            known = len(self._undone)
+            for fact in self._facts():
+                if fact.object is not None:
+                    self._look(fact.object)
+                    self._save_below()
+        for artifact, chunks in self._artifacts.items():
+            if artifact in self._saved or artifact in self._living.kept:
+                self._saved.update(chunks)
+
+    def objects(self) -> Iterator[tuple[str, Object]]:
+        """What is doomed in the end, and why."""
+        for fact in self._facts():
+            found = fact.object
+            if found is None or found.kind not in _REMOVABLE or found.digest not in self:
+                continue
+            if found.digest not in self._saved and found.digest not in self._living.kept:
+                yield "undone" if found.digest in self._undone else "staged", found
+
+    def __contains__(self, digest: Digest) -> bool:
+        """Whether the digest was gathered."""
+        return digest in self._undone or digest in self._staged
+
+    def _step(self, step: Step) -> None:
+        self._undone.add(step.commit.changeset)
+        self._undone.update(references.of_changeset(step.changeset))
+        for event in step.changeset.events:
+            if isinstance(event, AgentChanged):
+                for patch in read_objects(self._space, (event.patch,)):
+                    self._undone.update(references.mentioned(patch.body))
+        self._tree(step.commit.root)
+
+    def _tree(self, root: Digest) -> None:
+        left = [] if root == EMPTY else [root]
+        while left:
+            batch = [digest for digest in left[-_BATCH:] if self._undone.add(digest)]
+            del left[-_BATCH:]
+            for found in read_objects(self._space, batch):
+                children, values = refs(found.body)
+                left += children
+                self._undone.update(values)
+
+    def _look(self, found: Object) -> None:
+        """Save what `found` names, unless it is doomed itself."""
+        doomed = found.digest in self
+        match found.kind:
+            case Kind.NODE if not doomed:
+                self._save_named(found)
+            case Kind.CHANGESET if not doomed:
+                self._save(references.of_changeset(decode_changeset(found.body)))
+            case Kind.COMMIT if found.digest not in self._commits:
+                self._save_nodes((decode_commit(found.body).root,))
+            case Kind.ARTIFACT if doomed:
+                self._artifacts[found.digest] = decode_artifact(found.body).chunks
+                self._undone.update(self._artifacts[found.digest])
+            case Kind.ARTIFACT:
+                self._saved.update(decode_artifact(found.body).chunks)
+            case _:
+                pass
+
+    def _save_named(self, node: Object) -> None:
+        children, values = refs(node.body)
+        self._save_nodes(children)
+        self._save(values)
+
+    def _save(self, digests: Iterable[Digest]) -> None:
+        self._saved.update(digest for digest in digests if digest in self)
+
+    def _save_nodes(self, digests: Iterable[Digest]) -> None:
+        self._nodes += [digest for digest in digests if digest in self and self._saved.add(digest)]
+
+    def _save_below(self) -> None:
+        """Save what is below the nodes that were saved."""
+        while self._nodes:
+            batch, self._nodes = self._nodes[-_BATCH:], self._nodes[:-_BATCH]
+            for found in read_objects(self._space, batch):
+                self._save_named(found)
+
+    def _facts(self) -> Iterator[Fact]:
+        return (fact for page in whole_pages(self._space.engine, self._space.name) for fact in page)

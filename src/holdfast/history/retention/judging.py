@@ -1,0 +1,104 @@
+"""Judging one space under a policy: what of it may go.
+
+Commits, changesets and moves always stay, so that the chain verifies.  Values, nodes,
+bodies, artifacts and checkpoints go when only what may go needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from holdfast.engines.contract import Cell, CellWrite, Engine, Write
+from holdfast.errors import Conflict
+from holdfast.history.artifacts import upload_of
+from holdfast.history.digests import Digests
+from holdfast.history.retention.doomed import Doomed
+from holdfast.history.retention.living import Living, unliving
+from holdfast.history.retention.policy import Policy
+from holdfast.history.retention.roots import abandoned, left_behind, roots
+from holdfast.history.scan import spaces
+from holdfast.history.space import Space
+from holdfast.history.tree import Cache
+from holdfast.model import canonical
+from holdfast.model.digest import Kind, Object, digest_of
+
+__all__ = ["Elsewhere", "expire_uploads", "forget_uploads", "removable", "space_of"]
+
+
+class Elsewhere:
+    """What commits have read in other spaces, found when it is first asked for."""
+
+    def __init__(self, engine: Engine, policy: Policy, now: int) -> None:
+        """Look over every space of `engine`, if need be."""
+        self._engine, self._policy, self._now = engine, policy, now
+        self._found: Digests | None = None
+
+    def found(self) -> Digests:
+        """The roots and commits of agents and owners that live commits of any space have read."""
+        if self._found is None:
+            self._found = Digests()
+            for name in spaces(self._engine):
+                living = Living(space_of(self._engine, name))
+                living.reads = self._found
+                for digest in roots(space_of(self._engine, name), self._policy, self._now):
+                    living.mention(digest)
+        return self._found
+
+
+def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Iterator[tuple[str, Object]]:
+    """The objects that may go, and why.
+
+    Raises `Corrupt` or `NotFound` if anything is damaged: then nobody can tell what must stay.
+    """
+    since = policy.undone_since(now)
+    left = list(left_behind(space, since)) if since is not None else []
+    uploads = list(abandoned(space, policy, now))
+    if not uploads and not any(each.may_go for each in left):
+        return
+    living = Living(space)
+    for digest in roots(space, policy, now):
+        living.mention(digest)
+    for each in left:
+        for step in unliving(space, each.commit, living):
+            if not each.may_go or step.digest in elsewhere.found():
+                living.commit(step.digest)
+    doomed = Doomed(space, living)
+    for each in left:
+        doomed.commit(each.commit)
+    for cell in uploads:
+        doomed.chunks(upload_of(cell).chunks)
+    doomed.save()
+    yield from doomed.objects() if doomed else ()
+
+
+def expire_uploads(space: Space, policy: Policy, now: int) -> None:
+    """Mark the uploads that are older than the policy allows, so that none of them can be finished any more."""
+    for cell in list(abandoned(space, policy, now)):
+        upload = upload_of(cell)
+        if not upload.expired:
+            expired = msgspec.structs.replace(upload, expired=True)
+            _put(space, cell, canonical.encode_struct(expired))
+
+
+def forget_uploads(space: Space, policy: Policy, now: int) -> None:
+    """Empty the cells of expired uploads, whose chunks are gone."""
+    for cell in list(abandoned(space, policy, now)):
+        if upload_of(cell).expired:
+            _put(space, cell, None)
+
+
+def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
+    """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
+    return Space(engine=engine, name=name, label=name, clock=lambda: 0, ids=ids, cache=Cache(0))
+
+
+def _put(space: Space, cell: Cell, value: bytes | None) -> None:
+    wanted = CellWrite(name=cell.name, expected=cell.revision, value=value)
+    intent = digest_of(Kind.BODY, canonical.encode(["upload", cell.name, cell.revision]))
+    op_id = f"upload:{cell.revision}:{cell.name}"
+    try:
+        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(wanted,)))
+    except Conflict:
+        return  # it was written to in this moment: it is not abandoned
