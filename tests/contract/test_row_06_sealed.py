@@ -82,7 +82,10 @@ def test_it_is_refused_by_the_group_itself(tmp_path: Path) -> None:
 
 def test_it_is_sealed_for_every_process(tmp_path: Path) -> None:
     """Also for one that read the head before, and for one that opens the store later."""
-    with closing(SqliteEngine(tmp_path / "s.db")) as early, closing(SqliteEngine(tmp_path / "s.db")) as engine:
+    with (
+        closing(SqliteEngine(tmp_path / "s.db")) as early,
+        closing(SqliteEngine(tmp_path / "s.db")) as engine,
+    ):
         head, tip = sealed(engine)
         new = made("eggs", tip)
 

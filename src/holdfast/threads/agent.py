@@ -5,17 +5,18 @@ Plain values without I/O.  An agent's name is its identity; agents share nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.model import canonical, names
+from holdfast.model.canonical import Json
 from holdfast.model.joining import Rule, check_rules
 
-__all__ = ["Agent", "Scope", "State", "state"]
+__all__ = ["Agent", "Scope", "State", "encoded_defaults", "state"]
 
 Scope: TypeAlias = Literal["thread", "run", "call"]
 
@@ -27,7 +28,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     prefix: str
     scope: Scope = "thread"
-    default: Any = msgspec.UNSET  # unset: reading an absent path raises `NotFound`
+    default: bytes | None = (
+        None  # canonical JSON, so that nobody can alter it; None: an absent path is `NotFound`
+    )
     merge: Rule | None = None  # None: two lines that changed it differently are in conflict
 
 
@@ -40,9 +43,8 @@ def state(
         raise Invalid(f"{scope!r} (for {prefix}) is not a scope: use one of {', '.join(SCOPES)}.")
     if merge is not None:
         check_rules({prefix: merge})
-    if default is not msgspec.UNSET:
-        canonical.encode(default)
-    return State(prefix=prefix, scope=scope, default=default, merge=merge)
+    kept = None if default is msgspec.UNSET else canonical.encode(default)
+    return State(prefix=prefix, scope=scope, default=kept, merge=merge)
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,9 @@ class Agent:
     state: Sequence[State] = ()
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a name that cannot be."""
+        """Raise `Invalid` for a name that cannot be, or state that was not declared with `state`, or twice."""
         names.check_name("agent", self.name)
-        object.__setattr__(self, "state", tuple(self.state))
+        object.__setattr__(self, "state", _checked(self.name, self.state))
 
     @property
     def rules(self) -> dict[str, str]:
@@ -64,6 +66,26 @@ class Agent:
         return {each.prefix: each.merge for each in self.state if each.merge is not None}
 
     @property
-    def defaults(self) -> dict[str, Any]:
-        """What absent paths are read as."""
-        return {each.prefix: each.default for each in self.state if each.default is not msgspec.UNSET}
+    def defaults(self) -> dict[str, Json]:
+        """What absent paths are read as; new objects each time."""
+        return {path: canonical.decode(body) for path, body in encoded_defaults(self).items()}
+
+
+def encoded_defaults(agent: Agent) -> dict[str, bytes]:
+    """What absent paths are read as, as canonical JSON."""
+    return {each.prefix: each.default for each in agent.state if each.default is not None}
+
+
+def _checked(agent: str, declared: object) -> tuple[State, ...]:
+    if not isinstance(declared, Iterable):
+        raise Invalid(f"the state of agent '{agent}' is a list, not {declared!r}; nothing was declared.")
+    found: dict[str, State] = {}
+    for each in cast("Iterable[object]", declared):
+        if not isinstance(each, State):
+            raise Invalid(
+                f"{each!r} does not declare state of agent '{agent}'; nothing was declared. Use holdfast.state(…)."
+            )
+        if each.prefix in found:
+            raise Invalid(f"agent '{agent}' declares {each.prefix} twice; nothing was declared. Keep one.")
+        found[each.prefix] = each
+    return tuple(found.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.history.writer import OnConflict
-from holdfast.model.head import Head
+from contextlib import suppress
+
+from holdfast.errors import HoldfastError
 from holdfast.threads import directory
-from holdfast.threads.agent import Agent
-from holdfast.threads.change import Change
+from holdfast.threads.agent import Agent, encoded_defaults
 from holdfast.threads.line import Line
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf
@@ -20,23 +20,14 @@ class AgentMap(Line):
     """The map of one agent.  Nobody but this agent and its threads sees it."""
 
     def __init__(self, shelf: Shelf, agent: Agent, *, declared: bool) -> None:
-        """Hold the map of an agent; reading it begins nothing."""
-        super().__init__(Standing(space=shelf.agent(agent.name), defaults=agent.defaults))
+        """Hold the map of an agent; reading it begins nothing, and nor does a change that comes to nothing."""
+        super().__init__(Standing(space=shelf.agent(agent.name), defaults=encoded_defaults(agent)))
         self._shelf, self._agent, self._declared, self._recorded = shelf, agent, declared, False
         self.name = agent.name
 
-    def change(
-        self,
-        reason: str,
-        *,
-        on_conflict: OnConflict = "raise",
-        op_id: str | None = None,
-        author: str | None = None,
-        run: str | None = None,
-        head: Head | None = None,
-    ) -> Change:
-        """A block of changes that becomes one commit, or nothing; as on a thread."""
+    def _finish(self) -> None:
+        """List the agent in the directory.  What was committed is durable; the next change tries it again."""
         if not self._recorded:
-            directory.record_agent(self._shelf.store, self._agent, declared=self._declared)
-            self._recorded = True
-        return super().change(reason, on_conflict=on_conflict, op_id=op_id, author=author, run=run, head=head)
+            with suppress(HoldfastError):
+                directory.record_agent(self._shelf.store, self._agent, declared=self._declared)
+                self._recorded = True

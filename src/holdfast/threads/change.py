@@ -82,7 +82,7 @@ class Change(Edits):
     def __init__(self, standing: Standing, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
         super().__init__()
-        _check(how)
+        _check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
         self._defaults = standing.defaults
         self._events: list[Event] = []
@@ -242,7 +242,7 @@ class Change(Edits):
                 self._standing.space, self.head, proposal, op_id=op_id, on_conflict=self._how.on_conflict
             )
             self.head, self.receipt = done.head, done.receipt
-        if self._agent is not None and self.receipt is not None:
+        if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
             self._after()
 
     def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
@@ -300,7 +300,7 @@ def check_op_id(op_id: str) -> str:
     return op_id
 
 
-def _check(how: How) -> None:
+def _check(how: How, timeline: str) -> None:
     if how.op_id is not None:
         check_op_id(how.op_id)
     names.check_label("reason", how.reason)
@@ -310,6 +310,18 @@ def _check(how: How) -> None:
         )
     if how.on_conflict not in ("raise", "rebase"):
         raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+    if how.head is not None:
+        _check_head(how.head, timeline)
+
+
+def _check_head(head: Head, timeline: str) -> None:
+    if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"head is a Head that was read earlier, not {head!r}; nothing was written.")
+    if head.timeline != timeline:
+        raise Invalid(
+            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written. "
+            f"Use on({head.timeline!r}), or the head of this one."
+        )
 
 
 def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:

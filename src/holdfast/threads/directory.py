@@ -32,7 +32,6 @@ __all__ = [
     "Record",
     "agents",
     "begin",
-    "check_owner",
     "check_record",
     "find",
     "record_agent",
@@ -102,18 +101,13 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
     )
 
 
-def check_record(record: Record, id: str, agent: str, owner: str | None) -> None:
-    """Raise `Conflict` if the thread is another agent's, or another owner's."""
-    if record.agent != agent:
+def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
+    """Raise `Conflict` if the thread is another agent's, or another owner's; None is whoever asks without saying."""
+    if agent is not None and record.agent != agent:
         raise Conflict(
             f"thread '{id}' belongs to another agent than '{agent}'; it was not opened. Agents share nothing: "
             "choose another id."
         )
-    check_owner(record, id, owner)
-
-
-def check_owner(record: Record, id: str, owner: str | None) -> None:
-    """Raise `Conflict` if the thread is another owner's; None is whoever asks without saying."""
     if owner is not None and record.owner != owner:
         raise Conflict(
             f"thread '{id}' has another owner than '{owner}'; it was not opened. Choose another id."
@@ -149,16 +143,10 @@ def rules_of(store: Space, agent: str) -> dict[str, str]:
 
 def remove(store: Space, thread: Space, id: str) -> None:
     """Close the thread's space to everybody, then empty its record.  Doing it again finishes the job."""
-    inside = msgspec.structs.replace(store, name=thread.name)
-    while thread.engine.cell(thread.name, ALIVE) is None:
-        gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
-        _write(inside, f"remove:{store.ids()}", gone)
     for _ in range(_TRIES_MAX):
-        cell = store.engine.cell(STORE, THREAD + id)
-        if cell is None or cell.value is None or _record(cell).space != thread.name:
+        if _closed(store, thread) and _emptied(store, thread, id):
             return
-        if _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None)):
-            return
+    raise Conflict(f"thread '{id}' is being changed by others all the time; it was not removed. Try again.")
 
 
 def threads(store: Space) -> Iterator[tuple[str, Record]]:
@@ -172,6 +160,23 @@ def threads(store: Space) -> Iterator[tuple[str, Record]]:
 def agents(store: Space) -> Iterator[AgentRecord]:
     """All agents by name, read as they are asked for."""
     yield from (_agent(cell) for cell in _cells(store.engine, AGENT))
+
+
+def _closed(store: Space, thread: Space) -> bool:
+    """Close the thread's space to everybody; False if that has to be tried again."""
+    if thread.engine.cell(thread.name, ALIVE) is not None:
+        return True
+    inside = msgspec.structs.replace(store, name=thread.name)
+    gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
+    return _write(inside, f"remove:{store.ids()}", gone)
+
+
+def _emptied(store: Space, thread: Space, id: str) -> bool:
+    """Empty the record of the thread, unless it is another's by now; False if that has to be tried again."""
+    cell = store.engine.cell(STORE, THREAD + id)
+    if cell is None or cell.value is None or _record(cell).space != thread.name:
+        return True
+    return _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None))
 
 
 def _cells(engine: Engine, prefix: str) -> Iterator[Cell]:
@@ -225,4 +230,6 @@ def _no_thread(store: Space, id: str) -> NotFound:
     known = [name for name, _ in islice(threads(store), _SCANNED)]
     near = get_close_matches(id, known, n=3, cutoff=0.6)
     hint = f"Did you mean {' or '.join(repr(name) for name in near)}? " if near else ""
-    return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}Name its agent= to begin one.")
+    return NotFound(
+        f"there is no thread '{id}'; nothing was begun. {hint}Name its agent=, and no timeline=, to begin one."
+    )

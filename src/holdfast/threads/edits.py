@@ -18,7 +18,7 @@ from holdfast.history.touched import Touched
 from holdfast.history.values import Given
 from holdfast.model.patch import Verb
 from holdfast.threads.loops import blocking
-from holdfast.threads.reading import typed
+from holdfast.threads.reading import declared, typed
 
 __all__ = ["Edits"]
 
@@ -31,7 +31,7 @@ class Edits:
     """A map under change."""
 
     _ops: Ops | None = None  # None: not begun, or over
-    _defaults: Mapping[str, Any] = {}
+    _defaults: Mapping[str, bytes] = {}
 
     def __init__(self) -> None:
         """Begin with nothing read."""
@@ -49,7 +49,7 @@ class Edits:
         if found is not None:
             return typed(path, ops.value(path), type)
         if default is UNSET:
-            default = self._defaults.get(path, UNSET)
+            default = declared(self._defaults, path, type)
         if default is UNSET:
             raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
         return default

@@ -65,8 +65,10 @@ def encode_patch(patch: Patch) -> Object:
 def _head(agent: Space, line: str, step: Step) -> Head:
     """Where the line of the agent's map stands; one that does not exist begins where the thread looked."""
     hold = agent.engine.hold(agent.name, line)
-    if hold is not None:
-        return hold.head
+    return hold.head if hold else _begun(agent, line, step)
+
+
+def _begun(agent: Space, line: str, step: Step) -> Head:
     move = Move(act=Act.FORK, timeline=line, expected=None, to=step.commit.reads.agent_commit)
     intent = digest_of(Kind.BODY, canonical.encode(["fork", line]))
     try:
@@ -74,7 +76,10 @@ def _head(agent: Space, line: str, step: Step) -> Head:
             Write(space=agent.name, op_id=f"begin:{line}", intent=intent, moves=(move,))
         ).heads[0]
     except Conflict:
-        return _head(agent, line, step)
+        hold = agent.engine.hold(agent.name, line)
+        if hold is None:
+            raise  # it was not that somebody else has begun the line
+        return hold.head
 
 
 def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head: Head) -> Proposal:

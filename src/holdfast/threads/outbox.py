@@ -54,12 +54,10 @@ def finish(spaces: Spaces, thread: Space) -> None:
 
     Raises `Unavailable` if the store cannot be written now; what is left stays in the outbox.
     """
-    cells = thread.engine.cells(thread.name, prefix=OUTBOX, limit=_PAGE)
-    for cell in sorted(cells, key=lambda cell: _read(cell).depth):
+    # Cells come by digest, so the first page says nothing about which commit came first.
+    for cell in sorted(_cells(thread), key=lambda cell: (_read(cell).depth, cell.name)):
         _apply(spaces, thread, cell)
         _empty(thread, cell)
-    if len(cells) == _PAGE:
-        finish(spaces, thread)
 
 
 def finish_all(spaces: Spaces, store: Space) -> None:
@@ -95,6 +93,14 @@ def _left_in(engine: Engine) -> Iterator[str]:
     while page := engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
         yield from dict.fromkeys(cell.space for cell in page)
         after = (page[-1].name, page[-1].space)
+
+
+def _cells(thread: Space) -> Iterator[Cell]:
+    """Everything in the outbox of one thread."""
+    after = ""
+    while page := thread.engine.cells(thread.name, prefix=OUTBOX, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
 
 
 def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.history.values import Value
+from holdfast.model import canonical
 
-__all__ = ["typed"]
+__all__ = ["declared", "typed"]
 
 
 def typed(path: str, value: Value, type: Any) -> Any:
@@ -23,6 +25,12 @@ def typed(path: str, value: Value, type: Any) -> Any:
         return msgspec.convert(value, type)
     except msgspec.ValidationError as error:
         raise Invalid(f"{path} does not hold {_name(type)}: {error}.") from error
+
+
+def declared(defaults: Mapping[str, bytes], path: str, type: Any) -> Any:
+    """What `path` is declared to be read as while it is absent, a new object each time; unset if nothing is."""
+    body = defaults.get(path)
+    return msgspec.UNSET if body is None else typed(path, canonical.decode(body), type)
 
 
 def _name(type: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
@@ -28,8 +27,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     space: Space
     timeline: str = MAIN
     agent: Space | None = None  # the agent's own space; None: this is it
-    defaults: Mapping[str, Any] = {}  # what absent paths are read as
-    rules: Mapping[str, str] = {}  # how state merges
+    defaults: Mapping[str, bytes] = {}  # what absent paths are read as, in canonical JSON
 
     @property
     def agent_line(self) -> str:

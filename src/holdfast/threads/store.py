@@ -49,17 +49,16 @@ class Store:
     ) -> Thread:
         """Open a thread; with `agent` one that does not exist is begun.
 
-        Without `agent` it only opens, else `NotFound`.  Raises `Conflict` if the thread is another
+        Without `agent`, or on another timeline than `main`, it only opens, else `NotFound`.  Raises `Conflict` if the thread is another
         agent's or another owner's.
         """
-        if agent is None:
-            record, declared = directory.find(self._shelf.store, id), None
-            directory.check_owner(record, id, owner)
-        else:
-            declared = _declared(agent)
-            record = self._opened(id, declared, owner, is_declared=isinstance(agent, Agent))
+        declared = None if agent is None else _declared(agent)
+        record = self._record(id, declared, owner, begins=timeline == MAIN)
         thread = Thread(self._shelf, id, record, declared or Agent(record.agent))
-        return thread if timeline == MAIN else thread.on(timeline)
+        found = thread if timeline == MAIN else thread.on(timeline)
+        if declared is not None and not self.read_only:
+            directory.record_agent(self._shelf.store, declared, declared=isinstance(agent, Agent))
+        return found
 
     def threads(self, *, owner: str | None = None, agent: Agent | str | None = None) -> Iterator[Thread]:
         """All threads by id, or those of one owner or agent, read as they are asked for."""
@@ -92,14 +91,13 @@ class Store:
         """Release everything.  Closing again is no error."""
         self._shelf.engine.close()
 
-    def _opened(self, id: str, agent: Agent, owner: str | None, *, is_declared: bool) -> directory.Record:
-        if self.read_only:
+    def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
+        """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
+        if agent is None or self.read_only or not begins:
             record = directory.find(self._shelf.store, id)
-            directory.check_record(record, id, agent.name, owner)
+            directory.check_record(record, id, agent and agent.name, owner)
             return record
-        record = directory.begin(self._shelf.store, id, agent, owner)
-        directory.record_agent(self._shelf.store, agent, declared=is_declared)
-        return record
+        return directory.begin(self._shelf.store, id, agent, owner)
 
 
 def _declared(agent: Agent | str) -> Agent:

@@ -6,17 +6,18 @@ change, so it can be kept for as long as one likes, and used after a fork of the
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec import UNSET
 
 from holdfast.engines.contract import Hold
-from holdfast.errors import Invalid, Unavailable
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
 from holdfast.history.merge import Outcome, Terms
 from holdfast.model.head import MAIN, Head
 from holdfast.threads import directory, moments, outbox
-from holdfast.threads.agent import Agent
+from holdfast.threads.agent import Agent, encoded_defaults
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
 from holdfast.threads.line import Line
@@ -45,7 +46,7 @@ class Thread(Line):
         """Hold a thread that the directory has; `store.thread` is the way to get one."""
         space = shelf.thread(id, record.space)
         standing = Standing(
-            space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=agent.defaults
+            space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=encoded_defaults(agent)
         )
         super().__init__(standing)
         self._shelf, self._record, self._declared = shelf, record, agent
@@ -117,11 +118,10 @@ class Thread(Line):
         return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
 
     def _finish(self) -> None:
-        try:
+        # What was committed is durable and says what is left to do; the next change, or the next open, does it.
+        # That an earlier one cannot be applied is no reason to call this commit a failure: `verify` names damage.
+        with suppress(HoldfastError):
             outbox.finish(self._shelf.named, self._space)
-        except Unavailable:
-            # What was committed is durable and says what is left to do; the next change, or the next open, does it.
-            return
 
 
 def _named(timeline: str | OnTimeline) -> str:

@@ -24,7 +24,7 @@ from holdfast.projections.transcript import TranscriptEntry, Turn
 from holdfast.threads import moments
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import LogEntry, Moment, Wanted
-from holdfast.threads.reading import typed
+from holdfast.threads.reading import declared, typed
 from holdfast.threads.standing import Standing, agent_after
 
 __all__ = ["View"]
@@ -72,7 +72,7 @@ class View:
         found = self._tree().get(names.check_path(path))
         if found is not None:
             return typed(path, values.read(self._space, found), type)
-        return self._default(path, default)
+        return self._default(path, type, default)
 
     def entry(self, path: str) -> Entry:
         """What the map says about `path`: form, media type, size and digest; raises `NotFound`."""
@@ -144,8 +144,8 @@ class View:
     def _tree(self) -> Tree:
         return self._space.tree_at(self._now()[1])
 
-    def _default(self, path: str, default: Any) -> Any:
-        found = self._standing.defaults.get(path, UNSET) if default is UNSET else default
+    def _default(self, path: str, type: Any, default: Any) -> Any:
+        found = declared(self._standing.defaults, path, type) if default is UNSET else default
         if found is UNSET:
             commit = self._now()[1]
             where = f"at {commit[:12]}" if commit else "before the first commit"

@@ -19,6 +19,7 @@ from holdfast.model.artifact import CHUNK_BYTES
 from holdfast.model.changeset import Changeset, encode_changeset
 from holdfast.model.commit import Act, Commit, LedgerRead, encode_commit
 from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import MessageAppended
 from holdfast.model.head import Head
 from holdfast.model.patch import Delete, Edit, Patch, Put
 from tests.unit.history.hand import Hand, damage
@@ -351,3 +352,16 @@ def forge(
     made = (*(objects or ()), body, commit)
     hand.engine.apply(Write(space=hand.space.name, op_id="forged", intent=EMPTY, objects=made, moves=(move,)))
     return commit.digest
+
+
+def test_a_message_that_cannot_be_read_is_named(hand: Hand) -> None:
+    """Its bytes are what was written, but nobody could read the conversation; a forgotten one is no fault."""
+    for said in (b'{"role":"user","content":["hi"]}', b'{"role":"user"}'):
+        body = Object.of(Kind.BODY, said)
+        event = MessageAppended(id=hand.space.ids(), role="user", body=body.digest, size=len(said))
+        hand.write(events=[event], objects=[body])
+
+    bad = Object.of(Kind.BODY, b'{"role":"user","content":["hi"]}').digest
+    assert faults(hand) == [(Kind.BODY, bad)]
+    hand.engine.forget(hand.space.name, [bad], why="policy")
+    assert faults(hand) == []

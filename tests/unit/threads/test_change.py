@@ -182,6 +182,21 @@ def test_the_op_id_comes_before_the_head(thread: Thread) -> None:
     assert thread.head.version == 1
 
 
+def test_a_head_of_another_timeline_is_refused(thread: Thread) -> None:
+    """Also where the op_id is recorded already: the mistake is told, not hidden by the first one's receipt."""
+    thread.put("/n.json", 1)
+    fork = thread.fork("what-if")
+    with fork.change("save", op_id="op-1", head=fork.head) as change:
+        change.put("/n.json", 2)
+
+    for op_id in (None, "op-1"):
+        with pytest.raises(Invalid, match="'main' cannot be written on 'what-if'"):
+            fork.change("save", op_id=op_id, head=thread.head)
+    with pytest.raises(Invalid, match="a Head that was read"):
+        fork.change("save", head="HEAD")  # pyright: ignore[reportArgumentType]
+    assert fork.head.version == 1
+
+
 class TestViews:
     """A view reads like a thread, at its moment."""
 

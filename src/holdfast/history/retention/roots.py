@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import chain, islice
 
 import msgspec
 
@@ -26,6 +27,7 @@ from holdfast.model.digest import Digest
 __all__ = ["Left", "Standing", "abandoned", "left_behind", "roots", "standing"]
 
 _PAGE = 200
+_ASKED = 50
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -69,13 +71,13 @@ def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
 
 
 def left_behind(space: Space, since: int) -> Iterator[Left]:
-    """The commits that heads have left otherwise than by a commit on top, and that no head's line has now."""
+    """The commits that heads have left otherwise than by a commit on top; some may be live all the same."""
     for hold in _holds(space):
         later: Digest | None = None  # the first commit that was made after the move at hand
         for move in _moves(space, hold.head.timeline):
             if move.act is Act.COMMIT:
                 later = move.to
-            elif move.from_ is not None and not _on_a_line(space, move.from_):
+            elif move.from_ is not None and not _on_a_line(space, move.from_, hold):
                 lately = later is None or _made_at(space, later) >= since
                 yield Left(move.from_, not lately and _made_at(space, move.from_) < since)
 
@@ -91,8 +93,10 @@ def abandoned(space: Space, policy: Policy, now: int) -> Iterator[Cell]:
             yield cell
 
 
-def _on_a_line(space: Space, commit: Digest) -> bool:
-    return any(reader.is_ancestor(space, commit, hold.head.commit) for hold in _holds(space))
+def _on_a_line(space: Space, commit: Digest, own: Hold) -> bool:
+    """Whether a head's line has the commit; only some heads are asked, as this is to save work, not to decide."""
+    heads = chain((own,), islice(_holds(space), _ASKED))
+    return any(reader.is_ancestor(space, commit, hold.head.commit) for hold in heads)
 
 
 def _made_at(space: Space, commit: Digest) -> int:

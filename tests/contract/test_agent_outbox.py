@@ -1,0 +1,131 @@
+"""The outbox: what threads left to be done arrives in order, and never makes a durable commit look failed."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast import Store, Thread
+from holdfast.engines.contract import Write
+from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.threads import directory, handover, outbox
+
+FAILURES: list[HoldfastError] = [
+    Corrupt("damaged"),
+    Conflict("raced"),
+    NotFound("gone"),
+    Unavailable("the disk is full"),
+]
+
+
+def leave(thread: Thread, patch: pytest.MonkeyPatch, count: int) -> None:
+    """Make commits whose change of the agent's map is not applied."""
+    with patch.context() as inside:
+        inside.setattr(outbox, "finish", lambda *args: None)
+        for number in range(count):
+            with thread.change(f"change {number}") as change:
+                change.agent.put("/n.json", number)
+
+
+def test_it_is_emptied_in_the_order_of_commits_over_pages(
+    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells are listed by digest; what was committed last is still applied last."""
+    monkeypatch.setattr(outbox, "_PAGE", 3)
+    leave(thread, monkeypatch, 20)
+
+    outbox.finish(store._shelf.named, thread._space)
+
+    told = [entry.reason for entry in store.agent("planner").log()]
+    assert told == [f"change {number}" for number in reversed(range(20))]
+    assert store.agent("planner").get("/n.json") == 19
+    assert store._shelf.engine.listed(prefix="outbox/", limit=10) == []
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_a_durable_commit_is_not_called_a_failure(
+    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+) -> None:
+    """An earlier change cannot be applied: this block is committed, says so, and stays in the outbox."""
+    leave(thread, monkeypatch, 1)
+
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "deliver", fail)
+        with thread.change("mine") as change:
+            change.agent.put("/mine.json", 1)
+        assert change.receipt is not None
+        assert thread.fork("what-if").timeline == "what-if"
+        thread.promote("what-if")
+    assert thread.log()[0].reason == "mine"
+    assert len(store._shelf.engine.listed(prefix="outbox/", limit=10)) == 2
+
+    with thread.change("again") as change:
+        change.agent.put("/again.json", 1)
+    assert store.agent("planner").paths() == ["/again.json", "/mine.json", "/n.json"]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_opening_survives_what_cannot_be_applied(
+    store_url: str, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+) -> None:
+    """Whatever it is: the store opens, and the next opening finishes it."""
+    leave(thread, monkeypatch, 1)
+
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "deliver", fail)
+        with holdfast.open(store_url) as again:
+            assert again.agent("planner").paths() == []
+
+    with holdfast.open(store_url) as again:
+        assert again.agent("planner").paths() == ["/n.json"]
+
+
+def test_a_line_that_cannot_be_begun_is_told_at_once(
+    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conflict that is not about somebody else having begun the line is not tried for ever."""
+    fork = thread.fork("what-if")
+    leave(fork, monkeypatch, 1)
+    engine = type(store._shelf.engine)
+    applied = engine.apply
+
+    def refuse(self: object, write: Write) -> object:
+        if write.op_id.startswith("begin:fork/"):
+            raise Conflict("refused")
+        return applied(self, write)  # pyright: ignore[reportArgumentType]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "apply", refuse)
+        with pytest.raises(Conflict, match="refused"):
+            outbox.finish(store._shelf.named, thread._space)
+
+    outbox.finish(store._shelf.named, thread._space)
+    assert fork.agent_map().get("/n.json") == 0
+
+
+@pytest.mark.parametrize("cell", ["alive", "thread/trip-42"])
+def test_a_removal_that_is_always_refused_gives_up(
+    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    """After some tries it says that nothing came of it; trying again later works."""
+    written = directory._write
+
+    def refuse(space: object, op_id: str, write: object) -> bool:
+        if getattr(write, "name", None) == cell:
+            return False
+        return written(space, op_id, write)  # pyright: ignore[reportArgumentType]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "_write", refuse)
+        with pytest.raises(Conflict, match="not removed"):
+            directory.remove(store._shelf.store, thread._space, "trip-42")
+
+    directory.remove(store._shelf.store, thread._space, "trip-42")
+    with pytest.raises(NotFound):
+        store.thread("trip-42")
