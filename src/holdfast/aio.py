@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
+from threading import Event
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
@@ -37,6 +38,7 @@ __all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Store", "Thread", 
 _WORKERS = 16
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 _H = TypeVar("_H")
 _V = TypeVar("_V", bound=view.View)
 _L = TypeVar("_L", bound=line.Line)
@@ -94,15 +96,21 @@ class AgentChange(_Edits):
         """The blocking object."""
         return self._block.target().agent
 
+    async def run(self, work: Callable[[], _R]) -> _R:
+        """Do `work` on a worker, in its turn among everything that the block does."""
+        return await self._block.run(work)
+
 
 class Change(_Edits):
-    """A block of changes: a commit in the making."""
+    """A block of changes: a commit in the making.  What is asked of it at once is done in the order of asking."""
 
     def __init__(self, crew: ThreadPoolExecutor, make: Callable[[], change.Change]) -> None:
         """Prepare a block; `thread.change` is the way to get one."""
         super().__init__(crew)
         self._make = make
         self._made: change.Change | None = None
+        self._last = Event()  # set when what was asked for last is done
+        self._last.set()
         self.agent = AgentChange(crew, self)
 
     say = Awaited(change.Change.say)
@@ -120,7 +128,7 @@ class Change(_Edits):
 
     async def __aenter__(self) -> Self:
         """Read the head."""
-        self._made = await self.run(lambda: self._make().__enter__())
+        await self.run(self._enter)
         return self
 
     async def __aexit__(
@@ -134,6 +142,25 @@ class Change(_Edits):
         if self._made is None:
             raise Invalid("this change is not open; nothing was done. Use it inside its `async with` block.")
         return self._made
+
+    async def run(self, work: Callable[[], _R]) -> _R:
+        """Do `work` on a worker, after everything that was asked of this block before."""
+        before, done = self._last, Event()
+        self._last = done
+
+        def in_turn() -> _R:
+            # The crew takes work in the order in which it is handed over, so what is waited for is under way.
+            before.wait()
+            try:
+                return work()
+            finally:
+                done.set()
+
+        return await super().run(in_turn)
+
+    def _enter(self) -> None:
+        self._made = self._made or self._make()
+        self._made.__enter__()
 
 
 def _as_view(crew: ThreadPoolExecutor, found: view.View) -> View:

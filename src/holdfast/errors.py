@@ -67,13 +67,19 @@ class Conflict(HoldfastError):
 class StaleHead(Conflict):
     """The timeline moved on after the writer read it.  Nothing was written."""
 
-    def __init__(self, expected: Head, actual: Head, because: str = "") -> None:
+    def __init__(
+        self,
+        expected: Head,
+        actual: Head,
+        because: str = "",
+        *,
+        advice: str = "Read it again and decide afresh.",
+    ) -> None:
         """Say where the writer thought the timeline stood, where it stands, and why if the heads cannot tell."""
         self.expected, self.actual, self.because = expected, actual, because
         super().__init__(
             f"timeline '{expected.timeline}' is at {_place(actual)}, but this write was based on "
-            f"{_place(expected)}{', and ' + because if because else ''}; nothing was written. "
-            "Read it again and decide afresh."
+            f"{_place(expected)}{', and ' + because if because else ''}; nothing was written. {advice}"
         )
 
 
@@ -187,11 +193,11 @@ class Unavailable(HoldfastError):
 class InDoubt(Unavailable):
     """A write may or may not have become true.  The same write with the same op_id settles it."""
 
-    def __init__(self, op_id: str, why: str) -> None:
-        """Name the write by its op_id."""
+    def __init__(self, op_id: str, why: str = "") -> None:
+        """Name the write by its op_id; say why if that is known."""
         self.op_id, self.why = op_id, why
         super().__init__(
-            f"the outcome of write '{op_id}' is not known ({why}). It is either whole or absent. "
+            f"the outcome of write '{op_id}' is not known{f' ({why})' if why else ''}. It is either whole or absent. "
             "Repeat it with the same op_id, after reopening the store if need be; it will not be applied twice."
         )
 

@@ -201,7 +201,8 @@ def test_what_cannot_be_finished_does_not_keep_the_store_shut(
             change.agent.put("/kept.json", "kept")
     (event,) = thread.log()[0].events
     assert isinstance(event, AgentChanged)
-    store._shelf.engine.forget(thread._space.name, [event.patch], why="the user asked")
+    engine, name = store._shelf.engine, thread._space.name
+    engine.forget(name, [event.patch], why="the user asked", standing=engine.standing(name))
 
     with holdfast.open(store_url) as again:
         assert again.agent("planner").paths() == ["/kept.json"]

@@ -6,8 +6,6 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import pytest
-
 import holdfast
 from holdfast.engines.contract import Receipt
 from holdfast.engines.sqlite import SqliteEngine

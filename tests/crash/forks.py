@@ -120,7 +120,7 @@ def upkeep_in_child(pipe: Pipe, path: str) -> None:
     engine.apply(write("op", kept, gone))
     engine.apply(write("op", value("theirs"), space="theirs"))
     for work in (
-        lambda: engine.forget(SPACE, [gone.digest], why="asked"),
+        lambda: engine.forget(SPACE, [gone.digest], why="asked", standing=engine.standing(SPACE)),
         lambda: engine.drop("theirs", why="asked"),
         lambda: engine.backup(Path(path).with_name("copy.db")),
     ):

@@ -64,24 +64,26 @@ class Crowd:
     def __init__(
         self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
     ) -> None:
-        self._group = group = group_of(engine)
-        self._let_go = Event()
+        self._group = group_of(engine)
+        self._leads, self._let_go = Event(), Event()
         self._threads: list[Thread] = []
         self._answers: dict[int, Receipt | HoldfastError] = {}
-        acquire, hand_over, handed = group._file_lock.acquire, group._hand_over, Event()
+        lock, left = self._group._file_lock, Event()
+        acquire, release = lock.acquire, lock.release
 
-        def held(seconds: float) -> Any:
+        def held(seconds: float) -> bool:
+            self._leads.set()
             assert self._let_go.wait(DEADLINE_SECONDS)
             return acquire(seconds)
 
-        def handing_over() -> None:
-            if not handed.is_set():
-                handed.set()
+        def released(*, settled: bool) -> None:
+            release(settled=settled)
+            if not left.is_set():
+                left.set()
                 then()
-            hand_over()
 
-        monkeypatch.setattr(group._file_lock, "acquire", held)
-        monkeypatch.setattr(group, "_hand_over", handing_over)
+        monkeypatch.setattr(lock, "acquire", held)
+        monkeypatch.setattr(lock, "release", released)
 
     def come(self, wanted: Write, *, behind: int = 0) -> None:
         """Hand in a write from a thread of its own, and wait until it stands in line, `behind` so many others."""
@@ -89,7 +91,8 @@ class Crowd:
         thread = Thread(target=self._write, args=(number, wanted), daemon=True)
         self._threads.append(thread)
         thread.start()
-        while not (self._group._is_led and len(self._group._queue) == number + behind):
+        assert self._leads.wait(DEADLINE_SECONDS)
+        while len(self._group._queue) < number + behind:
             thread.join(0.001)
 
     def answers(self) -> list[Receipt | HoldfastError]:

@@ -59,7 +59,7 @@ class TestForgetting:
         first = value(LONG + "1")
         second = value(LONG + "2", base=first)
         one.apply(write("first", first))
-        other.forget(SPACE, [first.digest], why="asked")
+        other.forget(SPACE, [first.digest], why="asked", standing=other.standing(SPACE))
 
         one.apply(write("second", second))
 
@@ -71,7 +71,7 @@ class TestForgetting:
         one.apply(write("op", secret))
         assert read(one, secret) == secret.body
 
-        other.forget(SPACE, [secret.digest], why="asked")
+        other.forget(SPACE, [secret.digest], why="asked", standing=other.standing(SPACE))
 
         with pytest.raises(Forgotten, match="asked"):
             read(one, secret)
@@ -82,7 +82,7 @@ class TestForgetting:
         """The newest row counts, whoever wrote it."""
         wanted = value(LONG)
         one.apply(write("op", wanted))
-        one.forget(SPACE, [wanted.digest], why="asked")
+        one.forget(SPACE, [wanted.digest], why="asked", standing=one.standing(SPACE))
         with pytest.raises(Forgotten):
             read(other, wanted)
 
@@ -136,7 +136,7 @@ class Course:
                 self._write(engine, number, self._chance.choice(self._versions))
             case 3 if self._versions:
                 gone = self._chance.choice(self._versions).digest
-                engine.forget(self._space, [gone], why="asked")
+                engine.forget(self._space, [gone], why="asked", standing=engine.standing(self._space))
                 self._there[gone] = False
             case _:
                 for found in self._versions:
@@ -177,7 +177,7 @@ class TestKeys:
         """What was forgotten, what is there and what never was are three things."""
         gone, kept = value("528504"), value("534127")
         one.apply(write("op", gone))
-        one.forget(SPACE, [gone.digest], why="asked")
+        one.forget(SPACE, [gone.digest], why="asked", standing=one.standing(SPACE))
         with pytest.raises(NotFound, match="there is no object"):
             read(one, kept)
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import aio
+from holdfast.engines.contract import Write
 from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
+from holdfast.history import patching
+from holdfast.history.tree import EMPTY
 from holdfast.threads import agents, artifacts, change, store, thread, view
 
 TWINS = [
@@ -32,6 +37,11 @@ def names(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
+def signature(method: Callable[..., object]) -> list[tuple[str, object, object]]:
+    """Names, kinds and defaults of the parameters."""
+    return [(each.name, each.kind, each.default) for each in inspect.signature(method).parameters.values()]
+
+
 def run(story: Callable[[aio.Store], Coroutine[Any, Any, None]], url: str = "memory:") -> None:
     """Open a store on a loop of its own and run a story on it."""
 
@@ -48,6 +58,30 @@ def test_both_faces_have_the_same_names(blocking: type, awaitable: type) -> None
     inside = {"head", "receipt", "agent"} if blocking is change.Change else set[str]()
 
     assert names(blocking) | inside == (names(awaitable) - MACHINERY) | inside
+
+
+@pytest.mark.parametrize(("blocking", "awaitable"), TWINS, ids=[twin.__name__ for _, twin in TWINS])
+def test_both_faces_are_called_alike(blocking: type, awaitable: type) -> None:
+    """Every method takes the same parameters, with the same defaults."""
+    for name in sorted(names(blocking) & names(awaitable)):
+        plain = inspect.getattr_static(blocking, name)
+        if isinstance(plain, property):
+            continue
+        twin = inspect.getattr_static(awaitable, name)
+        # A descriptor stands for the method itself; the few that are written out are compared.
+        stood_for = getattr(twin, "_method", twin)
+        assert signature(stood_for) == signature(plain), name
+
+
+def test_a_different_signature_would_be_seen() -> None:
+    """Control: another default, name or kind of parameter is a difference."""
+
+    def one(self: object, path: str, *, default: int = 1) -> None: ...
+    def two(self: object, path: str, *, default: int = 2) -> None: ...
+    def three(self: object, path: str, default: int = 1) -> None: ...
+
+    assert signature(one) != signature(two)
+    assert signature(one) != signature(three)
 
 
 def test_handles_have_the_same_attributes() -> None:
@@ -158,8 +192,91 @@ def test_a_commit_once_handed_over_is_not_cancelled(monkeypatch: pytest.MonkeyPa
     run(story)
 
 
-def test_the_loop_goes_on_while_a_worker_waits() -> None:
-    """Control: many writes at once share the workers, and the loop stays free."""
+def test_a_change_is_entered_once() -> None:
+    """As with the blocking twin: what a block did cannot be added to by entering it again."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        block = held.change("once")
+        async with block:
+            await block.put("/n.json", 1)
+            with pytest.raises(Invalid, match="used before"):
+                await block.__aenter__()
+        with pytest.raises(Invalid, match="used before"):
+            async with block:
+                await block.put("/n.json", 2)
+        with pytest.raises(Invalid, match="not open"):
+            await block.put("/n.json", 3)
+        assert await held.get("/n.json") == 1
+        assert (await held.head).version == 1
+
+    run(story)
+
+
+def test_what_is_asked_of_one_change_at_once_is_done_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers never edit one block at the same time, so `gather` loses nothing and repeats exactly."""
+    edited, inside = patching.Ops.edit, threading.Lock()
+
+    def slow(self: object, *args: object) -> None:
+        assert inside.acquire(blocking=False), "two at once"
+        time.sleep(0.001)
+        try:
+            edited(self, *args)  # pyright: ignore[reportArgumentType]
+        finally:
+            inside.release()
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        monkeypatch.setattr(patching.Ops, "edit", slow)
+        for _ in range(2):
+            async with held.change("many", op_id="op-1") as block:
+                await asyncio.gather(block.put("/list.json", []), block.agent.put("/ours.json", []))
+                edits = (block.append("/list.json", number) for number in range(50))
+                ours = (block.agent.append("/ours.json", number) for number in range(50))
+                await asyncio.gather(*edits, *ours)
+        assert await held.get("/list.json") == list(range(50))
+        assert await (await held.agent_map()).get("/ours.json") == list(range(50))
+        assert (await held.head).version == 1
+
+    run(story)
+
+
+async def beats_during(work: Awaitable[object]) -> int:
+    """How often the loop comes round while `work` is done."""
+    beats, done = 0, asyncio.ensure_future(work)
+    while not done.done():
+        await asyncio.sleep(0.001)
+        beats += 1
+    await done
+    return beats
+
+
+def test_the_loop_goes_on_while_a_worker_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk does not stop the heart of the loop; control: the same call made on the loop itself does."""
+
+    async def story(opened: aio.Store) -> None:
+        held = await opened.thread("trip-42", agent="planner")
+        engine = type(held._held._space.engine)
+        applied = engine.apply
+
+        def slow(self: object, write: object) -> object:
+            time.sleep(0.2)
+            return applied(self, write)  # pyright: ignore[reportArgumentType]
+
+        async def blocking() -> None:
+            held._held._space.engine.apply(write)
+
+        monkeypatch.setattr(engine, "apply", slow)
+        write = Write(space="thread:x", op_id="op-1", intent=EMPTY)
+
+        assert await beats_during(held.put("/n.json", 1)) > 10
+        assert await beats_during(blocking()) <= 2
+
+    run(story)
+
+
+def test_many_writes_share_the_workers() -> None:
+    """More threads of work than workers: all of it is done."""
 
     async def story(opened: aio.Store) -> None:
         threads = [await opened.thread(f"t-{number}", agent="planner") for number in range(20)]

@@ -23,6 +23,7 @@ from holdfast.model.digest import Digest, Object
 from holdfast.model.head import Head
 
 __all__ = [
+    "GC",
     "Cell",
     "CellWrite",
     "Engine",
@@ -37,6 +38,8 @@ __all__ = [
     "Step",
     "Write",
 ]
+
+GC = "gc"  # the cell of every space whose revision counts how often something was forgotten
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,10 +270,20 @@ class Engine(Protocol):
         """
         ...
 
-    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+    def standing(self, space: str) -> int:
+        """A number that grows with every write that becomes true in the space; 0 if there was none.
+
+        Whoever decides what may be forgotten reads it first.  Forgetting is no write.
+        """
+        ...
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         """Replace the bytes of these objects by tombstones, durably; the number of bytes set free.
 
-        Afterwards reading one raises `Forgotten(why)`.  Their digests stay.  Nothing else changes.
+        Raises `Conflict`, having forgotten nothing, if anything was written to the space since
+        `standing` was read: it may need them.  Afterwards reading one raises `Forgotten(why)`.
+        Their digests stay.  If anything went, the cell `gc` is one revision further, without a
+        value, so that a fence of whoever read before holds no longer.  Nothing else changes.
         What is not there, or forgotten already, is left as it is.  Raises `Invalid`, having
         forgotten nothing, for a commit, a changeset or a move: the chain is proved by them.
         """

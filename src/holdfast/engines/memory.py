@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.engines import rules
 from holdfast.engines.contract import (
+    GC,
     Cell,
     CellWrite,
     Entry,
@@ -90,6 +91,7 @@ class _Space:
         self.entries: MutableMapping[int, Entry] = _over(below and below.entries)
         self.ops: MutableMapping[str, Recorded | _Tombstone] = _over(below and below.ops)
         self.last: Entry | None = below and below.last
+        self.standing: int = below.standing + 1 if below else 0  # how many writes became true
 
     def take(self, draft: _Space) -> None:
         """Make true what was made on `draft`."""
@@ -102,6 +104,7 @@ class _Space:
         _pour(draft.entries, self.entries)
         _pour(draft.ops, self.ops)
         self.last = draft.last
+        self.standing = draft.standing
 
     def revision(self, cell: str) -> int:
         """How often the cell was written."""
@@ -297,18 +300,25 @@ class MemoryEngine:
         with self._reading(space) as found:
             page = list(islice(found.objects.items(), after, after + limit))
             end = after + len(page)
-            return [_fact(digest, stored) for digest, stored in page], end if end < len(
-                found.objects
-            ) else None
+            facts = [_fact(digest, stored) for digest, stored in page]
+            return facts, end if end < len(found.objects) else None
 
-    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+    def standing(self, space: str) -> int:
+        """A number that grows with every write that becomes true in the space."""
+        with self._reading(space) as found:
+            return found.standing
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         """Replace the bytes of these objects by tombstones; the number of bytes set free."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space) or _Space()
+            rules.check_standing(space, standing, found.standing)
             known = {digest: found.objects.get(digest) for digest in digests}
             stored = [each for each in known.values() if isinstance(each, Object)]
             for each in stored:
                 rules.check_forgettable(each.kind, each.digest)
+            if stored:
+                _add_cell(found, space, CellWrite(name=GC, expected=found.revision(GC), value=None))
             found.objects.update({each.digest: _Tombstone(each.kind, why) for each in stored})
             return sum(len(each.body) for each in stored)
 
@@ -318,6 +328,7 @@ class MemoryEngine:
             if space not in spaces:
                 return 0
             old, new = spaces[space], _Space()
+            new.standing = old.standing
             new.ops.update({op_id: _tombstone(op, why) for op_id, op in old.ops.items()})
             new.cells.update({name: _emptied(filed.cell) for name, filed in old.cells.items()})
             spaces[space] = new
@@ -403,7 +414,7 @@ def _add_commit(draft: _Space, digest: Digest, commit: Commit, changeset: Change
         return
     for parent in commit.parents:
         draft.mark(parent)
-    first = commit.parents[0] if commit.parents else None
+    first = commit.first_parent
     mark = draft.mark(first) if first else None
     place = rules.placed(commit, (mark.place, mark.run) if mark else None, mark.events if mark else 0)
     jump = _jump(draft, first) if first else digest

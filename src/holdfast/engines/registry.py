@@ -31,7 +31,7 @@ GROUP = "holdfast.engines"
 
 # At least two letters, so that the drive in `C:\agents.db` is no scheme.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres"}
+_LATER = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
 
 _named: dict[str, MemoryStore] = {}
 _lock = Lock()
@@ -152,10 +152,10 @@ def _loaded(point: EntryPoint) -> Opener:
 def _unknown(scheme: str) -> Unsupported:
     others = {point.name for point in _entry_points()}
     known = ", ".join(sorted({"memory", "sqlite"} | others))
-    extra = _EXTRAS.get(scheme)
+    later = _LATER.get(scheme)
     advice = (
-        f"Install holdfast[{extra}], which brings it."
-        if extra
+        f"{later} comes with a later release of Holdfast."
+        if later
         else f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
     )
     return Unsupported(

@@ -20,6 +20,7 @@ __all__ = [
     "check_forgettable",
     "check_hold",
     "check_move",
+    "check_standing",
     "check_write",
     "labels",
     "placed",
@@ -106,6 +107,14 @@ def check_forgettable(kind: Kind, digest: Digest) -> None:
     """Raise `Invalid` for an object that the chain is proved by."""
     if kind in (Kind.COMMIT, Kind.CHANGESET, Kind.MOVE):
         raise Invalid(f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.")
+
+
+def check_standing(space: str, read: int, now: int) -> None:
+    """Raise `Conflict` if the space was written to since its standing was read."""
+    if read != now:
+        raise Conflict(
+            f"'{space}' was written to since it was looked over; nothing was forgotten. Look it over again."
+        )
 
 
 def check_hold(hold: Hold, record: MoveRecord) -> None:

@@ -8,7 +8,7 @@ parted and never with the number of commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,7 +16,19 @@ from holdfast.engines.contract import Step
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
 
-__all__ = ["Point", "Stretch", "ahead", "ancestor", "common", "contains", "meet", "point", "walk"]
+__all__ = [
+    "Point",
+    "Stretch",
+    "ahead",
+    "ancestor",
+    "best",
+    "common",
+    "commons",
+    "contains",
+    "meet",
+    "point",
+    "walk",
+]
 
 _BATCH = 128
 
@@ -95,20 +107,28 @@ def contains(space: Space, tip: Point, commit: Point) -> bool:
 
 
 def common(space: Space, a: Point, b: Point) -> Point | None:
-    """The best common ancestor of two commits, through merges too; None if they have none.
+    """The first of the best common ancestors of two commits; None if they have none."""
+    return next(iter(commons(space, a, b)), None)
 
-    Best: not behind another common ancestor.  Where lines were merged crosswise there can
-    be several; then the deepest is taken, and of these the one with the greatest digest.
+
+def commons(space: Space, a: Point, b: Point) -> list[Point]:
+    """All best common ancestors of two commits, through merges too: those that are behind no other one.
+
+    There are several where lines were merged crosswise, or where both took in the same other
+    lines.  The deepest comes first, and of these the one with the greatest digest.
     """
     trunk = meet(space, a, b)
-    if trunk in (a, b):
-        return trunk
+    if trunk is not None and trunk in (a, b):
+        return [trunk]
     met = [trunk, *(top for _, top in _parted(space, a, b))]
-    shared = {each for each in met if each is not None}
-    best = [
-        one for one in shared if not any(one != other and contains(space, other, one) for other in shared)
-    ]
-    return max(best, key=lambda one: (one.depth, one.digest), default=None)
+    return best(space, [each for each in met if each is not None])
+
+
+def best(space: Space, points: Iterable[Point]) -> list[Point]:
+    """Those of `points` that are in the history of no other one, each once, the deepest first."""
+    given = set(points)
+    kept = [one for one in given if not any(one != other and contains(space, other, one) for other in given)]
+    return sorted(kept, key=lambda one: (one.depth, one.digest), reverse=True)
 
 
 def _parted(space: Space, tip: Point, of: Point | None) -> Sequence[tuple[Stretch, Point | None]]:

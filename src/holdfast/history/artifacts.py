@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Write
 from holdfast.errors import Conflict, Corrupt, InDoubt, Invalid, NotFound
+from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.model import canonical, names
 from holdfast.model.artifact import (
@@ -36,6 +38,7 @@ __all__ = [
     "LISTED",
     "UPLOAD",
     "Listed",
+    "Piece",
     "Staged",
     "Upload",
     "get",
@@ -50,6 +53,9 @@ __all__ = [
 
 LISTED = "artifact/"  # cells of what is listed
 UPLOAD = "upload/"  # cells of uploads that are under way
+
+Piece: TypeAlias = bytes | bytearray | memoryview
+"""Some of the content."""
 
 _BATCH = 4  # chunks in one write
 _TRIES_MAX = 5
@@ -98,7 +104,7 @@ _uploads = msgspec.json.Decoder(Upload)
 
 
 def put(
-    space: Space, chunks: Iterable[bytes], *, media_type: str | None = None, name: str | None = None
+    space: Space, chunks: Iterable[Piece], *, media_type: str | None = None, name: str | None = None
 ) -> Digest:
     """Keep the content that `chunks` make up and list it; the artifact's digest.
 
@@ -108,7 +114,7 @@ def put(
     return publish(space, stage(space, chunks, media_type=media_type), name=name)
 
 
-def stage(space: Space, chunks: Iterable[bytes], *, media_type: str | None = None) -> Staged:
+def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = None) -> Staged:
     """Write the content that `chunks` make up, except for the last few, where nobody can see it."""
     if media_type is not None:
         check_media_type(media_type)
@@ -149,7 +155,7 @@ def listing(space: Space, staged: Staged, *, name: str | None = None) -> CellWri
     if name is not None:
         names.check_label("artifact name", name)
     cell = space.engine.cell(space.name, LISTED + staged.digest)
-    before = _entry(cell) if cell and cell.value is not None else None
+    before = cells.read(cell, _entries) if cell and cell.value is not None else None
     if before and (name is None or name == before.name):
         return None
     whole = staged.artifact
@@ -190,10 +196,7 @@ def ls(space: Space, *, after: str = "", limit: int) -> Sequence[Listed]:
 
 def upload_of(cell: Cell) -> Upload:
     """What an upload's cell says; raises `Corrupt`."""
-    try:
-        return _uploads.decode(cell.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error
+    return cells.read(cell, _uploads)
 
 
 class _Uploading:
@@ -257,11 +260,11 @@ class _Uploading:
         self._pending = []
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _cut(pieces: Iterable[Piece]) -> Iterator[bytes]:
     """The same content in chunks of CHUNK_BYTES, the last one shorter; none for no content."""
     held = bytearray()
     for piece in pieces:
-        rest = memoryview(piece)
+        rest = _flat(piece)
         while rest:
             room = CHUNK_BYTES - len(held)
             held += rest[:room]
@@ -271,6 +274,17 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
                 held.clear()
     if held:
         yield bytes(held)
+
+
+def _flat(piece: Piece) -> memoryview:
+    """The bytes of one piece; raises `Invalid` if it has none."""
+    try:
+        return memoryview(piece).cast("B")
+    except TypeError as error:
+        raise Invalid(
+            f"content is bytes, not {type(piece).__name__}; it was not kept. Encode text first, or open its file in "
+            "binary mode."
+        ) from error
 
 
 def _write(space: Space, *, objects: Iterable[Object], cells: tuple[CellWrite, ...]) -> Write:
@@ -331,15 +345,8 @@ def _content(space: Space, digest: Digest, whole: Artifact) -> Iterator[bytes]:
         )
 
 
-def _entry(cell: Cell) -> _Entry:
-    try:
-        return _entries.decode(cell.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error
-
-
 def _listed(cell: Cell) -> Listed:
-    entry = _entry(cell)
+    entry = cells.read(cell, _entries)
     return Listed(
         digest=Digest(cell.name.removeprefix(LISTED)),
         media_type=entry.media_type,

@@ -54,11 +54,6 @@ class Ops:
         """Whether there is any op."""
         return bool(self._ops)
 
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """The ops so far."""
-        return tuple(self._ops)
-
     def entry(self, path: str) -> Entry | None:
         """What the map holds at `path` now."""
         return self._draft.get(names.check_path(path))
@@ -250,9 +245,6 @@ def _apply(space: Space, draft: Draft, op: Op) -> Draft:
 
 
 def _clear(draft: Draft, prefix: str) -> None:
-    if prefix == "/":
-        draft.clear("")
-        return
     own, below = names.prefixes_of(prefix)
     if own is not None:
         draft.delete(own)
@@ -284,7 +276,7 @@ def _spared(path: str, prefixes: Iterable[str]) -> bool:
 
 def _covered(draft: Draft, prefix: str) -> Iterator[Entry]:
     """The entries that `prefix` covers, in order."""
-    own, below = (None, "") if prefix == "/" else names.prefixes_of(prefix)
+    own, below = names.prefixes_of(prefix)
     found = draft.get(own) if own is not None else None
     if found is not None:
         yield found

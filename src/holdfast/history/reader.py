@@ -13,10 +13,9 @@ from itertools import groupby
 
 from holdfast.engines.contract import Hold, Step
 from holdfast.errors import Forgotten, NotFound
-from holdfast.history import values, writer
+from holdfast.history import writer
 from holdfast.history.space import Space
 from holdfast.history.tree import Entry
-from holdfast.history.values import Value
 from holdfast.model import names
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
@@ -34,7 +33,6 @@ __all__ = [
     "steps",
     "transcript",
     "turns",
-    "value",
 ]
 
 _PAGE = 100
@@ -74,14 +72,9 @@ def entry_at(space: Space, at: Digest | None, path: str) -> Entry:
     return found
 
 
-def value(space: Space, at: Digest | None, path: str) -> Value:
-    """The value at `path`; raises `NotFound`."""
-    return values.read(space, entry_at(space, at, path))
-
-
 def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
     """The entries that `prefix` covers, in order, read as they are asked for."""
-    own, below = (None, "") if names.check_prefix(prefix) == "/" else names.prefixes_of(prefix)
+    own, below = names.prefixes_of(names.check_prefix(prefix))
     tree = space.tree_at(at)
     found = tree.get(own) if own is not None else None
     if found is not None:
@@ -96,7 +89,7 @@ def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Itera
         page = space.engine.steps(space.name, at, limit=_page(left))
         yield from page
         left = None if left is None else left - len(page)
-        at = next(iter(page[-1].commit.parents), None)
+        at = page[-1].commit.first_parent
 
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
@@ -121,7 +114,7 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
         page = space.engine.steps(space.name, at, limit=_page(limit))
         for step in page:
             found += reversed(list(projection.said(step.digest, step.commit, step.changeset)))
-        at = next(iter(page[-1].commit.parents), None)
+        at = page[-1].commit.first_parent
     window = found if limit is None else found[:limit]
     window.reverse()
     return _spoken(space, window)

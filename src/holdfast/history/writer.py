@@ -28,7 +28,7 @@ from holdfast.model.commit import Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, Event
 from holdfast.model.head import Head
-from holdfast.model.patch import Edit, Op, Patch
+from holdfast.model.patch import Edit, Op, Patch, decode_patch
 
 __all__ = [
     "OUTBOX",
@@ -37,7 +37,6 @@ __all__ = [
     "Proposal",
     "commit",
     "intent_of",
-    "ledger_read",
     "once",
     "removed",
     "stale_because_removed",
@@ -51,7 +50,6 @@ OUTBOX = "outbox/"  # cells that name commits whose change of the agent's map is
 REBASES_MAX = 32
 BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
 
-_PAGE = 1_000
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -152,7 +150,12 @@ def removed(space: Space) -> bool:
 
 def stale_because_removed(space: Space, head: Head) -> StaleHead:
     """The refusal of a write to a thread that was removed, whatever the numbers of its head."""
-    return StaleHead(head, Head(head.timeline, 0, None), because=f"'{space.label}' was removed")
+    return StaleHead(
+        head,
+        Head(head.timeline, 0, None),
+        because=f"'{space.label}' was removed",
+        advice="Open the thread again.",
+    )
 
 
 def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:
@@ -170,8 +173,7 @@ def _meant(event: Event, proposal: Proposal) -> object:
     if not isinstance(bare, AgentChanged):
         return bare
     body = next(each.body for each in proposal.objects if each.digest == bare.patch)
-    ops = msgspec.json.decode(body, type=Patch).ops
-    return bare.agent, bare.timeline, [_op(op) for op in ops]
+    return bare.agent, bare.timeline, [_op(op) for op in decode_patch(body).ops]
 
 
 def _ops(proposal: Proposal) -> list[object]:
@@ -232,13 +234,6 @@ def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Di
 def _placed(record: Commit, parent: Step | None) -> Place:
     above = (parent.place, parent.commit.run) if parent else None
     return rules.placed(record, above, len(parent.changeset.events) if parent else 0)
-
-
-def ledger_read(space: Space, known: LedgerRead) -> LedgerRead:
-    """How far the ledger of the space has come; `known` is a place that it has reached."""
-    while page := space.engine.entries(space.name, after=known.position, limit=_PAGE):
-        known = LedgerRead(page[-1].position, page[-1].chain)
-    return known
 
 
 def _write(

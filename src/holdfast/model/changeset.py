@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Corrupt
 from holdfast.model import canonical
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event
-from holdfast.model.patch import Patch
+from holdfast.model.patch import Patch, check_version, unreadable
 
 __all__ = ["Changeset", "RunMeta", "StateAction", "decode_changeset", "encode_changeset"]
 
@@ -58,8 +57,10 @@ def encode_changeset(changeset: Changeset) -> bytes:
 
 
 def decode_changeset(body: bytes) -> Changeset:
-    """The changeset that `body` holds; raises `Corrupt` if it is not one."""
+    """The changeset that `body` holds; raises `Corrupt` if it is not one, `Unsupported` if a newer Holdfast wrote it."""
     try:
-        return _decoder.decode(body)
+        changeset: Changeset = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored changeset cannot be read: {error}. Run `holdfast verify`.") from error
+        raise unreadable("changeset", error) from error
+    check_version(changeset.patch)
+    return changeset

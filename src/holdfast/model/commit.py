@@ -57,6 +57,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str | None = None
     author: str | None = None
 
+    @property
+    def first_parent(self) -> Digest | None:
+        """The commit before it on its line; None if the line begins with it."""
+        return self.parents[0] if self.parents else None
+
 
 class Act(StrEnum):
     """Why a head moved."""

@@ -14,11 +14,12 @@ from holdfast.errors import Invalid
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
 
-__all__ = ["Rule", "check_rules", "join", "rule_for"]
+__all__ = ["ADDING", "Rule", "adds_up", "check_rules", "join", "rule_for"]
 
 Rule: TypeAlias = Literal["counter", "set", "max", "min", "append"]
 
 RULES: tuple[Rule, ...] = get_args(Rule)
+ADDING: tuple[Rule, ...] = ("counter", "append")  # two equal steps are two
 
 
 def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
@@ -34,6 +35,17 @@ def rule_for(path: str, rules: Mapping[str, Rule]) -> Rule | None:
     """The rule of the longest prefix that covers `path`; None if none does."""
     covering = [prefix for prefix in rules if names.under(path, prefix)]
     return rules[max(covering, key=len)] if covering else None
+
+
+def adds_up(rule: Rule | None, *values: Json) -> bool:
+    """Whether the rule takes two equal steps for two, and these values are of the kind that it adds."""
+    match rule:
+        case "counter":
+            return all(type(value) in (int, float) for value in values)
+        case "append":
+            return all(isinstance(value, list) for value in values)
+        case _:
+            return False
 
 
 def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:

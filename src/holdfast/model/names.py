@@ -21,6 +21,7 @@ __all__ = [
     "check_path",
     "check_prefix",
     "prefixes_of",
+    "reserved",
     "under",
 ]
 
@@ -39,10 +40,10 @@ def check_path(path: str) -> str:
     _check_text("path", path, PATH_BYTES_MAX)
     if not path.startswith("/") or path == "/":
         raise Invalid(
-            f"path {_shown(path)} must start with '/' and name something below it; nothing was written."
+            f"path {_shown(path)} must start with '/' and name something below it; nothing was done."
         )
     if path.count("/") > PATH_SEGMENTS_MAX:
-        raise Invalid(f"path {_shown(path)} has more than {PATH_SEGMENTS_MAX} segments; nothing was written.")
+        raise Invalid(f"path {_shown(path)} has more than {PATH_SEGMENTS_MAX} segments; nothing was done.")
     return path
 
 
@@ -65,12 +66,17 @@ def under(path: str, prefix: str) -> bool:
     return path == own or path.startswith(below)
 
 
+def reserved(path: str) -> bool:
+    """Whether `path` belongs to Holdfast: it is under one of `KERNEL_PREFIXES`."""
+    return str(path).startswith("/__") and any(under(path, prefix) for prefix in KERNEL_PREFIXES)
+
+
 def check_name(what: str, name: str) -> str:
     """`name` if an agent or a timeline can have it; raises `Invalid`."""
     if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{what} {_shown(name)} is not a name: use a-z, 0-9, '.', '_', '-' in up to 8 parts of up to 63 "
-            "characters joined by '/', each starting with a letter or digit; nothing was written."
+            "characters joined by '/', each starting with a letter or digit; nothing was done."
         )
     return name
 
@@ -87,22 +93,22 @@ def check_label(what: str, text: str) -> str:
 
 def _check_text(what: str, text: str, bytes_max: int) -> str:
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was written.")
+        raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was done.")
     if not text.isascii() or not text.isprintable():
         _check_unicode(what, text)
     if len(text.encode()) > bytes_max:
-        raise Invalid(f"{what} {_shown(text)} is longer than {bytes_max} bytes; nothing was written.")
+        raise Invalid(f"{what} {_shown(text)} is longer than {bytes_max} bytes; nothing was done.")
     return text
 
 
 def _check_unicode(what: str, text: str) -> None:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was written.")
+        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was done.")
     if _UNSEEN.search(text):
-        raise Invalid(f"{what} {_shown(text)} holds a control or direction character; nothing was written.")
+        raise Invalid(f"{what} {_shown(text)} holds a control or direction character; nothing was done.")
     if not unicodedata.is_normalized("NFC", text):
         raise Invalid(
-            f"{what} {_shown(text)} is not in Unicode form NFC; nothing was written. Normalise it first."
+            f"{what} {_shown(text)} is not in Unicode form NFC; nothing was done. Normalise it first."
         )
 
 

@@ -7,10 +7,12 @@ Document places are arrays of keys and indexes, never dotted strings.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.errors import Corrupt, Unsupported
 from holdfast.model.digest import Digest
 
 __all__ = [
@@ -25,6 +27,9 @@ __all__ = [
     "Replace",
     "Stored",
     "Verb",
+    "check_version",
+    "decode_patch",
+    "unreadable",
 ]
 
 OPS_VERSION = 1
@@ -89,4 +94,37 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
     """Ops in the order in which they apply: all of them or none."""
 
     ops: tuple[Op, ...] = ()
-    version: int = OPS_VERSION
+    version: int = 1  # absent means 1, for ever
+
+
+_decoder = msgspec.json.Decoder(Patch)
+_NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z", re.DOTALL)
+
+
+def decode_patch(body: bytes) -> Patch:
+    """The patch that `body` holds; raises `Corrupt` if it is not one, `Unsupported` for ops of a newer Holdfast."""
+    try:
+        patch = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable("patch", error) from error
+    check_version(patch)
+    return patch
+
+
+def check_version(patch: Patch) -> None:
+    """Raise `Unsupported` for a patch whose ops may mean something that is not known here."""
+    if patch.version > OPS_VERSION:
+        raise _newer("patch", f"its ops have version {patch.version}, over {OPS_VERSION}")
+
+
+def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
+    """Why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
+    if _NEWER.match(str(error)):
+        return _newer(what, str(error))
+    return Corrupt(f"a stored {what} cannot be read: {error}. Run `holdfast verify`.")
+
+
+def _newer(what: str, why: str) -> Unsupported:
+    return Unsupported(
+        f"a stored {what} was written by a newer Holdfast ({why}); it was not read. Install that version, or a later one."
+    )

@@ -109,7 +109,7 @@ def turn(
     spoken = tuple(said)
     return Turn(
         number=number,
-        before=first[1].parents[0] if first[1].parents else None,
+        before=first[1].first_parent,
         after=last[0],
         reason=first[1].reason,
         at=first[1].at,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
+from holdfast.errors import Invalid
 from holdfast.history import artifacts, reader
-from holdfast.history.artifacts import Listed
+from holdfast.history.artifacts import Listed, Piece
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest, check_digest
 from holdfast.model.head import MAIN
@@ -25,12 +27,11 @@ class Artifacts:
         self._space = space
 
     def put(
-        self, content: bytes | Iterable[bytes], *, media_type: str | None = None, name: str | None = None
+        self, content: Piece | Iterable[Piece], *, media_type: str | None = None, name: str | None = None
     ) -> Digest:
         """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given."""
         reader.head_to_move(self._space, MAIN)
-        pieces = (content,) if isinstance(content, bytes) else content
-        return artifacts.put(self._space, pieces, media_type=media_type, name=name)
+        return artifacts.put(self._space, _pieces(content), media_type=media_type, name=name)
 
     def get(self, digest: str) -> Iterator[bytes]:
         """The content, piece by piece, each checked; raises `NotFound` at once if there is none."""
@@ -51,3 +52,16 @@ class Artifacts:
         """The space, unless the thread was removed: then `NotFound`."""
         reader.head_of(self._space, MAIN)
         return self._space
+
+
+def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
+    if isinstance(content, bytes | bytearray):
+        return (content,)
+    if isinstance(content, memoryview):
+        return (cast("memoryview", content),)
+    if not isinstance(content, Iterable) or isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"content is bytes, or pieces of them, not {type(content).__name__}; it was not kept. Encode text first, "
+            "or open its file in binary mode."
+        )
+    return content

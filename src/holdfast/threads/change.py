@@ -65,9 +65,9 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
 class AgentChange(Edits):
     """The changes that a block makes to the agent's own map."""
 
-    def __init__(self, agent: Space, root: Digest, into: Space) -> None:
+    def __init__(self, agent: Space, root: Digest, into: Space, *, by_hand: bool) -> None:
         """Begin from the map of that root; what is put goes `into` the thread's space first."""
-        super().__init__()
+        super().__init__(by_hand=by_hand)
         self._ops = Ops(agent, root, into=into)
 
     def _close(self) -> Ops:
@@ -81,7 +81,7 @@ class Change(Edits):
 
     def __init__(self, standing: Standing, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
-        super().__init__()
+        super().__init__(by_hand=how.run is None)
         _check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
         self._defaults = standing.defaults
@@ -128,7 +128,8 @@ class Change(Edits):
         if agent is None:
             raise Invalid("this is an agent's own map; it has none of its own. Nothing was written.")
         if self._agent is None:
-            self._agent = AgentChange(agent, agent.root_at(self._seen().commit), self._standing.space)
+            root = agent.root_at(self._seen().commit)
+            self._agent = AgentChange(agent, root, self._standing.space, by_hand=self._by_hand)
         return self._agent
 
     def say(
@@ -205,7 +206,7 @@ class Change(Edits):
             return
         step = self._standing.space.step(commit)
         reads = step.commit.reads
-        self._base = step.commit.parents[0] if step.commit.parents else None
+        self._base = step.commit.first_parent
         self._sight = Sight(self._standing.agent_line, reads.agent_commit, reads)
         self._told = [event.id for event in step.changeset.events if isinstance(event, MessageAppended)]
 

@@ -18,7 +18,8 @@ from itertools import islice
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Engine, Write
-from holdfast.errors import Conflict, Corrupt, NotFound
+from holdfast.errors import Conflict, NotFound
+from holdfast.history import cells
 from holdfast.history.space import ALIVE, Space
 from holdfast.model import canonical, names
 from holdfast.model.digest import Kind, digest_of
@@ -70,11 +71,11 @@ _records = msgspec.json.Decoder(Record)
 _agents = msgspec.json.Decoder(AgentRecord)
 
 
-def find(store: Space, id: str) -> Record:
-    """The record of a thread; raises `NotFound`, naming ids that are close."""
+def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one.") -> Record:
+    """The record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
     record = _live(store, store.engine.cell(STORE, THREAD + names.check_id("thread id", id)))
     if record is None:
-        raise _no_thread(store, id)
+        raise _no_thread(store, id, advice)
     return record
 
 
@@ -121,7 +122,7 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
     """
     for _ in range(_TRIES_MAX):
         cell = store.engine.cell(STORE, AGENT + agent.name)
-        known = _agent(cell) if cell is not None and cell.value is not None else None
+        known = cells.read(cell, _agents) if cell is not None and cell.value is not None else None
         if known is not None and (not declared or known.merge == agent.rules):
             return known
         begun_at = known.begun_at if known else store.clock()
@@ -138,7 +139,7 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
 def rules_of(store: Space, agent: str) -> dict[str, str]:
     """How an agent's state merges, as it was last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
-    return _agent(cell).merge if cell is not None and cell.value is not None else {}
+    return cells.read(cell, _agents).merge if cell is not None and cell.value is not None else {}
 
 
 def remove(store: Space, thread: Space, id: str) -> None:
@@ -159,7 +160,7 @@ def threads(store: Space) -> Iterator[tuple[str, Record]]:
 
 def agents(store: Space) -> Iterator[AgentRecord]:
     """All agents by name, read as they are asked for."""
-    yield from (_agent(cell) for cell in _cells(store.engine, AGENT))
+    yield from (cells.read(cell, _agents) for cell in _cells(store.engine, AGENT))
 
 
 def _closed(store: Space, thread: Space) -> bool:
@@ -174,7 +175,7 @@ def _closed(store: Space, thread: Space) -> bool:
 def _emptied(store: Space, thread: Space, id: str) -> bool:
     """Empty the record of the thread, unless it is another's by now; False if that has to be tried again."""
     cell = store.engine.cell(STORE, THREAD + id)
-    if cell is None or cell.value is None or _record(cell).space != thread.name:
+    if cell is None or cell.value is None or cells.read(cell, _records).space != thread.name:
         return True
     return _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None))
 
@@ -190,26 +191,8 @@ def _live(store: Space, cell: Cell | None) -> Record | None:
     """The record, unless it is of a thread whose removal was not finished."""
     if cell is None or cell.value is None:
         return None
-    record = _record(cell)
+    record = cells.read(cell, _records)
     return record if store.engine.cell(record.space, ALIVE) is None else None
-
-
-def _record(cell: Cell) -> Record:
-    try:
-        return _records.decode(cell.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(
-            f"the record of {cell.name!r} cannot be read: {error}. Run `holdfast verify`."
-        ) from error
-
-
-def _agent(cell: Cell) -> AgentRecord:
-    try:
-        return _agents.decode(cell.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(
-            f"the record of {cell.name!r} cannot be read: {error}. Run `holdfast verify`."
-        ) from error
 
 
 def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:
@@ -226,10 +209,8 @@ def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
     return True
 
 
-def _no_thread(store: Space, id: str) -> NotFound:
+def _no_thread(store: Space, id: str, advice: str) -> NotFound:
     known = [name for name, _ in islice(threads(store), _SCANNED)]
     near = get_close_matches(id, known, n=3, cutoff=0.6)
     hint = f"Did you mean {' or '.join(repr(name) for name in near)}? " if near else ""
-    return NotFound(
-        f"there is no thread '{id}'; nothing was begun. {hint}Name its agent=, and no timeline=, to begin one."
-    )
+    return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}{advice}")

@@ -16,6 +16,7 @@ from holdfast.history.documents import check_place
 from holdfast.history.patching import Ops
 from holdfast.history.touched import Touched
 from holdfast.history.values import Given
+from holdfast.model.names import KERNEL_PREFIXES, reserved
 from holdfast.model.patch import Verb
 from holdfast.threads.loops import blocking
 from holdfast.threads.reading import declared, typed
@@ -33,9 +34,10 @@ class Edits:
     _ops: Ops | None = None  # None: not begun, or over
     _defaults: Mapping[str, bytes] = {}
 
-    def __init__(self) -> None:
-        """Begin with nothing read."""
+    def __init__(self, *, by_hand: bool) -> None:
+        """Begin with nothing read.  What is done `by_hand` cannot touch the paths that belong to Holdfast."""
         self._reads = Touched()
+        self._by_hand = by_hand
 
     @overload
     def get(self, path: str, *, default: Any = ...) -> Any: ...
@@ -62,15 +64,19 @@ class Edits:
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
         """Let `path` hold a JSON document, or bytes with a media type."""
-        self._open().put(path, value, media_type=media_type)
+        self._writing(path).put(path, value, media_type=media_type)
 
     def delete(self, path: str) -> None:
         """Let `path` hold nothing; raises `NotFound` if that is so already."""
-        self._open().delete(path)
+        self._writing(path).delete(path)
 
     def clear(self, prefix: str) -> None:
-        """Let `prefix` and everything below it hold nothing; '/' is everything."""
-        self._open().clear(prefix)
+        """Let `prefix` and everything below it hold nothing; '/' is everything but what belongs to Holdfast."""
+        ops = self._writing(prefix)
+        if self._by_hand and prefix == "/" and any(ops.paths(own) for own in KERNEL_PREFIXES):
+            ops.replace({})
+        else:
+            ops.clear(prefix)
 
     def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> None:
         """Let the map hold `entries` and nothing else; what is under `keep` stays."""
@@ -105,7 +111,16 @@ class Edits:
         self._edit(path, "increment", at, by)
 
     def _edit(self, path: str, verb: Verb, at: _Place, argument: object) -> None:
-        self._open().edit(path, verb, check_place(at), argument)
+        self._writing(path).edit(path, verb, check_place(at), argument)
+
+    def _writing(self, path: str) -> Ops:
+        """The ops, to write to `path`; raises `Invalid` if that is not for everybody."""
+        if self._by_hand and reserved(path):
+            raise Invalid(
+                f"{path} is under a prefix that is reserved for runs ({', '.join(KERNEL_PREFIXES)}); nothing was "
+                "written. Choose another path."
+            )
+        return self._open()
 
     def _open(self) -> Ops:
         if self._ops is None:

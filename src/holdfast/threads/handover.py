@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-import msgspec
-
 from holdfast.engines.contract import Move, Step, Write
-from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, StaleHead, Unavailable
+from holdfast.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
 from holdfast.history import artifacts, values, writer
 from holdfast.history.patching import Ops
 from holdfast.history.space import Space
@@ -25,14 +23,12 @@ from holdfast.model.commit import Act
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, ConflictCovered
 from holdfast.model.head import Head
-from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored
+from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, decode_patch
 
 __all__ = ["deliver", "encode_patch"]
 
 _TRIES_MAX = 64
 _COVERED_MAX = 500
-
-_patches = msgspec.json.Decoder(Patch)
 
 
 def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, line: str, op_id: str) -> None:
@@ -53,7 +49,8 @@ def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, lin
             continue
         return
     raise Unavailable(
-        f"agent '{agent.label}' is being changed by others all the time; its map was not changed yet."
+        f"agent '{agent.label}' is being changed by others all the time; its map was not changed yet. "
+        "The next change of the thread, or the next opening of the store, does it."
     )
 
 
@@ -83,7 +80,7 @@ def _begun(agent: Space, line: str, step: Step) -> Head:
 
 
 def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head: Head) -> Proposal:
-    patch = _patch(thread, event)
+    patch = decode_patch(thread.body(event.patch))
     root = agent.root_at(head.commit)
     covered = list(_covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
     ops = Ops(agent, root)
@@ -101,13 +98,6 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
         run=step.commit.run,
         author=step.commit.thread,
     )
-
-
-def _patch(thread: Space, event: AgentChanged) -> Patch:
-    try:
-        return _patches.decode(thread.body(event.patch))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"patch {event.patch} cannot be read: {error}. Run `holdfast verify`.") from error
 
 
 def _covered(agent: Space, seen: Digest, now: Digest, patch: Patch) -> Iterator[ConflictCovered]:
@@ -155,6 +145,6 @@ def _kept(thread: Space, agent: Space, stored: Stored) -> Kept:
     """A value of the thread's space, to be kept in the agent's."""
     found = thread.engine.objects(thread.name, (stored.value,))[0]
     if found.kind is not Kind.ARTIFACT:
-        return Kept(stored, (found,))
+        return Kept(stored, (found,), body=found.body)  # the next op may edit it before it is written
     staged = artifacts.stage(agent, artifacts.get(thread, stored.value), media_type=stored.media_type)
     return Kept(stored, staged.objects, staged.cells)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
+from holdfast.errors import Invalid
 from holdfast.history import reader, timelines
 from holdfast.history.values import Given
 from holdfast.history.writer import OnConflict
@@ -76,6 +77,10 @@ class Line(View):
 
     def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None) -> Head:
         """Step back over whole turns, or `to` any moment (None: before the first commit); the head afterwards."""
+        if not isinstance(turns, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
+            )
         if to is UNSET:
             return timelines.undo(self._space, self.timeline, turns=turns, op_id=self._op_id(op_id))
         name = moments.name_of(to)

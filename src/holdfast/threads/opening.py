@@ -38,7 +38,7 @@ def open(
     since 1970 and `ids` the ids of actions; None takes the system's.  What a process that died
     has left half done is finished here.
     """
-    check_loop("holdfast.open")
+    check_loop("open")
     allowed = Limits() if limits is None else _lowered(limits)
     address = fspath(url)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Engine, Step, Write
-from holdfast.errors import Conflict, Corrupt, HoldfastError
-from holdfast.history import ancestry
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.history import ancestry, cells
 from holdfast.history.ancestry import Stretch
 from holdfast.history.space import Space
 from holdfast.history.writer import OUTBOX
@@ -151,7 +151,4 @@ def _empty(thread: Space, cell: Cell) -> None:
 
 
 def _read(cell: Cell) -> _Left:
-    try:
-        return _left.decode(cell.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error
+    return cells.read(cell, _left)

@@ -20,11 +20,16 @@ def typed(path: str, value: Value, type: Any) -> Any:
         return value
     if isinstance(value, bytes) or type is bytes:
         held = "bytes" if isinstance(value, bytes) else "a JSON document"
-        raise Invalid(f"{path} holds {held}, not {_name(type)}; ask for it as what it is.")
+        raise Invalid(
+            f"{path} holds {held}, not {_name(type)}; nothing was returned. Ask for it without a type, or as what it is."
+        )
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        raise Invalid(f"{path} does not hold {_name(type)}: {error}.") from error
+        raise Invalid(
+            f"{path} does not hold {_name(type)}: {error}; nothing was returned. Ask for it without a type, or put "
+            "what fits."
+        ) from error
 
 
 def declared(defaults: Mapping[str, bytes], path: str, type: Any) -> Any:

@@ -93,11 +93,19 @@ class Store:
 
     def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
         """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
-        if agent is None or self.read_only or not begins:
+        if agent is None:
             record = directory.find(self._shelf.store, id)
-            directory.check_record(record, id, agent and agent.name, owner)
-            return record
-        return directory.begin(self._shelf.store, id, agent, owner)
+        elif begins and not self.read_only:
+            record = directory.begin(self._shelf.store, id, agent, owner)
+        else:
+            why = (
+                "This store is read-only."
+                if self.read_only
+                else f"A thread begins on '{MAIN}': open it there."
+            )
+            record = directory.find(self._shelf.store, id, advice=why)
+        directory.check_record(record, id, agent and agent.name, owner)
+        return record
 
 
 def _declared(agent: Agent | str) -> Agent:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from holdfast.engines.contract import Hold
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
-from holdfast.history.merge import Outcome, Terms
+from holdfast.history.merge import Taken, Terms
 from holdfast.model.head import MAIN, Head
 from holdfast.threads import directory, moments, outbox
 from holdfast.threads.agent import Agent, encoded_defaults
@@ -84,18 +84,16 @@ class Thread(Line):
         """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
         return timelines.seal(self._space, self.timeline, op_id=self._op_id(op_id))
 
-    def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Outcome:
+    def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
         """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
         source = _named(other)
         theirs = reader.head_to_move(self._space, source).commit
         head = reader.head_to_move(self._space, self.timeline)
         if theirs is None:
-            return Outcome(head=head, commit=None, base=None, paths=0)
+            return Taken(head=head, commit=None, base=None, paths=0)
         return merge.merge(self._space, head, theirs, self._terms(head, reason, op_id), source=source)
 
-    def cherry_pick(
-        self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None
-    ) -> Outcome:
+    def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
         """Make the change that one commit made once more, here; raises `MergeConflict` if that clashes."""
         head = reader.head_to_move(self._space, self.timeline)
         picked = moments.resolve(self._space, head, commit)

@@ -84,7 +84,7 @@ class View:
 
     def paths(self, prefix: str = "/") -> list[str]:
         """The paths that `prefix` covers, sorted."""
-        return [entry.path for entry in self.entries(prefix)]
+        return [entry.path for entry in reader.paths(self._space, self._now()[1], prefix)]
 
     def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
         """What was said, oldest first; with a `limit` the last so many messages."""
@@ -121,7 +121,7 @@ class View:
         head, commit = self._now()
         old = moments.resolve(self._space, head, good)
         asked: Callable[[Step], bool] = lambda step: predicate(View(self._standing, head, step.digest))  # noqa: E731
-        return LogEntry.of(bisect.bisect(self._space, commit, asked, good=old).step)
+        return LogEntry.of(bisect.bisect(self._space, commit, asked, good=old))
 
     def agent_map(self) -> View:
         """The agent's own map as it was seen from this moment."""

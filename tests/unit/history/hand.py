@@ -8,7 +8,7 @@ from itertools import count
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory import MemoryEngine
 from holdfast.history import merge, reader, timelines
-from holdfast.history.merge import Outcome, Terms
+from holdfast.history.merge import Taken, Terms
 from holdfast.history.patching import Ops
 from holdfast.history.space import Space
 from holdfast.history.tree import Cache
@@ -106,6 +106,11 @@ class Hand:
         event = ToolCallRequested(id=self.space.ids(), call=call, tool=tool, args=args.digest, size=2)
         return self.write(events=[event], objects=[args], timeline=timeline)
 
+    def forget(self, digests: Iterable[Digest], why: str = "the user asked") -> None:
+        """Forget objects, as the space stands now."""
+        standing = self.engine.standing(self.space.name)
+        self.engine.forget(self.space.name, list(digests), why=why, standing=standing)
+
     def fork(self, name: str, at: Digest | None) -> Head:
         """Begin a timeline."""
         return timelines.fork(self.space, MAIN, name, at, op_id=self.space.ids())
@@ -114,7 +119,7 @@ class Hand:
         """Take back one turn."""
         return timelines.undo(self.space, timeline, op_id=self.space.ids())
 
-    def merge(self, source: str, *, into: str = MAIN, rules: Mapping[str, str] | None = None) -> Outcome:
+    def merge(self, source: str, *, into: str = MAIN, rules: Mapping[str, str] | None = None) -> Taken:
         """Merge one timeline into another."""
         other = self.head(source).commit
         assert other is not None
@@ -123,7 +128,7 @@ class Hand:
 
     def get(self, path: str, *, timeline: str = MAIN) -> Json | bytes:
         """The value at the head."""
-        return reader.value(self.space, self.head(timeline).commit, path)
+        return value_at(self.space, self.head(timeline).commit, path)
 
     def state(self, timeline: str = MAIN) -> dict[str, Json | bytes]:
         """Everything at the head."""
@@ -134,6 +139,11 @@ class Hand:
         body = Object.of(Kind.BODY, encode_message(message))
         event = MessageAppended(id=self.space.ids(), role=message.role, body=body.digest, size=len(body.body))
         return event, body
+
+
+def value_at(space: Space, at: Digest | None, path: str) -> Json | bytes:
+    """The value that a path held at a commit."""
+    return read(space, reader.entry_at(space, at, path))
 
 
 def damage(engine: Engine, space: str, digest: Digest) -> None:

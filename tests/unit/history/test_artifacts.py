@@ -174,7 +174,7 @@ def test_forgotten_content_says_so() -> None:
     hand = Hand()
     digest = artifacts.put(hand.space, [b"secret"])
     chunks = decode_artifact(hand.space.body(digest)).chunks
-    hand.engine.forget(hand.space.name, chunks, why="the user asked")
+    hand.forget(chunks)
 
     with pytest.raises(Forgotten, match="the user asked"):
         list(artifacts.get(hand.space, digest))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import NotFound
 from holdfast.history import diff
 from holdfast.history.tree import EMPTY
 from holdfast.model.digest import Kind, digest_of
@@ -80,36 +80,6 @@ def test_a_prefix_narrows_the_state(hand: Hand, prefix: str, paths: list[str] | 
     found = list(diff.changes(hand.space, hand.head("what-if").commit, hand.head().commit, prefix=prefix))
 
     assert ([each.path for each in found] if isinstance(paths, list) else len(found)) == paths
-
-
-def test_the_places_inside_a_document_are_told_apart(hand: Hand) -> None:
-    """An item put into the middle of a list is one addition, not a change of all that follow."""
-    found = diff.between(hand.space, hand.head("what-if").commit, hand.head().commit)
-    changed = next(each for each in found.state if each.path == "/changed")
-
-    spots = [(spot.at, spot.what, spot.before, spot.after) for spot in diff.spots(hand.space, changed)]
-
-    assert spots == [(("b", 1), "added", None, 3), (("c",), "added", None, None)]
-
-
-def test_one_and_one_point_nought_differ() -> None:
-    """To Python they are equal; here they are two values."""
-    hand = Hand()
-    before = hand.write({"/n": [1, True]})
-    after = hand.write({"/n": [1.0, 1]})
-
-    (change,) = diff.between(hand.space, before, after).state
-
-    assert [spot.at for spot in diff.spots(hand.space, change)] == [(0,), (1,)]
-
-
-def test_bytes_have_no_places_inside(hand: Hand) -> None:
-    """What is not JSON can only be shown as a whole."""
-    after = hand.write({"/raw": b"y"})
-    (change,) = diff.changes(hand.space, hand.space.step(after).commit.parents[0], after)
-
-    with pytest.raises(Invalid, match="as a whole"):
-        list(diff.spots(hand.space, change))
 
 
 def test_a_commit_of_elsewhere_is_not_found(hand: Hand) -> None:

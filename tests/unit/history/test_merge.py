@@ -226,7 +226,7 @@ def test_a_commit_of_elsewhere_is_not_found(hand: Hand) -> None:
         merge.merge(hand.space, hand.head(), digest_of(Kind.COMMIT, b"x"), terms, source="x")
 
 
-def pick(hand: Hand, commit: Digest, rules: dict[str, str] | None = None) -> merge.Outcome:
+def pick(hand: Hand, commit: Digest, rules: dict[str, str] | None = None) -> merge.Taken:
     """Cherry-pick onto main."""
     terms = Terms(op_id=hand.space.ids(), reason="pick", rules=rules or {})
     return merge.cherry_pick(hand.space, hand.head(), commit, terms)

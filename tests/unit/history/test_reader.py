@@ -71,7 +71,7 @@ def test_a_forgotten_message_keeps_its_place() -> None:
     said = hand.space.step(before[1].commit).changeset.events[0]
     assert isinstance(said, MessageAppended)
 
-    hand.engine.forget(hand.space.name, [said.body], why="the user asked")
+    hand.forget([said.body])
     after = reader.transcript(hand.space, hand.head().commit)
 
     assert [entry.text for entry in after] == ["message 0", "", "message 2"]

@@ -21,7 +21,7 @@ from holdfast.history.writer import Proposal, commit
 from holdfast.model.artifact import CHUNK_BYTES
 from holdfast.model.commit import Reads
 from holdfast.model.digest import Digest, Kind, digest_of
-from tests.unit.history.hand import Hand, damage
+from tests.unit.history.hand import Hand, damage, value_at
 
 DAY = 24 * 60 * 60 * 1_000_000
 LARGE = Random(3).randbytes(6 * CHUNK_BYTES)
@@ -85,7 +85,7 @@ def test_what_was_undone_long_ago_goes_and_the_chain_still_verifies(hand: Hand) 
     assert done.count > 0
     assert done.freed > 0
     with pytest.raises(Forgotten, match="retention policy"):
-        reader.value(hand.space, undone, "/secret")
+        value_at(hand.space, undone, "/secret")
     assert hand.space.step(undone).commit.reason == "by hand"
     assert verify(hand.engine).ok
     assert planned(hand, UNDONE).spaces == ()
@@ -100,8 +100,8 @@ def test_what_a_live_head_reaches_stays(hand: Hand) -> None:
 
     fresh = Hand(hand.engine)
     assert fresh.state() == before
-    assert reader.value(fresh.space, history[-1], "/changed") == "old"
-    assert reader.value(fresh.space, history[0], "/copy") == "shared"
+    assert value_at(fresh.space, history[-1], "/changed") == "old"
+    assert value_at(fresh.space, history[0], "/copy") == "shared"
 
 
 def test_what_was_undone_lately_stays(hand: Hand) -> None:
@@ -183,9 +183,9 @@ def test_a_commit_before_the_undone_one_that_others_have_read_stays(hand: Hand) 
     carried_out(hand, UNDONE)
 
     fresh = Hand(hand.engine, "agent:1")
-    assert reader.value(fresh.space, read, "/a") == "read by a thread"
+    assert value_at(fresh.space, read, "/a") == "read by a thread"
     with pytest.raises(Forgotten):
-        reader.value(fresh.space, last, "/a")
+        value_at(fresh.space, last, "/a")
 
 
 def test_a_value_that_equals_a_chunk_of_an_undone_artifact_stays() -> None:
@@ -371,7 +371,7 @@ def test_a_space_that_never_stands_still_is_given_up(hand: Hand) -> None:
     (done,) = retention.carry_out(Restless(hand.engine._store, hand), plan, ids=hand.space.ids)
 
     assert (done.count, done.left_alone) == (0, "others were writing to it all the time")
-    assert reader.value(hand.space, undone_of(hand), "/secret") == "undone"
+    assert value_at(hand.space, undone_of(hand), "/secret") == "undone"
 
 
 def test_a_set_of_digests_is_exact() -> None:

@@ -237,9 +237,7 @@ def test_what_was_forgotten_is_no_fault(hand: Hand) -> None:
     """A body, a value, a chunk: the chain still verifies."""
     kinds = (Kind.BODY, Kind.VALUE)
     facts = hand.engine.scan(hand.space.name, limit=10_000)[0]
-    hand.engine.forget(
-        hand.space.name, [fact.digest for fact in facts if fact.kind in kinds and fact.digest], why="asked"
-    )
+    hand.forget(fact.digest for fact in facts if fact.kind in kinds and fact.digest)
 
     assert verify(hand.engine).ok
 
@@ -252,9 +250,7 @@ def test_a_state_whose_nodes_were_forgotten_is_not_checked_and_no_fault(
         "holdfast.history.verify.store._CACHE_BYTES", 0
     )  # else they are computed and remembered
     facts = hand.engine.scan(hand.space.name, limit=10_000)[0]
-    hand.engine.forget(
-        hand.space.name, [fact.digest for fact in facts if fact.kind == Kind.NODE and fact.digest], why="old"
-    )
+    hand.forget(fact.digest for fact in facts if fact.kind == Kind.NODE and fact.digest)
 
     report = verify(hand.engine)
 
@@ -363,5 +359,5 @@ def test_a_message_that_cannot_be_read_is_named(hand: Hand) -> None:
 
     bad = Object.of(Kind.BODY, b'{"role":"user","content":["hi"]}').digest
     assert faults(hand) == [(Kind.BODY, bad)]
-    hand.engine.forget(hand.space.name, [bad], why="policy")
+    hand.forget([bad])
     assert faults(hand) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Corrupt
+from holdfast.errors import Unsupported
 from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
 from holdfast.model.digest import Digest
 from holdfast.model.event import (
@@ -102,6 +102,6 @@ def test_an_event_comes_back_as_it_was(event: Event) -> None:
 
 
 def test_an_unknown_event_is_not_taken_for_another() -> None:
-    """A name that this release does not know is an error that names it."""
-    with pytest.raises(Corrupt, match=r"robot\.rebelled"):
+    """A name that this release does not know was written by a newer one: the error names it."""
+    with pytest.raises(Unsupported, match=r"newer Holdfast .*robot\.rebelled"):
         decode_changeset(b'{"events":[{"id":"e","type":"robot.rebelled"}],"reason":"r"}')

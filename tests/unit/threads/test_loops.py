@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,35 +13,64 @@ from holdfast import Store, Thread
 from holdfast.errors import Invalid
 
 CALLS: dict[str, Callable[[Store, Thread], object]] = {
-    "open": lambda store, thread: holdfast.open("memory:"),
-    "thread": lambda store, thread: store.thread("new", agent="planner"),
-    "verify": lambda store, thread: store.verify(),
-    "head": lambda store, thread: thread.head,
-    "get": lambda store, thread: thread.get("/n.json", default=None),
-    "put": lambda store, thread: thread.put("/n.json", 1),
-    "undo": lambda store, thread: thread.undo(),
-    "fork": lambda store, thread: thread.fork("what-if"),
-    "with": lambda store, thread: thread.change("x").__enter__(),
-    "agent": lambda store, thread: store.agent("planner"),
-    "artifacts": lambda store, thread: thread.artifacts.put(b"x"),
-    "with store": lambda store, thread: store.__enter__(),
+    "its twin holdfast.aio.open": lambda store, thread: holdfast.open("memory:"),
+    "its twin holdfast.aio.Store.thread": lambda store, thread: store.thread("new", agent="planner"),
+    "its twin holdfast.aio.Store.verify": lambda store, thread: store.verify(),
+    "its twin holdfast.aio.Thread.head": lambda store, thread: thread.head,
+    "its twin holdfast.aio.Thread.get": lambda store, thread: thread.get("/n.json", default=None),
+    "its twin holdfast.aio.Thread.put": lambda store, thread: thread.put("/n.json", 1),
+    "its twin holdfast.aio.Thread.undo": lambda store, thread: thread.undo(),
+    "its twin holdfast.aio.Thread.fork": lambda store, thread: thread.fork("what-if"),
+    "its twin holdfast.aio.Thread.change": lambda store, thread: thread.change("x"),
+    "its twin holdfast.aio.Store.agent": lambda store, thread: store.agent("planner"),
+    "its twin holdfast.aio.Store.threads": lambda store, thread: store.threads(),
+    "its twin holdfast.aio.Artifacts.put": lambda store, thread: thread.artifacts.put(b"x"),
+    "`async with` on a holdfast.aio.Store": lambda store, thread: store.__enter__(),
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_blocking_call_is_refused_on_a_loop(call: Callable[[Store, Thread], object]) -> None:
-    """The message names the call and where its twin is; nothing was done."""
+@pytest.mark.parametrize(("twin", "call"), CALLS.items(), ids=CALLS.keys())
+def test_a_blocking_call_is_refused_on_a_loop(twin: str, call: Callable[[Store, Thread], object]) -> None:
+    """The message names the call and its twin; nothing was done."""
     with holdfast.open("memory:") as store:
         thread = store.thread("trip-42", agent="planner")
 
         async def on_loop() -> None:
-            with pytest.raises(Invalid, match=r"holdfast\.aio"):
+            with pytest.raises(Invalid, match=re.escape(f"Use {twin}.")):
                 call(store, thread)
 
         asyncio.run(on_loop())
 
         assert thread.head.version == 0
         assert [each.id for each in store.threads()] == ["trip-42"]
+
+
+ITEMS: dict[str, Callable[[Store, Thread, str], Iterator[object]]] = {
+    "Store.threads": lambda store, thread, digest: store.threads(),
+    "Store.agents": lambda store, thread, digest: store.agents(),
+    "Thread.entries": lambda store, thread, digest: thread.entries(),
+    "Artifacts.ls": lambda store, thread, digest: thread.artifacts.ls(),
+    "Artifacts.get": lambda store, thread, digest: thread.artifacts.get(digest),
+}
+
+
+@pytest.mark.parametrize(("twin", "call"), ITEMS.items(), ids=ITEMS.keys())
+def test_items_are_refused_on_a_loop_one_by_one(
+    twin: str, call: Callable[[Store, Thread, str], Iterator[object]]
+) -> None:
+    """What was asked for beside a loop is not read on one, and can be read on beside it afterwards."""
+    with holdfast.open("memory:") as store:
+        thread = store.thread("trip-42", agent="planner")
+        thread.put("/n.json", 1)
+        items = call(store, thread, thread.artifacts.put(b"x"))
+
+        async def on_loop() -> None:
+            with pytest.raises(Invalid, match=re.escape(f"holdfast.aio.{twin}.")):
+                next(items)
+
+        asyncio.run(on_loop())
+
+        assert len(list(items)) == 1
 
 
 def test_the_same_calls_work_beside_a_loop() -> None:
@@ -54,6 +84,18 @@ def test_the_same_calls_work_beside_a_loop() -> None:
         asyncio.run(beside())
 
         assert thread.get("/n.json") == 1
+
+
+def test_a_change_is_not_entered_on_a_loop() -> None:
+    """Also one that was prepared beside it."""
+    with holdfast.open("memory:") as store:
+        change = store.thread("trip-42", agent="planner").change("x")
+
+        async def on_loop() -> None:
+            with pytest.raises(Invalid, match=r"`async with` on a holdfast\.aio\.Change"):
+                change.__enter__()
+
+        asyncio.run(on_loop())
 
 
 def test_what_reads_nothing_is_not_refused() -> None:

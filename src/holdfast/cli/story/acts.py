@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
+from shutil import which
 
 from holdfast.cli.showing import digest
 from holdfast.cli.story.stage import Stage
@@ -51,12 +53,19 @@ def tell(stage: Stage, store: Store) -> None:
 
 
 def look_inside(store: str) -> Iterator[str]:
-    """Commands to go on with."""
+    """Commands to go on with, in words that work in the shell at hand."""
     store = shlex.quote(store)
-    yield f"holdfast threads log shopping --store {store}"
-    yield f"holdfast threads diff shopping main main.v3 --store {store}"
-    yield f"holdfast state log shopping {LIST} --store {store}"
-    yield f"holdfast verify --store {store}"
+    holdfast = _command()
+    yield f"{holdfast} threads log shopping --store {store}"
+    yield f"{holdfast} threads diff shopping main main.v3 --store {store}"
+    yield f"{holdfast} state log shopping {LIST} --store {store}"
+    yield f"{holdfast} verify --store {store}"
+
+
+def _command() -> str:
+    if which("holdfast") is not None:
+        return "holdfast"
+    return f"{shlex.quote(os.path.relpath(sys.executable))} -m holdfast"
 
 
 def _grow(stage: Stage, thread: Thread) -> None:

@@ -7,8 +7,6 @@ behind even when it shares its transaction with others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from hashlib import blake2b
 from typing import TypeAlias, cast
 
 import msgspec
@@ -18,7 +16,7 @@ from holdfast.engines.rules import chained, check_fence, check_move, placed, rec
 from holdfast.engines.sqlite.adding import Adding, Batch, Committing
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import op_key, version_key
+from holdfast.engines.sqlite.keys import op_key, run_key, version_key
 from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.records import long, pack_move, short
@@ -57,6 +55,7 @@ class Applier:
         self._spaces = spaces
         self.known = Known(connection, rows.index)
         self._adding = Adding(connection, rows, bases, self.known)
+        self._ahead: dict[int, Line] = {}  # commits of the write at hand, by the rows that they will have
         self.has_changed = False  # whether the write at hand has changed anything yet
 
     def apply(self, write: Write) -> Applied:
@@ -108,12 +107,13 @@ class Applier:
         """The write's objects by the row that will hold them; everything that commits and moves name must exist."""
         batches = _batches(write.objects)
         commits: dict[Digest, Line] = {}
+        self._ahead.clear()
         for at, batch in enumerate(batches):
             found = batch.objects[-1] if batch.objects else None
             if found is not None and found.kind is _COMMIT:
                 row = self.known.next_row(0) + at
                 batch.committing = self._committing(space, batch, found, row, commits)
-                commits[found.digest] = batch.committing.line
+                commits[found.digest] = self._ahead[row] = batch.committing.line
         for move in write.moves:
             if move.to is not None and move.to not in commits and self.known.line(space, move.to) is None:
                 raise _no_commit(move.to)
@@ -141,13 +141,13 @@ class Applier:
         self, found: Object, commit: Commit, changeset: Changeset, row: int, parent: Line | None
     ) -> tuple[Line, bool]:
         """Where a commit will stand, and whether it belongs to the run of its first parent."""
-        run = None if commit.run is None else _run_key(commit.run)
+        run = None if commit.run is None else run_key(commit.run)
         is_same_run = parent is not None and run is not None and run == parent.run
         if parent is None:
             place, jump = placed(commit, None, 0), None
         else:
             before = Place(parent.depth, parent.turn, parent.sequence), commit.run if is_same_run else None
-            place, jump = placed(commit, before, parent.events), self.known.jump_from(parent)
+            place, jump = placed(commit, before, parent.events), self.known.jump_from(parent, self._ahead)
         digest = bytes.fromhex(found.digest)
         events = len(changeset.events)
         return Line(row, digest, jump, place.depth, place.turn, place.sequence, events, run), is_same_run
@@ -318,8 +318,3 @@ def _changeset_of(found: Object) -> tuple[Changeset, bool]:
 
 def _no_commit(commit: Digest) -> NotFound:
     return NotFound(f"there is no commit {commit} in this space; nothing was written.")
-
-
-@lru_cache(maxsize=256)
-def _run_key(run: str) -> int:
-    return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,7 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     """
     if path.exists():
         raise Conflict(f"{path} exists already; nothing was copied. Choose another path, or remove it first.")
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
+    partial = _new_file(path)
     try:
         read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
         _sync(partial)
@@ -28,10 +28,24 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     except FileExistsError as error:
         raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
     except OSError as error:
-        raise Unavailable(f"{path} could not be written ({error}); there is no backup.") from error
+        raise _failed(path, error) from error
     finally:
         partial.unlink(missing_ok=True)
     sync_names(path.parent)
+
+
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, under a name that nobody else uses."""
+    try:
+        file, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent)
+    except OSError as error:
+        raise _failed(path, error) from error
+    os.close(file)
+    return Path(name)
+
+
+def _failed(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"{path} could not be written ({error}); there is no backup. Check its directory.")
 
 
 def sync_names(path: Path) -> None:

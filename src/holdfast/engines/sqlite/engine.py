@@ -17,7 +17,7 @@ from typing import TypeVar
 import apsw
 
 from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded, Step, Write
-from holdfast.engines.rules import check_write
+from holdfast.engines.rules import check_standing, check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import recorded_in
 from holdfast.engines.sqlite.backup import back_up, sync_names
@@ -32,7 +32,7 @@ from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
-from holdfast.errors import HoldfastError, InDoubt, Unavailable
+from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.event import MessageAppended
@@ -317,11 +317,19 @@ class SqliteEngine:
 
     # ---- upkeep
 
-    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+    def standing(self, space: str) -> int:
+        """A number that grows with every write that becomes true in the space."""
+        return self._read(lambda db: forgetting.standing(db, self._space(db, space)))
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         """Replace the bytes of these objects by tombstones."""
-        return self._alone(
-            lambda db: forgetting.forget(db, self._rows, self._space(db, space), digests, why), "forgetting"
-        )
+
+        def forget(db: Database) -> int:
+            number = self._space(db, space)
+            check_standing(space, standing, forgetting.standing(db, number))
+            return forgetting.forget(db, self._rows, number, digests, why)
+
+        return self._alone(forget, "forgetting")
 
     def drop(self, space: str, *, why: str) -> int:
         """Forget a whole space."""
@@ -347,6 +355,8 @@ class SqliteEngine:
         if self._group is not None:
             self._group.stop()
         with self._one_at_a_time:
+            if self._closed:  # by another thread meanwhile
+                return
             self._closed = True
             try:
                 self._guard("closing", self._connections.close)
@@ -369,6 +379,10 @@ class SqliteEngine:
                 return read(db)
             finally:
                 self._connections.give_back(db)
+        except UnicodeDecodeError as error:  # a column that was never text has become text
+            raise Corrupt(
+                f"{self._path} holds text that is none; nothing was read. Run `holdfast verify`."
+            ) from error
         except apsw.Error as error:
             raise translated(error, "reading", str(self._path)) from error
 
@@ -477,7 +491,7 @@ class SqliteEngine:
         else:
             self._rest = _Rest.NONE
         if self._lock is not None:
-            self._lock.close()
+            self._lock.inherit()
 
 
 def _is_labelled(step: Step, label: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.engines.contract import GC
 from holdfast.engines.rules import check_forgettable
 from holdfast.engines.sqlite.adding import spans_of
 from holdfast.engines.sqlite.applying import op_id_of
@@ -21,9 +22,25 @@ from holdfast.engines.sqlite.rows import Row, Rows, changeset_of
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.digest import Digest, digest_of
 
-__all__ = ["drop", "forget"]
+__all__ = ["drop", "forget", "spans_in", "standing"]
 
 _ROWS_AT_ONCE = 256
+_LAST = (
+    "SELECT coalesce((SELECT id FROM log WHERE space=?1 AND id>(SELECT value FROM meta WHERE name='indexed_upto') "
+    "ORDER BY id DESC LIMIT 1), (SELECT last FROM stretches WHERE space=?1 ORDER BY first DESC LIMIT 1), 0)"
+)
+_GENERATION = (
+    "INSERT INTO cells(space, name, revision) VALUES (?, ?, 1) "
+    "ON CONFLICT(space, name) DO UPDATE SET revision=revision+1"
+)
+
+
+def standing(db: Database, space: int | None) -> int:
+    """The last row of the space; 0 if it has none.
+
+    Read from the database alone: what this process knows of rows may be of a write that fails yet.
+    """
+    return 0 if space is None else int(str(db.execute(_LAST, (space,)).get))
 
 
 def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest], why: str) -> int:
@@ -35,6 +52,8 @@ def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest
     for row in _every(db, rows, space):
         _make_whole(db, rows, row, gone)
     rows.forget()
+    if gone:
+        db.execute(_GENERATION, (space, GC))
     freed = 0
     for number in sorted({number for number, _ in gone}):
         row = rows.row(db, number)
@@ -133,12 +152,13 @@ def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str)
     text = b"".join(bodies).decode()
     db.execute(
         "UPDATE log SET pack=?, bodies=?, spans=? WHERE id=?",
-        (_packed(items, row), text or None, _spans(row, items), row.id),
+        (_packed(items, row), text or None, spans_in(row, items), row.id),
     )
     return freed
 
 
-def _spans(row: Row, items: list[Item]) -> str | None:
+def spans_in(row: Row, items: list[Item]) -> str | None:
+    """Where the words of a row's events stand in its bodies, if it holds these items."""
     found = changeset_of(row)
     if found is None:
         return None

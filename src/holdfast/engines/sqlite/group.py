@@ -12,8 +12,9 @@ overwrites them.  If the barrier fails too, everything stays in doubt.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from threading import Lock
+from threading import Lock, get_ident
 
 import apsw
 
@@ -30,19 +31,23 @@ __all__ = ["Group"]
 
 _CHECKPOINT_EVERY_PAGES = 1_000
 _GROUP_MAX = 64
+_INTERRUPTIONS_MAX = 100
 
 
 class _Ticket:
     """One write on its way: handed in, then settled with a receipt or an error."""
 
-    __slots__ = ("applied", "error", "is_settled", "leads", "woken", "write")
+    __slots__ = ("applied", "error", "group", "heir", "is_settled", "leads", "thread", "woken", "write")
 
     def __init__(self, write: Write | None) -> None:
         self.write = write  # None: work that shares its transaction with nobody
+        self.thread = get_ident()
         self.woken = Lock()
         self.woken.acquire()
         self.is_settled = False
-        self.leads = False  # woken to write, rather than because it was written
+        self.leads = False  # it is this one's turn to write
+        self.group: list[_Ticket] = []  # those that it writes, itself first
+        self.heir: _Ticket | None = None  # whose turn it is next
         self.applied: Applied | None = None
         self.error: Exception | None = None
 
@@ -51,6 +56,10 @@ class _Ticket:
             raise self.error
         assert self.applied is not None
         return self.applied.receipt
+
+    def wake(self) -> None:
+        if self.woken.locked():
+            self.woken.release()
 
     @property
     def op_id(self) -> str:
@@ -78,8 +87,9 @@ class Group:
         self._wait_seconds = wait_seconds
         self._mutex = Lock()
         self._queue: list[_Ticket] = []
-        self._is_led = False
+        self._leader: _Ticket | None = None  # who writes
         self._is_stopped = False
+        self._resting: _Ticket | None = None  # leads, and does not write
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
@@ -93,22 +103,25 @@ class Group:
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
         ticket = _Ticket(write)
-        if self._lead_or_wait(ticket):
-            self._lead(ticket)
+        try:
+            if self._lead_or_wait(ticket):
+                self._lead(ticket)
+        finally:
+            _surely(lambda: self._leave(ticket))
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], doing: str) -> int:
         """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
         ticket = _Ticket(None)
-        if not self._lead_or_wait(ticket):
-            ticket.outcome()
         try:
-            return self._locked(lambda: self._in_transaction(work), doing)
+            if not self._lead_or_wait(ticket):
+                ticket.outcome()
+            try:
+                return self._locked(lambda: self._in_transaction(work), doing)
+            finally:
+                self._forget_copies()
         finally:
-            self._applier.known.forget()
-            self._rows.forget()
-            self._bases.forget()
-            self._hand_over()
+            _surely(lambda: self._leave(ticket))
 
     @property
     def is_in_doubt(self) -> bool:
@@ -118,29 +131,21 @@ class Group:
     # ---- who writes
 
     def _lead_or_wait(self, ticket: _Ticket) -> bool:
-        """True if this thread is to write now; False if its ticket was settled by another."""
+        """True if this thread is to write now; False if its ticket was settled by another.
+
+        Whoever calls this calls `_leave` afterwards, whatever happens.
+        """
         with self._mutex:
             if self._is_stopped:
                 raise self._stopped()
-            if not self._is_led:
-                self._is_led = True
+            if self._leader is None or self._was_left(self._leader):
+                ticket.leads = True  # first: if this is interrupted, `_leave` puts it right
+                self._leader = ticket
                 return True
             self._queue.append(ticket)
-        try:
-            if not ticket.woken.acquire(timeout=self._wait_seconds):
-                self._give_up(ticket)
-        except BaseException:
-            self._abandon(ticket)
-            raise
+        if not ticket.woken.acquire(timeout=self._wait_seconds):
+            self._give_up(ticket)
         return not ticket.is_settled
-
-    def _abandon(self, ticket: _Ticket) -> None:
-        """The thread that waited was interrupted: nobody else must wait for it to lead."""
-        with self._mutex:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-        if ticket.leads:
-            self._hand_over()
 
     def _give_up(self, ticket: _Ticket) -> None:
         with self._mutex:
@@ -156,40 +161,68 @@ class Group:
         ticket.woken.acquire()  # it is being written: its outcome must be waited for
 
     def _lead(self, ticket: _Ticket) -> None:
-        group = [ticket]
-        with self._mutex:
-            while self._queue and self._queue[0].write is not None and len(group) < _GROUP_MAX:
-                group.append(self._queue.pop(0))
         try:
-            self._write(group)
+            ticket.group.append(ticket)
+            with self._mutex:
+                while self._queue and self._queue[0].write is not None and len(ticket.group) < _GROUP_MAX:
+                    ticket.group.append(self._queue[0])
+                    del self._queue[0]
+            self._write(ticket.group)
         finally:
-            for other in group:
-                if not other.is_settled:
-                    other.error = InDoubt(other.op_id, "the writer was interrupted")
-                    other.is_settled = True
-            for other in group[1:]:
-                other.woken.release()
-            self._hand_over()
+            _surely(lambda: _dismiss(ticket.group))
 
-    def _hand_over(self) -> None:
+    def _leave(self, ticket: _Ticket) -> None:
+        """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
         with self._mutex:
-            if self._queue:
-                following = self._queue.pop(0)
-                following.leads = True
-                following.woken.release()
-            else:
-                self._is_led = False
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if not ticket.leads:
+                return
+            if ticket.heir is None and self._queue:
+                ticket.heir = self._queue[0]
+            if ticket.heir is not None:
+                if self._queue and self._queue[0] is ticket.heir:
+                    del self._queue[0]
+                ticket.heir.leads = True
+            self._leader = ticket.heir
+            if ticket.heir is not None:
+                ticket.heir.wake()
+            ticket.leads = False
+
+    def _was_left(self, leader: _Ticket) -> bool:
+        """Whether `leader` is of this very thread, which was interrupted where not even `finally` could put it right.
+
+        A signal handler that writes in the middle of a write is of this thread too; it has to be refused.
+        """
+        if leader.thread != get_ident() or leader is self._resting:
+            return False
+        if _is_under_way(leader):
+            raise Unavailable(
+                f"{self._place} is being written by this very thread; nothing was written. Try again later."
+            )
+        _dismiss(leader.group)
+        return True
 
     def stop(self) -> None:
         """Wait for the write that is under way, refuse those that queue, and write no more."""
-        self.rest()
+        try:
+            self.rest()
+        except Unavailable:
+            if not self._is_stopped:
+                raise
+            return  # another thread has stopped it
         self.refuse()
 
     def rest(self) -> None:
         """Wait for the write that is under way, and let those that come queue until `wake`."""
         ticket = _Ticket(None)
-        if not self._lead_or_wait(ticket):
-            ticket.outcome()
+        try:
+            if not self._lead_or_wait(ticket):
+                ticket.outcome()
+            self._resting = ticket
+        finally:
+            if self._resting is not ticket:
+                _surely(lambda: self._leave(ticket))
 
     def refuse(self) -> None:
         """At rest: refuse those that queue, and write no more."""
@@ -198,13 +231,15 @@ class Group:
             self._is_stopped = True
         for other in waiting:
             other.error, other.is_settled = self._stopped(), True
-            other.woken.release()
+            other.wake()
 
     def wake(self, connection: Database) -> None:
         """Go on writing, on `connection`."""
         if connection is not self._db:
             self._connect(connection)
-        self._hand_over()
+        ticket, self._resting = self._resting, None
+        if ticket is not None:
+            _surely(lambda: self._leave(ticket))
 
     def _stopped(self) -> Unavailable:
         return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
@@ -282,6 +317,8 @@ class Group:
             self._spaces[ticket.write.space] = ticket.applied.space
 
     def _begin(self) -> None:
+        if self._db.in_transaction:  # of a writer that was interrupted
+            self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
         # If another connection has written, it may have forgotten what we build on.
         if self._applier.known.begun() and self._rows.refresh(self._db):
@@ -301,11 +338,15 @@ class Group:
 
     def _forget(self) -> None:
         """Forget what was learnt from rows that are no longer there."""
-        self._applier.known.forget()
         self._rows.index.reset()
+        self._forget_copies()
+        self._spaces.clear()
+
+    def _forget_copies(self) -> None:
+        """Forget what was read of rows that may have changed."""
+        self._applier.known.forget()
         self._rows.forget()
         self._bases.forget()
-        self._spaces.clear()
 
     # ---- after an error at COMMIT
 
@@ -393,3 +434,39 @@ class Group:
     def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+def _dismiss(group: list[_Ticket]) -> None:
+    """Settle what is not settled, and wake those that wait.  Can be run again."""
+    for ticket in group:
+        if not ticket.is_settled:
+            ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
+            ticket.is_settled = True
+    for ticket in group[1:]:
+        ticket.wake()
+
+
+def _is_under_way(ticket: _Ticket) -> bool:
+    """Whether a call that writes this ticket stands on the stack of this thread."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code in _WRITING and frame.f_locals.get("ticket") is ticket:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _surely(work: Callable[[], None]) -> None:
+    """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
+    interruption: BaseException | None = None
+    for _ in range(_INTERRUPTIONS_MAX):
+        try:
+            work()
+            break
+        except BaseException as error:  # noqa: BLE001 (a signal handler may raise anything, at any point)
+            interruption = error
+    if interruption is not None:
+        raise interruption
+
+
+_WRITING = (Group.apply.__code__, Group.alone.__code__, Group.rest.__code__)

@@ -10,6 +10,7 @@ those: the key, mixed with the number of its space, and the last bits of the row
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 
 from holdfast.model.digest import Digest
@@ -25,6 +26,7 @@ __all__ = [
     "places_between",
     "places_of",
     "rows_at",
+    "run_key",
     "split",
     "version_key",
 ]
@@ -57,6 +59,12 @@ def label_key(label: str) -> bytes:
 def version_key(timeline: str, version: int) -> bytes:
     """The key of a recorded move."""
     return blake2b(b"version\0%d/" % version + timeline.encode(), digest_size=KEY_BYTES).digest()
+
+
+@lru_cache(maxsize=256)
+def run_key(run: str) -> int:
+    """Forty-eight bits that stand for a run in a column of its own."""
+    return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
 def place_of(space: int, key: bytes, row: int) -> int:

@@ -8,6 +8,7 @@ if so, everything is read again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -123,18 +124,23 @@ class Known:
                 return line
         return None
 
-    def jump_from(self, parent: Line) -> int:
-        """The far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent."""
-        first = None if parent.jump is None else self._ancestor(parent.jump)
+    def jump_from(self, parent: Line, ahead: Mapping[int, Line]) -> int:
+        """The far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent.
+
+        `ahead` are commits of the same write, by the rows that they will have.
+        """
+        first = None if parent.jump is None else self._ancestor(parent.jump, ahead)
         if first is None or first[1] is None:
             return parent.row
-        second = self._ancestor(first[1])
+        second = self._ancestor(first[1], ahead)
         if second is not None and parent.depth - first[0] == first[0] - second[0]:
             return first[1]
         return parent.row
 
-    def _ancestor(self, row: int) -> tuple[int, int | None] | None:
+    def _ancestor(self, row: int, ahead: Mapping[int, Line]) -> tuple[int, int | None] | None:
         """The depth and the jump of the commit in a row; None if there is no such row."""
+        if row in ahead:
+            return ahead[row].depth, ahead[row].jump
         found = self._ancestors.get(row)
         if found is None:
             values = self._db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()

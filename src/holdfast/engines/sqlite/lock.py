@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,7 +70,11 @@ class FileLock:
             os.close(file)
 
     def close(self) -> None:
-        """Close every descriptor; in a forked child this leaves the parent's lock alone."""
+        """Close the descriptor.  A wait that is under way closes its own when it ends: the number may be reused."""
+        os.close(self._file)
+
+    def inherit(self) -> None:
+        """In a forked child: close what came along, waits included, as their threads did not; the parent's lock stays."""
         for file in (self._file, *self._waiting):
             os.close(file)
         self._waiting.clear()
@@ -116,17 +119,31 @@ class _Waiter:
         threading.Thread(target=self._run, name="holdfast-lock", daemon=True).start()
 
     def won(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        self._won.wait(max(0.0, deadline - time.monotonic()))
+        """Whether the lock was had in time; if not, or if the wait is interrupted, it is given up for good."""
+        try:
+            self._won.wait(seconds)
+        except BaseException:
+            self.give_up()
+            raise
         with self._decided:
             self._given_up = not self._won.is_set()
             return not self._given_up
+
+    def give_up(self) -> None:
+        """Let go of the lock, now or when it is had."""
+        with self._decided:
+            self._given_up = True
+            if self._won.is_set():
+                self._close()
 
     def _run(self) -> None:
         fcntl.flock(self.file, fcntl.LOCK_EX)
         with self._decided:
             if self._given_up:
-                self._waiting.discard(self.file)
-                os.close(self.file)
+                self._close()
             else:
                 self._won.set()
+
+    def _close(self) -> None:
+        self._waiting.discard(self.file)
+        os.close(self.file)

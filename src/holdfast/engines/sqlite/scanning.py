@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from holdfast.engines.contract import Fact
+from holdfast.engines.sqlite.auditing import row_faults
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import KEY_BYTES
 from holdfast.engines.sqlite.pack import KINDS, Form, buried_of, why_of
@@ -55,9 +56,10 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
         return [Fact("row", digest, None, fault=f"row {number} of the log: {error}")]
     if row.pack.dropped is not None:
         return []
-    return [_fact(db, rows, row, at) for at in range(len(row.pack.items))] + [
-        _moved(row, move) for move in _moves(row)
-    ]
+    facts = [_fact(db, rows, row, at) for at in range(len(row.pack.items))]
+    digest = None if row.digest is None else Digest(row.digest.hex())
+    odd = [Fact("row", digest, None, fault=fault) for fault in row_faults(db, rows, row, facts)]
+    return facts + [_moved(row, move) for move in _moves(row)] + odd
 
 
 def _moves(row: Row) -> list[MoveRecord | Corrupt]:

@@ -67,6 +67,7 @@ class Sql:
 
     def _objects(self, number: int) -> str:
         """What a row holds, without what was forgotten; raises `Corrupt` rather than show what was never written."""
+        self._rows.index.catch_up(self._db)
         found: list[dict[str, object]] = []
         for fact in facts_of(self._db, self._rows, number):
             if fact.fault is not None:

@@ -26,6 +26,8 @@ SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id 
 class _Line(msgspec.Struct, frozen=True):
     """Where a row's commit stands, as far as walking back needs it."""
 
+    row: int
+    space: int
     prev: int | None
     jump: int | None
     depth: int
@@ -45,22 +47,21 @@ def commit_row(db: Database, index: Index, space: int | None, commit: Digest) ->
 
 def back(db: Database, row: int, skip: int) -> int | None:
     """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
-    line = _line(db, row)
+    line: _Line | None = _line(db, row)
     wanted = line.depth - max(skip, 0)
-    found: int | None = row
-    while found is not None and (line := _line(db, found)).depth > wanted:
-        is_near = line.jump is None or _line(db, line.jump).depth < wanted
-        found = line.prev if is_near else line.jump
-    return found
+    while line is not None and line.depth > wanted:
+        far = _before(db, line, line.jump)
+        line = _before(db, line, line.prev) if far is None or far.depth < wanted else far
+    return None if line is None else line.row
 
 
 def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     """The newest commit of that turn on the line that ends at `row`."""
-    found: int | None = row
-    while found is not None and (line := _line(db, found)).turn > turn:
-        is_near = line.jump is None or _line(db, line.jump).turn <= turn
-        found = line.prev if is_near else line.jump
-    return found if found is not None and _line(db, found).turn == turn else None
+    line: _Line | None = _line(db, row)
+    while line is not None and line.turn > turn:
+        far = _before(db, line, line.jump)
+        line = _before(db, line, line.prev) if far is None or far.turn <= turn else far
+    return line.row if line is not None and line.turn == turn else None
 
 
 def steps_from(db: Database, row: int, limit: int) -> list[Step]:
@@ -68,9 +69,22 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     return [step_of(row_of(values)) for values in db.execute(_BACK, (row, limit))] if limit > 0 else []
 
 
+def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
+    """The line at `row`, which must lie before `line` in the same space: a loop or a stranger is damage."""
+    if row is None:
+        return None
+    found = _line(db, row)
+    if found.space != line.space or found.depth >= line.depth:
+        raise Corrupt(
+            f"row {line.row} of the log names row {row} as an ancestor, which it cannot be; the line could not be "
+            "followed. Run `holdfast verify`."
+        )
+    return found
+
+
 def _line(db: Database, row: int) -> _Line:
-    values = db.execute("SELECT prev, jump, depth, turn FROM log WHERE id=?", (row,)).fetchone()
-    if values is None or not isinstance(values[2], int) or not isinstance(values[3], int):
+    values = db.execute("SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?", (row,)).fetchone()
+    if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
         raise Corrupt(
             f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
         )

@@ -7,7 +7,7 @@ what may go and not with what stays, and what saves a thing need not be reachabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.engines.contract import Fact, Step
 from holdfast.history import references
@@ -25,7 +25,9 @@ from holdfast.model.event import AgentChanged
 __all__ = ["Doomed"]
 
 _REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT))
-_BATCH = 64
+_BATCH = 64  # nodes
+_READ = 16  # objects of any size
+_DIGEST = 32
 
 
 class Doomed:
@@ -36,6 +38,7 @@ class Doomed:
         self._space = space
         self._living = living
         self._commits = Digests()
+        self._gathered = bytearray()  # every digest of the two below, one after another
         self._undone = Digests()
         self._staged = Digests()
         self._saved = Digests()
@@ -54,7 +57,9 @@ class Doomed:
 
     def chunks(self, digests: Iterable[Digest]) -> None:
         """Doom the chunks of an upload."""
-        self._staged.update(digests)
+        for digest in digests:
+            if digest not in self._undone and self._staged.add(digest):
+                self._gathered += bytes.fromhex(digest)
 
     def save(self) -> None:
         """Go over all that is stored, and save what something that is not doomed names.
@@ -69,40 +74,53 @@ class Doomed:
                     self._look(fact.object)
                     self._save_below()
         for artifact, chunks in self._artifacts.items():
-            if artifact in self._saved or artifact in self._living.kept:
+            if self._is_safe(artifact):
                 self._saved.update(chunks)
 
     def objects(self) -> Iterator[tuple[str, Object]]:
         """What is doomed in the end, and why."""
-        for fact in self._facts():
-            found = fact.object
-            if found is None or found.kind not in _REMOVABLE or found.digest not in self:
-                continue
-            if found.digest not in self._saved and found.digest not in self._living.kept:
-                yield "undone" if found.digest in self._undone else "staged", found
+        for start in range(0, len(self._gathered), _READ * _DIGEST):
+            part = self._gathered[start : start + _READ * _DIGEST].hex()
+            digests = [Digest(part[at : at + 2 * _DIGEST]) for at in range(0, len(part), 2 * _DIGEST)]
+            for found in self._read([digest for digest in digests if not self._is_safe(digest)]):
+                if found.kind in _REMOVABLE:
+                    yield "staged" if found.digest in self._staged else "undone", found
 
     def __contains__(self, digest: Digest) -> bool:
         """Whether the digest was gathered."""
         return digest in self._undone or digest in self._staged
 
+    def _is_safe(self, digest: Digest) -> bool:
+        return digest in self._saved or digest in self._living.kept
+
+    def _read(self, digests: Sequence[Digest]) -> Sequence[Object]:
+        """Those of the objects that are there: a patch can name what was never kept."""
+        missing = set(self._space.engine.missing(self._space.name, digests))
+        return read_objects(self._space, [digest for digest in digests if digest not in missing])
+
+    def _doom(self, digests: Iterable[Digest]) -> None:
+        for digest in digests:
+            if self._undone.add(digest):
+                self._gathered += bytes.fromhex(digest)
+
     def _step(self, step: Step) -> None:
-        self._undone.add(step.commit.changeset)
-        self._undone.update(references.of_changeset(step.changeset))
+        self._doom((step.commit.changeset, *references.of_changeset(step.changeset)))
         for event in step.changeset.events:
             if isinstance(event, AgentChanged):
                 for patch in read_objects(self._space, (event.patch,)):
-                    self._undone.update(references.mentioned(patch.body))
+                    self._doom(references.mentioned(patch.body))
         self._tree(step.commit.root)
 
     def _tree(self, root: Digest) -> None:
         left = [] if root == EMPTY else [root]
         while left:
-            batch = [digest for digest in left[-_BATCH:] if self._undone.add(digest)]
+            batch = [digest for digest in dict.fromkeys(left[-_BATCH:]) if digest not in self._undone]
             del left[-_BATCH:]
+            self._doom(batch)
             for found in read_objects(self._space, batch):
                 children, values = refs(found.body)
                 left += children
-                self._undone.update(values)
+                self._doom(values)
 
     def _look(self, found: Object) -> None:
         """Save what `found` names, unless it is doomed itself."""
@@ -116,7 +134,7 @@ class Doomed:
                 self._save_nodes((decode_commit(found.body).root,))
             case Kind.ARTIFACT if doomed:
                 self._artifacts[found.digest] = decode_artifact(found.body).chunks
-                self._undone.update(self._artifacts[found.digest])
+                self._doom(self._artifacts[found.digest])
             case Kind.ARTIFACT:
                 self._saved.update(decode_artifact(found.body).chunks)
             case _:

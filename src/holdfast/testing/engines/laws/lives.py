@@ -38,7 +38,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
     "entries": lambda engine: engine.entries(SPACE, limit=1),
     "spaces": lambda engine: engine.spaces(limit=1),
     "scan": lambda engine: engine.scan(SPACE, limit=1),
-    "forget": lambda engine: engine.forget(SPACE, [FIRST.digest], why="too old"),
+    "forget": lambda engine: engine.forget(SPACE, [FIRST.digest], why="too old", standing=engine.standing(SPACE)),
     "drop": lambda engine: engine.drop(SPACE, why="too old"),
     "facts": lambda engine: engine.facts(),
 }
@@ -79,7 +79,7 @@ class LifeLaws(Ground):
         with closing(self.open(tmp_path)) as engine:
             engine.apply(DONE)
             engine.apply(write("op", value("eggs"), space="theirs"))
-            engine.forget(SPACE, [value("milk").digest], why="user asked")
+            engine.forget(SPACE, [value("milk").digest], why="user asked", standing=engine.standing(SPACE))
             engine.drop("theirs", why="user asked")
 
         with closing(self.open(tmp_path)) as again:

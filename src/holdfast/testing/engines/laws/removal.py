@@ -44,7 +44,7 @@ class RemovalLaws(Ground):
         secret = Object.of(kind, b"secret " * 40)
         engine.apply(write("op", secret))
 
-        freed = engine.forget(SPACE, [secret.digest], why="user asked")
+        freed = engine.forget(SPACE, [secret.digest], why="user asked", standing=engine.standing(SPACE))
 
         assert freed > 0
         with pytest.raises(Forgotten, match=secret.digest) as refused:
@@ -58,7 +58,7 @@ class RemovalLaws(Ground):
         engine.apply(write("op", MILK, EGGS, first, moved(START, first), cell, b"{}"))
         before = portrait(engine)
 
-        engine.forget(SPACE, [MILK.digest], why="user asked")
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
 
         assert portrait(engine) == before
         assert engine.objects(SPACE, [EGGS.digest])[0].body == EGGS.body
@@ -71,7 +71,7 @@ class RemovalLaws(Ground):
         tip = pen.commit("eggs")
         one, two = first.objects[:2]
 
-        engine.forget(SPACE, [one.digest], why="user asked")
+        engine.forget(SPACE, [one.digest], why="user asked", standing=engine.standing(SPACE))
 
         assert [step.digest for step in engine.steps(SPACE, tip.digest, limit=9)] == [
             tip.digest,
@@ -86,16 +86,16 @@ class RemovalLaws(Ground):
         """The space had it; its digest stays."""
         engine.apply(write("op", MILK))
 
-        engine.forget(SPACE, [MILK.digest], why="user asked")
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
 
         assert list(engine.missing(SPACE, [MILK.digest, EGGS.digest])) == [EGGS.digest]
 
     def test_forgetting_again_frees_nothing_and_keeps_the_reason(self, engine: Engine) -> None:
         """The first reason is the true one."""
         engine.apply(write("op", MILK))
-        engine.forget(SPACE, [MILK.digest], why="user asked")
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
 
-        freed = engine.forget(SPACE, [MILK.digest], why="too old")
+        freed = engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE))
 
         assert freed == 0
         with pytest.raises(Forgotten, match="user asked"):
@@ -108,7 +108,7 @@ class RemovalLaws(Ground):
 
         for digest in (first.digest, first.commit.changeset):
             with pytest.raises(Invalid, match=digest):
-                engine.forget(SPACE, [MILK.digest, digest], why="too old")
+                engine.forget(SPACE, [MILK.digest, digest], why="too old", standing=engine.standing(SPACE))
 
         assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
         assert [step.digest for step in engine.steps(SPACE, first.digest, limit=1)] == [first.digest]
@@ -117,8 +117,8 @@ class RemovalLaws(Ground):
         """What is not there is not an error: it is as forgotten as it can be."""
         engine.apply(write("op", MILK, space="theirs"))
 
-        assert engine.forget(SPACE, [], why="too old") == 0
-        assert engine.forget(SPACE, [MILK.digest], why="too old") == 0
+        assert engine.forget(SPACE, [], why="too old", standing=engine.standing(SPACE)) == 0
+        assert engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE)) == 0
         assert engine.objects("theirs", [MILK.digest])[0].body == MILK.body
         with pytest.raises(NotFound) as refused:
             engine.objects(SPACE, [MILK.digest])
@@ -127,7 +127,7 @@ class RemovalLaws(Ground):
     def test_a_forgotten_object_that_is_written_again_is_there_again(self, engine: Engine) -> None:
         """A new action may have the same content; it must not be lost because an old one was forgotten."""
         engine.apply(write("op-1", MILK))
-        engine.forget(SPACE, [MILK.digest], why="too old")
+        engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE))
 
         engine.apply(write("op-2", MILK))
 
@@ -141,7 +141,7 @@ class RemovalLaws(Ground):
             chain.append(value(text.replace(f"line {number} ", "changed "), base=chain[-1]))
         engine.apply(write("op", *chain))
 
-        engine.forget(SPACE, [chain[0].digest, chain[2].digest], why="too old")
+        engine.forget(SPACE, [chain[0].digest, chain[2].digest], why="too old", standing=engine.standing(SPACE))
 
         kept = [each for index, each in enumerate(chain) if index not in (0, 2)]
         assert [each.body for each in engine.objects(SPACE, [each.digest for each in kept])] == [
@@ -153,7 +153,7 @@ class RemovalLaws(Ground):
         many = [value(f"value {number}") for number in range(3_000)]
         engine.apply(write("op", *many))
 
-        engine.forget(SPACE, [each.digest for each in many[1:]], why="too old")
+        engine.forget(SPACE, [each.digest for each in many[1:]], why="too old", standing=engine.standing(SPACE))
 
         assert engine.objects(SPACE, [many[0].digest])[0].body == b"value 0"
         with pytest.raises(Forgotten, match=many[-1].digest):
@@ -269,7 +269,7 @@ class RemovalLaws(Ground):
     def test_a_scan_tells_what_was_forgotten(self, engine: Engine) -> None:
         """A tombstone is a fact, with its reason and without a fault."""
         engine.apply(write("op", MILK, EGGS))
-        engine.forget(SPACE, [MILK.digest], why="user asked")
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
 
         facts = {fact.digest: fact for fact in scanned(engine, limit=1)}
 

@@ -1,0 +1,101 @@
+"""Auditing a row: what is not hashed must still follow from what is.
+
+Keys, the places of ancestors and the spans of words are there to find things fast.  Were
+they wrong, a read could miss what is there, or walk to a stranger; so `verify` derives them
+again from the row's own content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.engines.contract import Fact
+from holdfast.engines.rules import labels
+from holdfast.engines.sqlite.applying import op_id_of
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.forgetting import spans_in
+from holdfast.engines.sqlite.keys import KEY_BYTES, label_key, object_key, op_key, run_key, split, version_key
+from holdfast.engines.sqlite.rows import Row, Rows, moves_of, step_of
+from holdfast.errors import Corrupt, HoldfastError
+
+__all__ = ["row_faults"]
+
+
+def row_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
+    """What is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
+    try:
+        yield from _found_faults(db, rows, row, facts)
+        if row.digest is not None:
+            yield from _line_faults(db, row)
+    except HoldfastError:
+        return  # damage to what is hashed, which is reported as such
+
+
+def _found_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
+    items = [
+        row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES]
+        if fact.digest is None or fact.fault
+        else object_key(fact.digest)
+        for at, fact in enumerate(facts)
+    ]
+    if sorted(split(row.keys)) != sorted([*items, *_names(db, row)]):
+        yield f"row {row.id} of the log does not carry the keys of what it holds"
+        return
+    for key in dict.fromkeys(split(row.keys)):
+        if row.id not in rows.index.known(db, row.space, key):
+            yield f"row {row.id} of the log is not found by one of its keys"
+            return
+
+
+def _names(db: Database, row: Row) -> Iterator[bytes]:
+    """The keys by which a row is found beside those of its objects."""
+    if row.digest is not None:
+        step = step_of(row)
+        above = db.execute(
+            "SELECT p.run FROM log l JOIN log p ON p.id=l.prev WHERE l.id=?", (row.id,)
+        ).fetchone()
+        run = step.commit.run
+        same = run is not None and above is not None and above[0] == run_key(run)
+        yield from (label_key(name) for name in labels(step.commit, step.changeset, run if same else None))
+    if row.pack.op is not None:
+        yield op_key(op_id_of(row) or "")
+        yield from (version_key(move.timeline, move.version) for move in moves_of(row))
+
+
+def _line_faults(db: Database, row: Row) -> Iterator[str]:
+    columns = db.execute(
+        "SELECT prev, jump, events, run, CAST(spans AS BLOB) FROM log WHERE id=?", (row.id,)
+    ).fetchone()
+    if columns is None:
+        raise Corrupt(f"row {row.id} of the log is gone")
+    prev, jump, events, run, spans = columns
+    step = step_of(row)
+    if jump != _jump(db, prev):
+        yield f"row {row.id} of the log jumps to a row that is not the ancestor it should name"
+    if (events, run) != (
+        len(step.changeset.events),
+        None if step.commit.run is None else run_key(step.commit.run),
+    ):
+        yield f"row {row.id} of the log miscounts its events or names another run"
+    if (spans.decode(errors="replace") if isinstance(spans, bytes) else None) != spans_in(
+        row, list(row.pack.items)
+    ):
+        yield f"row {row.id} of the log says that its words stand where they do not"
+
+
+def _jump(db: Database, prev: int | None) -> int | None:
+    """The row that a commit on `prev` jumps to: where two equal jumps would end, or else `prev` itself."""
+    if prev is None:
+        return None
+    parent = _ancestor(db, prev)
+    first = None if parent is None else _ancestor(db, parent[1])
+    second = None if first is None else _ancestor(db, first[1])
+    if parent is None or first is None or second is None or parent[0] - first[0] != first[0] - second[0]:
+        return prev
+    return first[1]
+
+
+def _ancestor(db: Database, row: int | None) -> tuple[int, int | None] | None:
+    """The depth and the jump of the commit in a row."""
+    values = None if row is None else db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()
+    return None if values is None or not isinstance(values[0], int) else (values[0], values[1])

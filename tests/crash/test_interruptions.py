@@ -1,0 +1,100 @@
+"""Interruptions: a signal that raises anywhere in a write leaves the store usable."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite.lock import FileLock
+from holdfast.errors import HoldfastError, Unavailable
+
+SECONDS = 60.0 if os.environ.get("HOLDFAST_DEEP") else 3.0
+
+
+@pytest.fixture
+def interrupted() -> Iterator[random.Random]:
+    """A signal that raises `KeyboardInterrupt`, whenever the test arms it."""
+
+    def raise_it(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, raise_it)
+    yield random.Random(7)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_interrupted_writes_lose_nothing_and_block_nobody(tmp_path: Path, interrupted: random.Random) -> None:
+    """Thousands of interruptions later every acknowledged write is there and the next one goes through."""
+    store = holdfast.open(str(tmp_path / "agents.db"), durability="process_crash")
+    thread = store.thread("t", agent="a")
+    thread.put("/start.json", 0)
+    acknowledged: list[str] = []
+    raised = number = 0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        number += 1
+        try:
+            signal.setitimer(signal.ITIMER_REAL, interrupted.uniform(1e-5, 8e-4))
+            thread.put(f"/n/{number}.json", number)
+            acknowledged.append(f"/n/{number}.json")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            raised += 1
+        except HoldfastError:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+    thread.put("/end.json", 1)
+
+    assert raised > 10
+    assert set(acknowledged) <= set(thread.paths("/n"))
+    assert store.verify().ok
+    store.close()
+
+
+def test_a_wait_for_the_lock_that_is_interrupted_is_given_up_for_good(
+    tmp_path: Path, interrupted: random.Random
+) -> None:
+    """The thread that waited in the kernel lets go as soon as it wins."""
+    path = tmp_path / "lock"
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    lock = FileLock(path)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire(30)
+
+    os.close(holder)
+
+    FileLock(path).acquire(10)
+    lock.close()
+
+
+def test_closing_after_a_wait_in_vain_closes_no_descriptor_of_others(tmp_path: Path) -> None:
+    """The waiting thread owns its descriptor until it ends; the number is not closed twice."""
+    path = tmp_path / "lock"
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    lock = FileLock(path)
+    with pytest.raises(Unavailable):
+        lock.acquire(0.05)
+    lock.close()
+    mine = [os.open(tmp_path / f"{number}", os.O_RDWR | os.O_CREAT) for number in range(8)]
+
+    os.close(holder)
+    for waiting in [each for each in threading.enumerate() if each.name == "holdfast-lock"]:
+        waiting.join(10)
+
+    assert all(os.fstat(file) for file in mine)
+    for file in mine:
+        os.close(file)

@@ -1,0 +1,269 @@
+"""Opening: many processes at once, half-made stores, files of other programs, and places where it must not be done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from contextlib import ExitStack, closing
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import SqliteEngine, schema
+from holdfast.engines.sqlite.filesystem import check_local, file_system_of
+from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
+from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from tests.crash.campaign import sized
+from tests.crash.jobs import GATE_SECONDS
+from tests.crash.processes import Pipe, context, running
+
+PROCESSES = 8
+ROUNDS = sized(5, 100)
+
+
+def open_together(pipe: Pipe, directory: str, gate: Barrier, name: str, rounds: int) -> None:
+    """Open a store that does not exist, together with others, and write to it; again and again."""
+    for number in range(rounds):
+        gate.wait(GATE_SECONDS)
+        with holdfast.open(Path(directory) / f"{number}.db") as store:
+            store.thread("trip-42", agent="planner").put(f"/{name}", number, on_conflict="rebase")
+    pipe.send("done")
+
+
+def die_while_opening(pipe: Pipe, path: str, statement: int) -> None:
+    """Open a new store and die before the n-th statement that lays its schema."""
+    left = [statement]
+
+    class Dying:
+        def __init__(self, database: object) -> None:
+            self._database = database
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._database, name)
+
+        def execute(self, *args: object) -> object:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return getattr(self._database, "execute")(*args)  # noqa: B009
+
+    lay = schema.lay
+    schema.lay = lambda connection, place, *, may_write: lay(Dying(connection), place, may_write=may_write)  # pyright: ignore[reportArgumentType]
+    SqliteEngine(Path(path))
+    pipe.send("opened")
+
+
+class TestTogether:
+    def test_eight_processes_create_one_store(self, tmp_path: Path) -> None:
+        """All open it, all write to it, and nothing of anybody is missing."""
+        gate = context.Barrier(PROCESSES)
+        with ExitStack() as stack:
+            others = [
+                stack.enter_context(running(open_together, str(tmp_path), gate, f"p{number}", ROUNDS))
+                for number in range(PROCESSES)
+            ]
+            assert [other.answer() for other in others] == ["done"] * PROCESSES
+
+        for number in range(ROUNDS):
+            with holdfast.open(tmp_path / f"{number}.db") as store:
+                assert store.thread("trip-42").paths() == [f"/p{each}" for each in range(PROCESSES)]
+                assert store.verify().faults == ()
+
+    def test_a_process_that_dies_while_creating_leaves_nothing_in_the_way(self, tmp_path: Path) -> None:
+        """Before whichever statement it is killed, the next process opens the store as if it were new."""
+        for statement in range(1, 30):
+            path = tmp_path / f"{statement}.db"
+            with running(die_while_opening, str(path), statement) as other:
+                answers = other.rest()
+
+            with closing(SqliteEngine(path)) as engine:
+                Pen(engine).commit("milk")
+            if answers == ["opened"]:
+                break
+        assert 5 < statement < 29
+
+
+class TestOtherFiles:
+    """What is not a store is refused, and left as it is to the last byte."""
+
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_the_database_of_another_program(self, tmp_path: Path, read_only: bool) -> None:
+        """Not even its journal mode is changed."""
+        path = tmp_path / "firefox.db"
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE bookmarks(url)")
+            other.commit()
+        before = path.read_bytes()
+
+        with pytest.raises(Corrupt, match="another program; nothing was changed"):
+            holdfast.open(path, read_only=read_only)
+
+        assert path.read_bytes() == before
+        assert sorted(each.name for each in tmp_path.iterdir() if "lock" not in each.name) == ["firefox.db"]
+
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_a_file_that_is_no_database(self, tmp_path: Path, read_only: bool) -> None:
+        """It is called damaged or not a store."""
+        path = tmp_path / "letter.txt"
+        path.write_text("Dear reader, " * 500)
+
+        with pytest.raises(Corrupt, match="not a Holdfast store"):
+            holdfast.open(path, read_only=read_only)
+
+        assert path.read_text() == "Dear reader, " * 500
+
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_a_store_of_a_newer_holdfast(self, tmp_path: Path, read_only: bool) -> None:
+        """The error names both versions and says what to do."""
+        path = tmp_path / "store.db"
+        holdfast.open(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        before = path.read_bytes()
+
+        wanted = f"schema version {schema.SCHEMA_VERSION + 1}, this Holdfast knows up to {schema.SCHEMA_VERSION}"
+        with pytest.raises(Unsupported, match=wanted):
+            holdfast.open(path, read_only=read_only)
+
+        assert path.read_bytes() == before
+
+    def test_an_empty_file_becomes_a_store(self, tmp_path: Path) -> None:
+        """`touch agents.db` and a run of `mktemp` do no harm."""
+        (tmp_path / "store.db").touch()
+
+        with holdfast.open(tmp_path / "store.db") as store:
+            store.thread("trip-42", agent="planner").put("/a", 1)
+
+    def test_an_empty_file_is_no_store_to_read(self, tmp_path: Path) -> None:
+        """Reading only, there is nothing to make of it."""
+        (tmp_path / "store.db").touch()
+
+        with pytest.raises(NotFound, match="holds no store"):
+            holdfast.open(tmp_path / "store.db", read_only=True)
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        """It cannot be opened."""
+        with pytest.raises((Unavailable, NotFound), match="cannot be opened"):
+            holdfast.open(tmp_path)
+
+    def test_a_path_whose_directory_does_not_exist(self, tmp_path: Path) -> None:
+        """No directory is made by a typo."""
+        with pytest.raises(NotFound, match="directory of .* does not exist"):
+            holdfast.open(tmp_path / "typo" / "store.db")
+
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestReadOnly:
+    def test_it_reads_and_does_not_write(self, tmp_path: Path) -> None:
+        """Every way to write is refused by the store, and reading goes on."""
+        path = tmp_path / "store.db"
+        with holdfast.open(path) as store:
+            store.thread("trip-42", agent="planner").put("/a", 1)
+
+        with holdfast.open(path, read_only=True) as store:
+            thread = store.thread("trip-42")
+            for work in (lambda: thread.put("/a", 2), lambda: thread.undo(), lambda: thread.fork("x"), thread.rm):
+                with pytest.raises(Unavailable, match="read-only; nothing was written"):
+                    work()
+            with pytest.raises(Unavailable, match="read-only"):
+                store._shelf.engine.forget(SPACE, [], why="asked", standing=0)
+            assert thread.get("/a") == 1
+            assert store.verify().faults == ()
+
+    def test_it_sees_what_others_write_meanwhile(self, tmp_path: Path) -> None:
+        """Each call looks at the newest commit."""
+        path = tmp_path / "store.db"
+        with holdfast.open(path) as writing:
+            thread = writing.thread("trip-42", agent="planner")
+            thread.put("/a", 1)
+
+            with holdfast.open(path, read_only=True) as reading:
+                seen = [reading.thread("trip-42").get("/a")]
+                thread.put("/a", 2)
+                seen.append(reading.thread("trip-42").get("/a"))
+
+        assert seen == [1, 2]
+
+    def test_it_is_not_created(self, tmp_path: Path) -> None:
+        """A typo makes no file."""
+        with pytest.raises(NotFound, match="there is no store"):
+            holdfast.open(tmp_path / "typo.db", read_only=True)
+
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    """Reading and writing through any handle that is left."""
+    store = holdfast.open(tmp_path / "store.db")
+    thread = store.thread("trip-42", agent="planner")
+    store.close()
+    store.close()
+
+    for work in (lambda: thread.put("/a", 1), lambda: thread.head, lambda: store.thread("trip-42"), store.verify):
+        with pytest.raises(Unavailable, match="was closed; nothing was"):
+            work()
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+40 22 0:40 / /mnt/nas rw - nfs4 nas:/export rw
+41 22 0:41 / /mnt/with\\040space rw - cifs //server/share rw
+42 22 0:42 / /mnt/Büro rw - fuse.sshfs me@host:/ rw
+43 40 8:2 / /mnt/nas/local rw - xfs /dev/sdb1 rw
+"""
+
+
+class TestFileSystems:
+    """Network file systems are refused: SQLite's write-ahead log is unsafe there."""
+
+    @pytest.fixture
+    def mounts(self, tmp_path: Path) -> Path:
+        """What the kernel says is mounted."""
+        (tmp_path / "mountinfo").write_text(MOUNTS, encoding="utf-8")
+        return tmp_path / "mountinfo"
+
+    @pytest.mark.parametrize(
+        ("place", "kind"),
+        [
+            ("/mnt/nas/agents", "nfs4"),
+            ("/mnt/with space/agents", "cifs"),
+            ("/mnt/Büro", "fuse.sshfs"),
+        ],
+    )
+    def test_a_network_file_system_is_refused(self, mounts: Path, place: str, kind: str) -> None:
+        """Whatever it is called and wherever it is mounted; the error names it."""
+        with pytest.raises(Unsupported, match=f"network file system \\({kind}\\)"):
+            check_local(Path(place), mounts)
+
+    @pytest.mark.parametrize("place", ["/", "/srv/agents", "/mnt/nas/local/agents", "/mnt/nasty", "/mnt"])
+    def test_a_local_one_is_not(self, mounts: Path, place: str) -> None:
+        """Also when it is mounted below a network file system, or its name begins like one."""
+        check_local(Path(place), mounts)
+
+    def test_where_the_platform_does_not_tell_nothing_is_refused(self, tmp_path: Path) -> None:
+        """There is no such file outside Linux."""
+        assert file_system_of(tmp_path, tmp_path / "nothing") is None
+
+    def test_opening_asks(self, mounts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The store itself is refused there, before anything is made."""
+        (tmp_path / "remote").mkdir()
+        mounts.write_text(MOUNTS + f"50 22 0:50 / {tmp_path}/remote rw - nfs nas:/ rw\n", encoding="utf-8")
+        monkeypatch.setattr(check_local, "__defaults__", (mounts,))
+
+        with pytest.raises(Unsupported, match="network file system"):
+            holdfast.open(tmp_path / "remote" / "store.db")
+
+        assert list((tmp_path / "remote").iterdir()) == []
+
+
+def test_two_stores_side_by_side_do_not_meet(tmp_path: Path) -> None:
+    """One process can have many open."""
+    with closing(SqliteEngine(tmp_path / "a.db")) as a, closing(SqliteEngine(tmp_path / "b.db")) as b:
+        a.apply(write("op", value("a")))
+
+        assert b.recorded(SPACE, "op") is None

@@ -1,0 +1,264 @@
+"""Queueing: writers of one process share a commit, processes wait for each other, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from holdfast.engines.contract import Receipt
+from holdfast.engines.sqlite import SqliteEngine, group
+from holdfast.errors import Unavailable
+from holdfast.testing.disk import Disk
+from holdfast.testing.disk.platter import Sync
+from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from tests.crash.campaign import SEED
+from tests.crash.on_disk import engine_on, group_of
+from tests.crash.processes import Pipe, running
+from tests.crash.spying import DEADLINE_SECONDS, Crowd, spied
+
+THREADS, WRITES = 8, 25
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def engine(path: Path) -> Iterator[SqliteEngine]:
+    """A store that does not wait long."""
+    with closing(SqliteEngine(path, wait_seconds=0.3)) as engine:
+        yield engine
+
+
+def hold_the_lock(pipe: Pipe, path: str) -> None:
+    """Be about to commit, until the test says so."""
+    engine = SqliteEngine(Path(path))
+
+    def wait(sql: str) -> None:
+        if sql == "COMMIT":
+            pipe.send(os.getpid())
+            pipe.recv()
+
+    spied(engine, before=wait)
+    pipe.send(engine.apply(write("slow", value("slow"))))
+
+
+class TestBetweenProcesses:
+    def test_whoever_waits_too_long_is_told_for_whom(self, engine: SqliteEngine, path: Path) -> None:
+        """The error names the process that holds the lock, says that nothing was written, and when to try again."""
+        with running(hold_the_lock, str(path)) as other:
+            pid = other.answer()
+
+            with pytest.raises(Unavailable, match=f"held by process {pid} for 0.3 seconds; nothing was written") as e:
+                engine.apply(write("op", value("x")))
+
+            assert e.value.retry_after == 1.0
+            other.tell("go on")
+            assert isinstance(other.answer(), Receipt)
+        assert engine.recorded(SPACE, "op") is None
+
+    def test_the_wait_ends_when_it_said_it_would(self, engine: SqliteEngine, path: Path) -> None:
+        """The deadline is kept, give or take the time of a busy machine."""
+        with running(hold_the_lock, str(path)) as other:
+            other.answer()
+            began = time.monotonic()
+
+            with pytest.raises(Unavailable):
+                engine.apply(write("op", value("x")))
+
+            assert 0.25 < time.monotonic() - began < 10
+
+    def test_when_the_holder_lets_go_the_next_one_writes(self, path: Path) -> None:
+        """Waiting is not failing."""
+        with running(hold_the_lock, str(path)) as other, closing(SqliteEngine(path)) as engine:
+            other.answer()
+            Thread(target=lambda: (time.sleep(0.2), other.tell("go on"))).start()
+
+            receipt = engine.apply(write("op", value("x")))
+
+            assert receipt.op_id == "op"
+            assert engine.recorded(SPACE, "slow") is not None
+
+    def test_a_killed_holder_is_not_waited_for(self, engine: SqliteEngine, path: Path) -> None:
+        """The kernel knows that it is gone; its write is not there."""
+        with running(hold_the_lock, str(path)) as other:
+            other.answer()
+            other.kill()
+
+        assert engine.apply(write("op", value("x"))).op_id == "op"
+        assert engine.recorded(SPACE, "slow") is None
+
+    def test_after_a_wait_in_vain_the_store_still_works(self, engine: SqliteEngine, path: Path) -> None:
+        """Waits that were given up leave nothing behind: neither a lock nor a descriptor for each."""
+        with running(hold_the_lock, str(path)) as other:
+            other.answer()
+            before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+            for number in range(3):
+                with pytest.raises(Unavailable):
+                    engine.apply(write(f"op {number}", value("x")))
+            other.tell("go on")
+            other.answer()
+        for number in range(20):
+            engine.apply(write(f"again {number}", value("x")))
+
+        after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+        assert after <= before
+
+
+class TestInOneProcess:
+    def test_writers_who_come_meanwhile_share_one_commit(
+        self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ten who queue behind one are written with one COMMIT, and each gets its own receipt."""
+        commits: list[str] = []
+        spied(engine, before=lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        crowd = Crowd(engine, monkeypatch, then=lambda: None)
+        for number in range(11):
+            crowd.come(write(f"op {number}", value(f"{number}")))
+
+        answers = crowd.answers()
+
+        assert [getattr(answer, "op_id", answer) for answer in answers] == [f"op {n}" for n in range(11)]
+        assert len(commits) == 2
+
+    def test_they_share_one_sync(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Counted on the disk: two commits, two syncs of the log, for eleven writes."""
+        disk = Disk(seed=SEED)
+        with engine_on(disk, tmp_path / "lock") as engine:
+            crowd = Crowd(engine, monkeypatch, then=lambda: None)
+            before = disk.operations
+            for number in range(11):
+                crowd.come(write(f"op {number}", value(f"{number}")))
+
+            crowd.answers()
+
+            assert sum(isinstance(each, Sync) for each in disk.record[before:]) == 2
+
+    def test_control_without_groups_each_has_its_own(
+        self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A group of one at most: eleven commits."""
+        monkeypatch.setattr(group, "_GROUP_MAX", 1)
+        commits: list[str] = []
+        spied(engine, before=lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        crowd = Crowd(engine, monkeypatch, then=lambda: None)
+        for number in range(11):
+            crowd.come(write(f"op {number}", value(f"{number}")))
+
+        crowd.answers()
+
+        assert len(commits) == 11
+
+    def test_a_lone_writer_needs_no_other_thread(self, engine: SqliteEngine) -> None:
+        """It commits on the thread that called."""
+        from threading import get_ident
+
+        wrote: list[int] = []
+        spied(engine, before=lambda sql: wrote.append(get_ident()) if sql == "COMMIT" else None)
+
+        engine.apply(write("op", value("x")))
+
+        assert wrote == [get_ident()]
+
+    def test_threads_write_and_read_on_one_engine(self, path: Path) -> None:
+        """Any thread may use it, and what it wrote it sees."""
+        with closing(SqliteEngine(path)) as engine, ThreadPoolExecutor(THREADS) as pool:
+
+            def work(number: int) -> list[int]:
+                pen = Pen(engine, space=f"space {number}")
+                return [
+                    len(engine.steps(pen.space, pen.commit(f"{turn}").digest, limit=WRITES))
+                    for turn in range(WRITES)
+                ]
+
+            assert list(pool.map(work, range(THREADS))) == [list(range(1, WRITES + 1))] * THREADS
+
+    def test_whoever_waits_too_long_in_the_queue_is_told(
+        self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The write that it waited for goes on, and its own is not made."""
+        crowd = Crowd(engine, monkeypatch, then=lambda: None)
+        crowd.come(write("slow", value("slow")))
+
+        with pytest.raises(Unavailable, match="other threads of this process were writing .* nothing was written"):
+            engine.apply(write("op", value("x")))
+
+        assert isinstance(crowd.answers()[0], Receipt)
+        assert engine.recorded(SPACE, "op") is None
+
+    def test_a_waiting_writer_that_is_interrupted_blocks_nobody(self, path: Path) -> None:
+        """Ctrl-C in a thread that stood next in line: those behind it, and those who come later, get through."""
+        with running(interrupted_in_the_queue, str(path)) as other:
+            assert other.answer() == "interrupted"
+            assert other.answer() == ["slow", "behind", "later"]
+
+    def test_forgetting_waits_its_turn(self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Work that shares its transaction with nobody stands in the same line."""
+        gone = value("gone" * 50)
+        engine.apply(write("first", gone))
+        crowd = Crowd(engine, monkeypatch, then=lambda: None)
+        crowd.come(write("before", value("before")))
+        freed: list[int] = []
+        standing = engine.standing(SPACE)
+        work = Thread(
+            target=lambda: freed.append(
+                engine.forget(SPACE, [gone.digest], why="asked", standing=standing)
+            )
+        )
+        work.start()
+        while not group_of(engine)._queue:
+            work.join(0.001)
+        crowd.come(write("after", value("after")), behind=1)
+
+        answers = crowd.answers()
+        work.join()
+
+        assert [type(answer) for answer in answers] == [Receipt, Receipt]
+        assert freed[0] > 0
+
+
+def interrupted_in_the_queue(pipe: Pipe, path: str) -> None:
+    """The main thread waits to write behind a slow writer, and is interrupted; another waits behind it."""
+    engine = SqliteEngine(Path(path))
+    reached, go_on, done = Event(), Event(), list[str]()
+
+    def hold(sql: str) -> None:
+        if sql == "COMMIT" and not reached.is_set():
+            reached.set()
+            go_on.wait(DEADLINE_SECONDS)
+
+    def apply(op_id: str) -> None:
+        done.append(engine.apply(write(op_id, value(op_id))).op_id)
+
+    spied(engine, before=hold)
+    threads = [Thread(target=apply, args=("slow",))]
+    threads[0].start()
+    reached.wait(DEADLINE_SECONDS)
+    threads.append(Thread(target=lambda: (_until_queued(engine, 1), apply("behind"))))
+    threads[1].start()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    Thread(target=lambda: (_until_queued(engine, 2), os.kill(os.getpid(), signal.SIGALRM))).start()
+    try:
+        engine.apply(write("interrupted", value("x")))
+    except KeyboardInterrupt:
+        pipe.send("interrupted")
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    apply("later")
+    pipe.send(done)
+
+
+def _until_queued(engine: SqliteEngine, number: int) -> None:
+    while len(group_of(engine)._queue) < number:
+        time.sleep(0.001)
