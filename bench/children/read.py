@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from pathlib import Path
 
 import holdfast
 from holdfast.threads.thread import Thread
@@ -18,8 +19,16 @@ def main(doing: str, path: str) -> None:
         else:
             report = store.verify()
             assert report.ok, f"the store does not verify: {report.faults}"
-    unit = 1 if sys.platform == "darwin" else 1_024
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    print(_peak_bytes())
+
+
+def _peak_bytes() -> int:
+    """From /proc where there is one: `getrusage` counts what the process was before it became this program."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1_024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _read(store: holdfast.Store) -> None:

@@ -11,6 +11,7 @@ from bench.ours import Face
 from bench.table import Result
 from bench.workload import make_documents, make_turns
 from holdfast.model import canonical
+from holdfast.threads.moments import LogEntry
 
 
 def measure(ground: Ground) -> Iterable[Result]:
@@ -20,13 +21,14 @@ def measure(ground: Ground) -> Iterable[Result]:
     face, bare = Face(directory), Bare(directory)
     documents = make_documents(sizes.puts)
     texts = [canonical.encode(each).decode() for each in documents]
+    commits = face.thread.log(limit=sizes.puts)
     works = [
-        lambda at: face.thread.fork(f"fork-{at}", at=f"HEAD~{at}"),
+        lambda at: face.thread.fork(f"fork-{at}", at=commits[at]),
         lambda at: face.thread.put("/notes/000001.json", documents[at]),
         lambda at: bare.put("/notes/000001.json", texts[at]),
     ]
     fork, put, write = (1e6 * median(each.wall) for each in take_turns(works, range(sizes.puts)))
-    each = _bytes_of_a_fork(face, sizes.puts)
+    each = _bytes_of_a_fork(face, commits)
     face.close()
     bare.close()
     ground.drop(directory)
@@ -43,8 +45,8 @@ def measure(ground: Ground) -> Iterable[Result]:
     yield Result(measure="bytes of a fork", ours=each, unit="bytes", bound="at most", bar=4_096)
 
 
-def _bytes_of_a_fork(face: Face, count: int) -> float:
+def _bytes_of_a_fork(face: Face, commits: list[LogEntry]) -> float:
     before = int(face.store.facts()["bytes"])
-    for at in range(count):
-        face.thread.fork(f"counted-{at}", at=f"HEAD~{at}")
-    return (int(face.store.facts()["bytes"]) - before) / count
+    for at, commit in enumerate(commits):
+        face.thread.fork(f"counted-{at}", at=commit)
+    return (int(face.store.facts()["bytes"]) - before) / len(commits)

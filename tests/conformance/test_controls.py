@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from holdfast.engines import memory, rules
-from holdfast.engines.contract import Cell, CellWrite, Engine, Fence, Hold, Move, Place, Receipt, Write
+from holdfast.engines.contract import GC, Cell, CellWrite, Engine, Fence, Hold, Move, Place, Receipt, Write
 from holdfast.engines.memory import MemoryEngine, _Filed, _Space
 from holdfast.errors import HoldfastError
 from holdfast.model.commit import Act, MoveRecord
@@ -30,7 +30,8 @@ FAILURE = (
     HoldfastError,
     pytest.fail.Exception,
 )  # anything else would be a bug of the control
-check_move, record_of, apply, drop = rules.check_move, rules.record_of, MemoryEngine.apply, MemoryEngine.drop
+check_move, record_of = rules.check_move, rules.record_of
+apply, drop, forget = MemoryEngine.apply, MemoryEngine.drop, MemoryEngine.forget
 
 
 class Memory(EngineSuite):
@@ -263,6 +264,36 @@ def drops_op_ids_too(self: MemoryEngine, space: str, *, why: str) -> int:
     return freed
 
 
+def forgets_whatever_was_written_since(space: str, read: int, now: int) -> None:
+    """Do not ask whether the space still stands as it did."""
+
+
+def forgets_unnoticed(
+    self: MemoryEngine, space: str, digests: Sequence[Digest], *, why: str, standing: int
+) -> int:
+    """Leave the generation as it is."""
+    cell = self.cell(space, GC)
+    freed = forget(self, space, digests, why=why, standing=standing)
+    if cell is not None:
+        self._store.spaces[space].cells[GC] = _Filed(cell, listed=False)
+    else:
+        self._store.spaces[space].cells.pop(GC, None)
+    return freed
+
+
+def stands_still_for_what_is_there(self: MemoryEngine, write: Write) -> Receipt:
+    """Count only writes that bring something new."""
+    before = self._store.spaces.get(write.space)
+    known = (
+        before is not None
+        and bool(write.objects)
+        and all(each.digest in before.objects for each in write.objects)
+    )
+    receipt = apply(self, write)
+    self._store.spaces[write.space].standing -= known
+    return receipt
+
+
 def lists_moves_oldest_first(
     self: MemoryEngine, space: str, timeline: str, *, before: int | None = None, limit: int
 ) -> Sequence[MoveRecord]:
@@ -310,6 +341,19 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (MemoryEngine, "objects", reads_in_its_own_order, "test_a_batch_is_read_in_the_order_asked"),
     (MemoryEngine, "drop", drops_op_ids_too, "test_a_write_of_a_dropped_space_is_never_made_again"),
     (MemoryEngine, "moves", lists_moves_oldest_first, "test_moves_are_recorded_newest_first"),
+    (
+        rules,
+        "check_standing",
+        forgets_whatever_was_written_since,
+        "test_nothing_is_forgotten_once_anything_was_written",
+    ),
+    (
+        MemoryEngine,
+        "apply",
+        stands_still_for_what_is_there,
+        "test_nothing_is_forgotten_once_anything_was_written",
+    ),
+    (MemoryEngine, "forget", forgets_unnoticed, "test_a_fence_tells_that_something_was_forgotten"),
 ]
 
 

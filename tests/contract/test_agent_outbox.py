@@ -129,3 +129,15 @@ def test_a_removal_that_is_always_refused_gives_up(
     directory.remove(store._shelf.store, thread._space, "trip-42")
     with pytest.raises(NotFound):
         store.thread("trip-42")
+
+
+def test_what_was_put_and_edited_in_one_block_arrives_as_it_was_done(store: Store, thread: Thread) -> None:
+    """An op may edit what the op before it brought, although that is not stored on the agent's side yet."""
+    with thread.change("both") as change:
+        change.agent.put("/n.json", [1])
+        change.agent.append("/n.json", 2)
+        change.agent.append("/n.json", 3)
+
+    assert store.agent("planner").get("/n.json") == [1, 2, 3]
+    assert [type(op).__name__ for op in store.agent("planner").log()[0].patch.ops] == ["Put", "Edit", "Edit"]
+    assert store.verify().ok

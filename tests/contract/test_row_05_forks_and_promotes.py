@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import Head, Store, Thread
-from holdfast.errors import Conflict, Invalid, NotFound, Sealed
+from holdfast.errors import Conflict, Invalid, NotFound, Sealed, StaleHead
+from holdfast.threads import outbox
 
 
 def grown(thread: Thread) -> Thread:
@@ -124,3 +127,48 @@ def test_undoing_the_first_turn_leaves_nothing_committed(thread: Thread) -> None
     assert thread.get("/todos.json") == ["milk", "eggs", "carrots"]
     with pytest.raises(NotFound, match="has 3 turns"):
         thread.undo(4)
+
+
+def test_control_handles_on_one_line_do_meet(store: Store, other: Store) -> None:
+    """What keeps two forks and two threads apart is that they are two: the same steps on one of them collide."""
+    trip = grown(store.thread("trip", agent="planner"))
+    again = other.thread("trip")
+    bread, same = trip.fork("bread", at="turn:2"), again.on("bread")
+
+    bread.put("/todos.json", ["bread"])
+    with pytest.raises(StaleHead), bread.change("jam") as change:
+        change.put("/todos.json", ["jam"])
+        same.put("/todos.json", ["honey"])
+    old = again.head
+    trip.promote("bread")
+
+    assert bread.get("/todos.json") == same.get("/todos.json") == ["honey"]
+    assert again.head != old
+    assert again.get("/todos.json") == ["honey"]
+
+
+@pytest.mark.parametrize("winner", ["bread", "jam"])
+def test_a_promotion_that_comes_second_is_stale(
+    thread: Thread, winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the other one promoted the same line or another; what was taken over is said once."""
+    grown(thread)
+    for name in ("bread", "jam"):
+        with thread.fork(name).change("mine") as change:
+            change.agent.put("/likes.json", name)
+    promotion = outbox.promotion
+
+    def late(*args: Any) -> object:
+        found = promotion(*args)
+        monkeypatch.setattr(outbox, "promotion", promotion)
+        thread.promote(winner)
+        return found
+
+    monkeypatch.setattr(outbox, "promotion", late)
+    read = thread.head
+
+    with pytest.raises(StaleHead, match="'main' is at version 4") as stale:
+        thread.promote("bread")
+    assert stale.value.expected == read
+    assert thread.head.version == read.version + 1
+    assert thread.agent_map().get("/likes.json") == winner

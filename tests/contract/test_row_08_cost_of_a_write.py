@@ -7,7 +7,7 @@ state, and no choice of keys changes that.  The root depends on the content alon
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +81,7 @@ class Meter:
 
 
 @contextmanager
-def metered(kind: str, directory: Path) -> Iterator[tuple[Store, Meter]]:
+def metered(kind: str, directory: Path) -> Generator[tuple[Store, Meter]]:
     """An empty store of either kind that counts; no node is kept in memory between writes."""
     sqlite = kind == "sqlite"
     engine = SqliteEngine(directory / "store.db", durable=False) if sqlite else MemoryEngine()
@@ -242,7 +242,9 @@ def wandered(thread: Thread, chance: random.Random) -> dict[str, int]:
                         del state[path]
                         change.delete(path)
                     case "clear":
-                        state = {each: kept for each, kept in state.items() if not each.startswith(part + "/")}
+                        state = {
+                            each: kept for each, kept in state.items() if not each.startswith(part + "/")
+                        }
                         change.clear(part)
                     case _:
                         pass

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
+import sqlite3
+import unicodedata
+
 import pytest
 
 from holdfast import Store, Thread
@@ -153,3 +157,34 @@ def test_the_longest_path_of_all_works(thread: Thread) -> None:
     thread.put(path, 1)
 
     assert thread.paths() == [path]
+
+
+def test_control_a_store_that_took_them_for_patterns_would_be_seen() -> None:
+    """The decoys are such that matching by LIKE, by GLOB or by parts of a path finds them."""
+    database = sqlite3.connect(":memory:")
+    decoys = ("a", "aXbYc", "1000", "x" * 199)
+
+    def found(how: str, text: str) -> list[str]:
+        return [
+            decoy for decoy in decoys if database.execute(f"SELECT ? {how} ?", (decoy, text)).fetchone()[0]
+        ]
+
+    assert found("LIKE", "a_b%c") == ["aXbYc"]
+    assert found("LIKE", "100%") == ["1000"]
+    assert found("LIKE", "_") == ["a"]
+    assert found("LIKE", "%") == list(decoys)
+    assert found("GLOB", "*?[a]") == []
+    assert database.execute("SELECT '/aXb' LIKE '/a_b'").fetchone() == (1,)
+    assert posixpath.normpath("/threads/../../etc/passwd") == "/etc/passwd"
+
+
+def test_control_text_that_only_looks_alike_is_another_name(store: Store) -> None:
+    """Without the rule about Unicode two names that nobody can tell apart would be two threads, or one."""
+    composed, apart = "\u00e9", "e\u0301"
+    store.thread(composed, agent="planner")
+
+    assert unicodedata.normalize("NFC", apart) == composed != apart
+    with pytest.raises(Invalid, match="NFC"):
+        store.thread(apart)
+    with pytest.raises(NotFound):
+        store.thread("e")

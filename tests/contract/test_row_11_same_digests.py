@@ -23,7 +23,7 @@ def opened(url: str, *, first: int = 1) -> Store:
 
 def replace_and_count(thread: Thread) -> None:
     """The row's own case: a replacement followed by increments."""
-    with thread.change("fill") as change:
+    with thread.change("fill", run="run-1") as change:
         for number in range(40):
             change.put(f"/fill/{number}.json", {"n": number, "pad": "x" * 60})
         change.put("/__kernel/left-alone.json", 1)

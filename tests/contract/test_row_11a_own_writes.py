@@ -146,6 +146,25 @@ class TestRebase:
 
         assert thread.head.version == before + 1
 
+    @pytest.mark.parametrize("declared", [True, False], ids=["declared", "control: not declared"])
+    def test_only_declared_reads_protect_a_rebase(self, thread: Thread, other: Store, declared: bool) -> None:
+        """Control: a block that reads past its change loses the update that came between."""
+        thread.put("/price.json", 100)
+
+        def block() -> None:
+            with thread.change("total", on_conflict="rebase") as change:
+                price = (change if declared else thread).get("/price.json")
+                other.thread("trip-42").put("/price.json", 500)
+                change.put("/total.json", 2 * price)
+
+        if declared:
+            with pytest.raises(StaleHead):
+                block()
+            assert thread.paths() == ["/price.json"]
+        else:
+            block()
+            assert thread.get("/total.json") == 200 != 2 * thread.get("/price.json")
+
     def test_words_and_paths_do_not_meet(self, thread: Thread, other: Store) -> None:
         """A title set by a web handler does not disturb somebody who speaks."""
         with thread.change("speak", on_conflict="rebase") as change:

@@ -100,11 +100,25 @@ def test_guessing_an_id_does_not_help(store: Store, secret: Thread) -> None:
 
 
 def test_equal_content_is_not_shared(store: Store, secret: Thread) -> None:
-    """Putting the same value elsewhere gives nothing away: it is stored there by itself."""
-    mine = store.thread("mine", agent="b")
+    """Whoever knows the digest does not find the bytes, and putting the same value stores it there by itself."""
+    engine, mine = store._shelf.engine, store.thread("mine", agent="b")
+    mine.put("/other.json", "mine")
+    digest = secret.entry("/secret.json").value
+    elsewhere = [mine._space.name, "agent:b", "store", "thread:nowhere"]
+
+    assert engine.objects(secret._space.name, (digest,))[0].body == b'"the secret"'  # control: it is there
+    for space in elsewhere:
+        with pytest.raises(NotFound):
+            engine.objects(space, (digest,))
+        assert engine.missing(space, (digest,)) == [digest]
     mine.put("/guess.json", "the secret")
 
-    assert mine.entry("/guess.json").value == secret.entry("/secret.json").value
+    assert mine.entry("/guess.json").value == digest
+    assert engine.objects(mine._space.name, (digest,))[0].body == b'"the secret"'
+    with pytest.raises(NotFound):
+        engine.objects("agent:b", (digest,))
+    secret.rm()
+    assert mine.get("/guess.json") == "the secret"
     assert store.verify().ok
 
 

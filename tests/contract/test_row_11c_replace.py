@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Store, Thread
+from holdfast.errors import NotFound
 
 
 @pytest.fixture
@@ -57,3 +58,18 @@ def test_a_replacement_can_be_undone_forked_and_compared(replaced: Thread) -> No
     assert [change.what for change in difference.state] == ["added", *["removed"] * 5]
     assert replaced.redo().commit
     assert replaced.paths() == ["/fresh.json", "/n/0.json"]
+
+
+def test_control_a_wipe_would_be_seen(replaced: Thread, store: Store) -> None:
+    """Removing the thread and beginning it again has the same state afterwards, and no past to visit."""
+    state = {path: replaced.get(path) for path in replaced.paths()}
+    replaced.rm()
+    wiped = store.thread("trip-42", agent="planner")
+    with wiped.change("replace") as change:
+        change.replace(state)
+
+    assert {path: wiped.get(path) for path in wiped.paths()} == state
+    with pytest.raises(NotFound):
+        wiped.at("version:5")
+    assert wiped.transcript() == []
+    assert [entry.reason for entry in wiped.log()] == ["replace"]

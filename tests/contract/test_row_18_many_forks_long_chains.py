@@ -8,7 +8,7 @@ the program, not in seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,10 @@ from tests.crash import day
 from tests.crash.campaign import DEEP, sized
 
 COMMITS, FORKS = 200_000, 100_000
-SOME_COMMITS, SOME_FORKS = sized(40_000, COMMITS), sized(20_000, FORKS)  # where the full number adds only time
+SOME_COMMITS, SOME_FORKS = (
+    sized(40_000, COMMITS),
+    sized(20_000, FORKS),
+)  # where the full number adds only time
 SMALL = 300
 BATCH = 2_000
 
@@ -50,7 +53,7 @@ class Spent:
 
 
 @contextmanager
-def opened(kind: str, directory: Path) -> Iterator[tuple[Store, Engine]]:
+def opened(kind: str, directory: Path) -> Generator[tuple[Store, Engine]]:
     """An empty store of either kind."""
     directory.mkdir(exist_ok=True)
     sqlite = kind == "sqlite"

@@ -167,7 +167,9 @@ def test_events_are_numbered_without_gaps(stock: sqlite3.Connection) -> None:
 
 def test_times_are_plain_text(stock: sqlite3.Connection) -> None:
     """ISO 8601 in UTC, so that they sort and every tool reads them."""
-    found = rows(stock, "SELECT created_at FROM conversation_events UNION SELECT created_at FROM conversations")
+    found = rows(
+        stock, "SELECT created_at FROM conversation_events UNION SELECT created_at FROM conversations"
+    )
 
     assert found
     assert all([text.startswith("2023-11-14T22:13:20.") and text.endswith("Z") for text in found])
@@ -194,11 +196,15 @@ def test_what_only_a_vendor_can_read_is_kept_apart(stock: sqlite3.Connection) ->
 
 def test_commits_form_the_chain_that_the_store_reads(stock: sqlite3.Connection, store: Store) -> None:
     """Hash, snapshot and parent of every commit, undone ones and those of other timelines included."""
-    found = {hash: (snapshot, parent) for hash, snapshot, parent in rows(stock, "SELECT * FROM state_commits")}
+    found = {
+        hash: (snapshot, parent) for hash, snapshot, parent in rows(stock, "SELECT * FROM state_commits")
+    }
     thread = store.thread("trip-42")
     lines = [*thread.log(), *thread.on("what-if").log(), *store.thread("invoice-7").log()]
 
-    assert {entry.digest: (entry.root, next(iter(entry.parents), "")) for entry in lines}.items() <= found.items()
+    assert {
+        entry.digest: (entry.root, next(iter(entry.parents), "")) for entry in lines
+    }.items() <= found.items()
     assert len(found) == 7
 
 
@@ -211,7 +217,9 @@ def test_timelines_say_where_each_stands(stock: sqlite3.Connection, store: Store
     """Version, head and seal."""
     thread = store.thread("trip-42")
 
-    assert rows(stock, "SELECT timeline, version, head, sealed FROM timelines WHERE conversation_id = 'trip-42'") == [
+    assert rows(
+        stock, "SELECT timeline, version, head, sealed FROM timelines WHERE conversation_id = 'trip-42'"
+    ) == [
         ("main", 6, thread.head.commit, 0),
         ("what-if", 1, thread.on("what-if").head.commit, 0),
     ]
@@ -231,7 +239,9 @@ def test_from_a_commit_to_its_state_in_three_steps(store: Store, path: Path) -> 
 
 def test_every_snapshot_says_what_the_store_says(store: Store, path: Path) -> None:
     """For each commit of the line, path by path."""
-    snapshots = {str(hash): json.loads(str(entries)) for hash, entries in asked(path, "SELECT * FROM state_snapshots")}
+    snapshots = {
+        str(hash): json.loads(str(entries)) for hash, entries in asked(path, "SELECT * FROM state_snapshots")
+    }
     contents = {str(hash): str(content) for hash, content in asked(path, "SELECT * FROM state_values")}
     thread = store.thread("trip-42")
 

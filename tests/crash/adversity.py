@@ -72,7 +72,10 @@ def read_only_directory(pipe: Pipe, directory: str) -> None:
     _put(path, 1)
     lay_down()
     path.parent.chmod(0o555)
-    answers = {"write": _tried(lambda: _put(path, 2)), "new": _tried(lambda: _put(path.with_name("new.db"), 1))}
+    answers = {
+        "write": _tried(lambda: _put(path, 2)),
+        "new": _tried(lambda: _put(path.with_name("new.db"), 1)),
+    }
     path.with_name("store.db-lock").chmod(0o444)
     answers["lock"] = _tried(lambda: _put(path, 2))
     path.with_name("store.db-lock").chmod(0o644)

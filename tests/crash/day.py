@@ -87,7 +87,9 @@ class ArtifactKept:
 
     def check(self, store: Store) -> None:
         """Raise if it does not."""
-        assert b"".join(store.thread(self.thread).artifacts.get(self.digest)) == self.content, "lost an artifact"
+        assert b"".join(store.thread(self.thread).artifacts.get(self.digest)) == self.content, (
+            "lost an artifact"
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,9 @@ def portrait(store: Store) -> dict[str, object]:
             found[f"{thread.id} {line.timeline}"] = (hold.head.version, hold.sealed, _content(line))
     for name in store.agents():
         agent = store.agent(name)
-        found[f"agent {name}"] = (agent.head.version, _content(agent))
+        state, _, reasons = _content(agent)
+        # What could not be handed over at once is handed over later, so the order may be another.
+        found[f"agent {name}"] = (agent.head.version, state, sorted(reasons))
     return found
 
 

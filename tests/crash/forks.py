@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
-from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import SqliteEngine, forking
 from holdfast.errors import HoldfastError
 from holdfast.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.processes import Pipe
@@ -64,9 +64,11 @@ def succeeded(pid: int) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def child_writes_after_parent_closed(pipe: Pipe, path: str) -> None:
-    """The child uses the store, the parent closes it, the child writes on."""
+def child_writes_after_parent_closed(pipe: Pipe, path: str, how: str = "") -> None:
+    """The child uses the store, the parent closes it, the child writes on; the unprepared one forks as it is."""
     engine = SqliteEngine(Path(path))
+    if how == "unprepared":
+        forking._watched.clear()
     Pen(engine, space="parent").commit("before the fork")
     opened, closed = Signal(), Signal()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from threading import Thread as Worker
+from typing import Literal
 
 import holdfast
 from holdfast.engines.contract import Hold, Move, Receipt
@@ -68,13 +69,21 @@ def change_together(pipe: Pipe, path: str, gate: Barrier, rounds: int, how: str 
     pipe.send(answers)
 
 
-def turn_until_killed(pipe: Pipe, path: str, first: int, point: str, after: int, how: str = "") -> None:
+def turn_until_killed(
+    pipe: Pipe,
+    path: str,
+    first: int,
+    point: str,
+    after: int,
+    how: str = "",
+    durability: Literal["power_loss", "process_crash"] = "power_loss",
+) -> None:
     """Do turns from number `first` on, telling of each when it is acknowledged, until the `after`-th time at `point`.
 
     The hasty one tells of a turn before it makes it.
     """
     points.often()
-    with holdfast.open(path) as store:
+    with holdfast.open(path, durability=durability) as store:
         points.arm(store, point, after)
         for name, step in turns.turns(first):
             if how == "hasty":
@@ -98,7 +107,9 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
 
     On `hot` everybody counts up one number and leaves a token, and tries again when somebody
     else came first.  On `side` everybody counts a number of their own, rebasing over the others.
+    Checkpoints and the sorting-in of keys happen often meanwhile.
     """
+    points.often()
     if how == "blind":
         be_blind()
     log = Log()

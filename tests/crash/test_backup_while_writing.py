@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -38,9 +39,11 @@ def test_every_backup_is_one_moment_of_the_history(path: Path) -> None:
             for number in range(2)
         ]
         copies = [path.with_name(f"copy-{number}.db") for number in range(BACKUPS)]
+        while store.thread("hot").head.version < 5:
+            time.sleep(0.01)
         for copy in copies:
-            time.sleep(SECONDS / (BACKUPS + 1))
             store.backup(copy)
+            time.sleep(SECONDS / (3 * BACKUPS))
         logs: list[Log] = [other.answer() for other in others]
         final = [entry.digest for entry in reversed(store.thread("hot").log())]
 
@@ -50,7 +53,7 @@ def test_every_backup_is_one_moment_of_the_history(path: Path) -> None:
     assert 0 < lengths[-1] < len(final)
 
 
-def check_copy(copy: Path, final: list[str]) -> int:
+def check_copy(copy: Path, final: Sequence[str]) -> int:
     """Check one backup against the final history; how many commits it has."""
     with holdfast.open(copy) as store:
         assert store.verify().faults == ()

@@ -115,3 +115,14 @@ def test_forks_among_busy_threads_disturb_nobody(path: Path) -> None:
         assert [forks.hold_version(engine, f"parent {number}") for number in range(3)] == versions
         assert [forks.hold_version(engine, f"child {number}") for number in range(FORKS)] == [5] * FORKS
         assert engine._connections.writer.pragma("integrity_check") == "ok"
+
+
+def test_control_a_process_that_forks_with_connections_open_loses_commits(path: Path) -> None:
+    """The child's commits go to a log that its parent has deleted: it was told that they are durable."""
+    with running(forks.child_writes_after_parent_closed, str(path), "unprepared") as process:
+        head = process.answer()
+
+    with looked_at(path) as engine:
+        hold = engine.hold("child", "main")
+        assert hold is not None
+        assert hold.head.version < head.version

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from contextlib import ExitStack, closing
+from itertools import count
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class TestTogether:
 
     def test_a_process_that_dies_while_creating_leaves_nothing_in_the_way(self, tmp_path: Path) -> None:
         """Before whichever statement it is killed, the next process opens the store as if it were new."""
-        for statement in range(1, 30):
+        deaths = 0
+        for statement in count(1):
             path = tmp_path / f"{statement}.db"
             with running(die_while_opening, str(path), statement) as other:
                 answers = other.rest()
@@ -83,7 +85,8 @@ class TestTogether:
                 Pen(engine).commit("milk")
             if answers == ["opened"]:
                 break
-        assert 5 < statement < 29
+            deaths += 1
+        assert deaths > 5
 
 
 class TestOtherFiles:
@@ -125,7 +128,9 @@ class TestOtherFiles:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         before = path.read_bytes()
 
-        wanted = f"schema version {schema.SCHEMA_VERSION + 1}, this Holdfast knows up to {schema.SCHEMA_VERSION}"
+        wanted = (
+            f"schema version {schema.SCHEMA_VERSION + 1}, this Holdfast knows up to {schema.SCHEMA_VERSION}"
+        )
         with pytest.raises(Unsupported, match=wanted):
             holdfast.open(path, read_only=read_only)
 
@@ -152,7 +157,7 @@ class TestOtherFiles:
 
     def test_a_path_whose_directory_does_not_exist(self, tmp_path: Path) -> None:
         """No directory is made by a typo."""
-        with pytest.raises(NotFound, match="directory of .* does not exist"):
+        with pytest.raises(NotFound, match=r"directory of .* does not exist"):
             holdfast.open(tmp_path / "typo" / "store.db")
 
         assert list(tmp_path.iterdir()) == []
@@ -167,7 +172,12 @@ class TestReadOnly:
 
         with holdfast.open(path, read_only=True) as store:
             thread = store.thread("trip-42")
-            for work in (lambda: thread.put("/a", 2), lambda: thread.undo(), lambda: thread.fork("x"), thread.rm):
+            for work in (
+                lambda: thread.put("/a", 2),
+                thread.undo,
+                lambda: thread.fork("x"),
+                thread.rm,
+            ):
                 with pytest.raises(Unavailable, match="read-only; nothing was written"):
                     work()
             with pytest.raises(Unavailable, match="read-only"):
@@ -204,7 +214,12 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store.close()
     store.close()
 
-    for work in (lambda: thread.put("/a", 1), lambda: thread.head, lambda: store.thread("trip-42"), store.verify):
+    for work in (
+        lambda: thread.put("/a", 1),
+        lambda: thread.head,
+        lambda: store.thread("trip-42"),
+        store.verify,
+    ):
         with pytest.raises(Unavailable, match="was closed; nothing was"):
             work()
 

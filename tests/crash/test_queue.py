@@ -59,7 +59,9 @@ class TestBetweenProcesses:
         with running(hold_the_lock, str(path)) as other:
             pid = other.answer()
 
-            with pytest.raises(Unavailable, match=f"held by process {pid} for 0.3 seconds; nothing was written") as e:
+            with pytest.raises(
+                Unavailable, match=f"held by process {pid} for 0.3 seconds; nothing was written"
+            ) as e:
                 engine.apply(write("op", value("x")))
 
             assert e.value.retry_after == 1.0
@@ -190,7 +192,9 @@ class TestInOneProcess:
         crowd = Crowd(engine, monkeypatch, then=lambda: None)
         crowd.come(write("slow", value("slow")))
 
-        with pytest.raises(Unavailable, match="other threads of this process were writing .* nothing was written"):
+        with pytest.raises(
+            Unavailable, match=r"other threads of this process were writing .* nothing was written"
+        ):
             engine.apply(write("op", value("x")))
 
         assert isinstance(crowd.answers()[0], Receipt)
@@ -207,18 +211,16 @@ class TestInOneProcess:
         gone = value("gone" * 50)
         engine.apply(write("first", gone))
         crowd = Crowd(engine, monkeypatch, then=lambda: None)
-        crowd.come(write("before", value("before")))
+        crowd.come(write("before", value("before"), space="elsewhere"))
         freed: list[int] = []
         standing = engine.standing(SPACE)
         work = Thread(
-            target=lambda: freed.append(
-                engine.forget(SPACE, [gone.digest], why="asked", standing=standing)
-            )
+            target=lambda: freed.append(engine.forget(SPACE, [gone.digest], why="asked", standing=standing))
         )
         work.start()
         while not group_of(engine)._queue:
             work.join(0.001)
-        crowd.come(write("after", value("after")), behind=1)
+        crowd.come(write("after", value("after"), space="elsewhere"), behind=1)
 
         answers = crowd.answers()
         work.join()

@@ -60,8 +60,7 @@ def make(engine: Engine, wanted: Write, told: Told) -> bool:
         engine.apply(wanted)
     except InDoubt:
         told.note(wanted.op_id, told.doubtful)
-    except Unavailable as refused:
-        assert "nothing was written" in str(refused) or "was not done" in str(refused)
+    except Unavailable:  # which says that nothing was written
         told.note(wanted.op_id, told.absent)
     else:
         told.note(wanted.op_id, told.present)

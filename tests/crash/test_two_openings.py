@@ -7,15 +7,21 @@ drop meanwhile; two openings in one process stand for two processes.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.engines.contract import Receipt
 from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite.index import Index
+from holdfast.engines.sqlite.keys import op_key
+from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import Forgotten, NotFound, Unavailable
 from holdfast.model.digest import Digest, Object
 from holdfast.testing.engines.hand import SPACE, Pen, value, write
@@ -65,6 +71,21 @@ class TestForgetting:
 
         assert read(one, second) == read(other, second) == second.body
 
+    def test_nor_does_a_look_in_between_hide_that_it_was_forgotten(
+        self, one: SqliteEngine, other: SqliteEngine
+    ) -> None:
+        """What a reader of the same process has noticed, its writer notices as well."""
+        first = value(LONG + "1")
+        second = value(LONG + "2", base=first)
+        one.apply(write("first", first))
+        other.forget(SPACE, [first.digest], why="asked", standing=other.standing(SPACE))
+        with pytest.raises(Forgotten):
+            read(one, first)
+
+        one.apply(write("second", second))
+
+        assert read(one, second) == read(other, second) == second.body
+
     def test_it_is_forgotten_for_those_who_had_read_it(self, one: SqliteEngine, other: SqliteEngine) -> None:
         """No memory of a process gives it back."""
         secret = value(LONG)
@@ -105,12 +126,27 @@ class TestForgetting:
         with pytest.raises(Forgotten):
             one.apply(wanted)
 
+    def test_control_an_opening_that_does_not_look_writes_what_cannot_be_read(
+        self, one: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without the generation that forgetting counts up, an acknowledged value builds on what is gone."""
+        monkeypatch.setattr(Rows, "refresh", lambda self, connection: 0)
+        first = value(LONG + "1")
+        second = value(LONG + "2", base=first)
+        one.apply(write("first", first))
+        other.forget(SPACE, [first.digest], why="asked", standing=other.standing(SPACE))
+
+        one.apply(write("second", second))
+
+        with pytest.raises(Forgotten):
+            read(other, second)
+
     def test_any_course_of_writing_and_forgetting_leaves_what_the_last_word_says(
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
         """Two processes write, forget, write again and read at random; a dictionary knows what must be there."""
-        for seed in range(SEED, SEED + sized(6, 200)):
-            faults = Course(seed, (one, other)).run(sized(60, 200))
+        for seed in range(SEED, SEED + sized(8, 100)):
+            faults = Course(seed, (one, other)).run(sized(60, 120))
 
             assert faults == [], f"seed {seed}"
 
@@ -200,6 +236,7 @@ class TestKeys:
     def test_two_writes_with_one_key_are_told_apart(self, one: SqliteEngine, other: SqliteEngine) -> None:
         """A write by another process is not overlooked because one of the same key is known: it would be made twice."""
         first, second = write("op-202148", value("one")), write("op-216544", value("two"), b"{}")
+        assert op_key(first.op_id) == op_key(second.op_id)
         other.apply(first)
         assert one.recorded(SPACE, first.op_id) is not None
 
@@ -221,6 +258,60 @@ class TestKeys:
         second = Pen(other, head=pen.head, tip=first).commit("eggs", messages=["m-1"])
 
         assert list(one.labelled(SPACE, "m-1")) == [first.digest, second.digest]
+
+
+class Interrupted:
+    """A reading connection that lets something happen each time after it has looked into the index."""
+
+    def __init__(self, database: Any, happens: Callable[[], object]) -> None:
+        self._database, self._happens = database, happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def execute(self, sql: str, *bindings: Any) -> Any:
+        """Run SQL."""
+        cursor = self._database.execute(sql, *bindings)
+        if "places" not in sql and "stretches" not in sql:
+            return cursor
+        found = Found(cursor.fetchall())
+        self._happens()
+        return found
+
+
+class Found(list[Any]):
+    """Rows that were read before something happened."""
+
+    def fetchall(self) -> list[Any]:
+        """All of them."""
+        return self
+
+
+class TestSortingIn:
+    """Keys move from memory into the index now and then; a look-up at that moment must find them in one or the other."""
+
+    @pytest.fixture
+    def reader(self, one: SqliteEngine, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interrupted]:
+        """A connection whose every look into the index is followed by the sorting-in of all keys."""
+        one.apply(write("wanted", value("wanted")))
+        monkeypatch.setattr(Index, "is_due", lambda self: True)
+        numbers = count()
+        with closing(apsw.Connection(str(path))) as database:
+            yield Interrupted(
+                database, lambda: one.apply(write(f"due {next(numbers)}", value("x"), space="else"))
+            )
+
+    def test_a_look_up_finds_what_is_being_sorted_in(self, one: SqliteEngine, reader: Interrupted) -> None:
+        """By its key."""
+        found = one._rows.index.rows(reader, 1, op_key("wanted"))  # pyright: ignore[reportArgumentType]
+
+        assert found == [1]
+
+    def test_a_listing_finds_what_is_being_sorted_in(self, one: SqliteEngine, reader: Interrupted) -> None:
+        """In its order."""
+        found = one._rows.index.rows_of(reader, 1, 0, 9)  # pyright: ignore[reportArgumentType]
+
+        assert found == [1]
 
 
 class TestReaders:

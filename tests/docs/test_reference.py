@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from holdfast import errors
 from holdfast.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
-from holdfast.history import refs, writer
+from holdfast.history import crosswise, refs, writer
 from holdfast.history.tree import codec, entry, rule
 from holdfast.history.verify import report
 from holdfast.model import artifact, canonical, names
@@ -194,6 +194,7 @@ LIMITS: dict[str, dict[str, int]] = {
         "CHUNK_BYTES": artifact.CHUNK_BYTES,
         "MEDIA_TYPE_BYTES_MAX": entry.MEDIA_TYPE_BYTES_MAX,
         "BETWEEN_MAX": writer.BETWEEN_MAX,
+        "SHARED_MAX": crosswise.SHARED_MAX,
         "REBASES_MAX": writer.REBASES_MAX,
         "PREFIX_MIN": refs.PREFIX_MIN,
         "FAULTS_MAX": report.FAULTS_MAX,

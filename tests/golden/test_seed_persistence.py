@@ -131,7 +131,7 @@ def test_state_is_declared_with_a_scope(scope: Scope) -> None:
 def test_replacing_the_state_leaves_what_belongs_to_runs_and_calls(thread: Thread) -> None:
     """`__run`, `__kernel` and `__tool_call_scope` are not part of the state that a frontend may hand in."""
     kept = ["/__kernel/stop_policy_runtime", "/__run/step", "/__tool_call_scope/call_1/draft"]
-    with thread.change("a run at work") as change:
+    with thread.change("a run at work", run="run-1") as change:
         for path in kept:
             change.put(path, 1)
 

@@ -46,17 +46,20 @@ def ancestors(hand: Hand) -> dict[Digest, set[Digest]]:
 
 @given(hand=histories())
 def test_common_ancestors_are_the_best(hand: Hand) -> None:
-    """A common ancestor that is found is one, and none of the others comes after it."""
+    """All common ancestors are found that no other one comes after, and nothing else."""
     behind = ancestors(hand)
     heads = [hand.head(line).commit or Digest("") for line in LINES]
     for a in heads:
         for b in heads:
-            found = ancestry.common(hand.space, ancestry.point(hand.space, a), ancestry.point(hand.space, b))
+            ends = [ancestry.point(hand.space, end) for end in (a, b)]
+
+            found = ancestry.commons(hand.space, *ends)
 
             shared = behind[a] & behind[b]
-            assert found is not None
-            assert found.digest in shared
-            assert not any(found.digest in behind[each] for each in shared - {found.digest})
+            best = {one for one in shared if not any(one in behind[each] for each in shared - {one})}
+            assert {each.digest for each in found} == best
+            assert len(found) == len(best)
+            assert ancestry.common(hand.space, *ends) == found[0]
 
 
 @given(hand=histories())

@@ -59,7 +59,7 @@ class Model:
         self.hand.write({"/n": 0, "/log": [], "/p": -1})
         for line in LINES[1:]:
             self.hand.fork(line, self.hand.head().commit)
-        self.lines = dict.fromkeys(LINES, Line().put(-1, -1))
+        self.lines: dict[str, Line] = dict.fromkeys(LINES, Line().put(-1, -1))
         self.number = 0
 
     def act(self, what: str, line: str, other: str, amount: int) -> None:
@@ -96,16 +96,23 @@ class Model:
     def merge(self, line: str, other: str) -> None:
         merged = self.lines[line].with_(self.lines[other])
         before = self.hand.head(line)
-        try:
-            self.hand.merge(other, into=line, rules=RULES)
-        except MergeConflict as refused:
-            assert "/n" not in [each.path for each in refused.conflicts], "what counts never clashes"
+        refused = self.refused(line, other)
+        if refused:
+            assert "/n" not in refused, "what counts never clashes"
             assert self.hand.head(line) == before
             return
         self.check(merged, self.hand.state(line))
         held = self.hand.get("/p", timeline=line)
         assert not isinstance(held, bytes)
         self.lines[line] = merged.put(self.number, held) if len(merged.last()) > 1 else merged
+
+    def refused(self, line: str, other: str) -> list[str]:
+        """Merge; the paths in conflict."""
+        try:
+            self.hand.merge(other, into=line, rules=RULES)
+        except MergeConflict as refused:
+            return [each.path for each in refused.conflicts]
+        return []
 
     def check(self, merged: Line, state: dict[str, Json | bytes]) -> None:
         """Each step is counted once, each item is there once, and the last word is not lost."""

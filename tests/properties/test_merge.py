@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.errors import Invalid, MergeConflict
 from holdfast.history.verify import verify
 from holdfast.model.canonical import Json, encode
-from holdfast.model.joining import Rule, join, rule_for
+from holdfast.model.joining import Rule, adds_up, join, rule_for
 from tests.unit.history.hand import Hand
 
 State = dict[str, Json]
@@ -32,22 +32,17 @@ def same(state: State, other: State, path: str) -> bool:
     return (path in state) == (path in other) and encode(state.get(path)) == encode(other.get(path))
 
 
-def adds_up(base: State, ours: State, path: str) -> bool:
+def adds(base: State, ours: State, path: str) -> bool:
     """Whether two equal values at a path are two steps that count, each for itself."""
-    if rule_for(path, RULES) not in ("counter", "append") or path not in ours:
-        return False
-    try:
-        join("counter" if path.startswith("/count") else "append", base.get(path), ours[path], ours[path])
-    except Invalid:
-        return False
-    return True
+    held = [state[path] for state in (base, ours) if path in state]
+    return path in ours and adds_up(rule_for(path, RULES), *held)
 
 
 def modelled(base: State, ours: State, theirs: State) -> tuple[State, list[str]]:
     """What a merge makes of three dictionaries, and the paths in conflict."""
     merged, conflicts = dict(ours), list[str]()
     for path in sorted({*base, *ours, *theirs}):
-        if same(theirs, base, path) or (same(ours, theirs, path) and not adds_up(base, ours, path)):
+        if same(theirs, base, path) or (same(ours, theirs, path) and not adds(base, ours, path)):
             continue
         if same(ours, base, path):
             merged.pop(path, None)

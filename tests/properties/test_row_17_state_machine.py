@@ -18,11 +18,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import holdfast
 from holdfast import Head, Store, Thread
 from holdfast.errors import HoldfastError, MergeConflict, NotFound, Sealed
+from holdfast.model.digest import Digest
 from holdfast.testing.disk import Disk
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
@@ -41,20 +48,22 @@ class Line:
     """A timeline of the model."""
 
     version: int
-    commit: str | None
+    commit: Digest | None
     sealed: bool = False
-    undone: list[str | None] = field(default_factory=list["str | None"])  # where undos that can be redone came from
+    undone: list[Digest | None] = field(
+        default_factory=list["Digest | None"]
+    )  # where undos that can be redone came from
 
 
 @dataclass
 class Model:
     """The whole thread as dictionaries."""
 
-    states: dict[str | None, State] = field(default_factory=lambda: {None: State()})
-    parents: dict[str, list[str | None]] = field(default_factory=dict[str, "list[str | None]"])
+    states: dict[Digest | None, State] = field(default_factory=lambda: {None: State()})
+    parents: dict[Digest, list[Digest | None]] = field(default_factory=dict[Digest, "list[Digest | None]"])
     lines: dict[str, Line] = field(default_factory=lambda: {"main": Line(0, None)})
 
-    def committed(self, name: str, commit: str, state: State, *others: str) -> None:
+    def committed(self, name: str, commit: Digest, state: State, *others: Digest) -> None:
         """A commit was made on a line."""
         line = self.lines[name]
         self.parents.setdefault(commit, [line.commit, *others])
@@ -62,7 +71,7 @@ class Model:
         self.moved(name, commit)
         line.undone.clear()
 
-    def moved(self, name: str, commit: str | None) -> None:
+    def moved(self, name: str, commit: Digest | None) -> None:
         """The head of a line moved."""
         line = self.lines[name]
         line.version, line.commit = line.version + 1, commit
@@ -71,9 +80,9 @@ class Model:
         """What a line holds."""
         return self.states[self.lines[name].commit]
 
-    def history(self, commit: str | None) -> set[str]:
+    def history(self, commit: Digest | None) -> set[Digest]:
         """A commit and everything behind it."""
-        found: set[str] = set()
+        found: set[Digest] = set()
         left = [commit]
         while left:
             at = left.pop()
@@ -82,11 +91,12 @@ class Model:
                 left += self.parents[at]
         return found
 
-    def bases(self, ours: str, theirs: str) -> list[str | None]:
+    def bases(self, ours: Digest, theirs: Digest) -> list[Digest | None]:
         """The common ancestors that no other common ancestor has behind it; None if there are none."""
         common = self.history(ours) & self.history(theirs)
         behind = {each for at in common for each in self.history(at) - {at}}
-        return sorted(common - behind) or [None]
+        best: list[Digest | None] = list(common - behind)
+        return best or [None]
 
 
 def merged(base: State, ours: State, theirs: State) -> State | None:
@@ -143,7 +153,9 @@ class Course(RuleBasedStateMachine):
 
     def both(self, work: Callable[[Thread], object], name: str = "main") -> Any:
         """What both stores say to the same call, which must be the same."""
-        first, second = [told(lambda store=store: work(store.thread(ID, timeline=name))) for store in self.stores]
+        first, second = [
+            told(lambda store=store: work(store.thread(ID, timeline=name))) for store in self.stores
+        ]
         assert first == second, f"memory says {first}, SQLite says {second}"
         return first
 
@@ -313,30 +325,32 @@ class Course(RuleBasedStateMachine):
 
     # ---- what must hold
 
-    def check_commit(self, answer: object, name: str, state: State, *others: str) -> None:
+    def check_commit(self, answer: object, name: str, state: State, *others: Digest) -> None:
         """A commit was made, on a head that moved by one."""
         assert isinstance(answer, Head)
         assert answer.version == self.model.lines[name].version + 1
         assert answer.commit is not None
         self.model.committed(name, answer.commit, state, *others)
 
-    def check_move(self, answer: object, name: str, to: str | None) -> None:
+    def check_move(self, answer: object, name: str, to: Digest | None) -> None:
         """The head moved by one, to a commit that was there."""
         self.model.moved(name, to)
         assert answer == Head(name, self.model.lines[name].version, to)
 
-    def check_merge(self, answer: Any, name: str, ours: str, theirs: str) -> None:
-        """Either the merge of the dictionaries was committed, or they are in conflict."""
+    def check_merge(self, answer: Any, name: str, ours: Digest, theirs: Digest) -> None:
+        """Either the merge of the dictionaries, the same from every base, was committed, or they are in conflict."""
         states = self.model.states
         bases = self.model.bases(ours, theirs)
-        wanted = {base: merged(states[base], states[ours], states[theirs]) for base in bases}
+        first, *others = [merged(states[base], states[ours], states[theirs]) for base in bases]
+        agreed = first is not None and all(each == first for each in others)
         if answer is MergeConflict:
-            assert None in wanted.values()
+            assert not agreed
         elif self.model.lines[name].sealed:
             assert answer is Sealed
         else:
-            assert wanted[answer.base] is not None
-            self.check_commit(answer.head, name, wanted[answer.base] or {}, theirs)
+            assert agreed
+            assert answer.base in bases
+            self.check_commit(answer.head, name, first or {}, theirs)
 
     @invariant()
     def lines_are_as_modelled(self) -> None:
@@ -364,7 +378,7 @@ class Course(RuleBasedStateMachine):
         for store in self.stores:
             assert [entry.digest for entry in store.thread(ID).log()] == chain
 
-    def first_parents(self, commit: str | None) -> Iterator[str]:
+    def first_parents(self, commit: Digest | None) -> Iterator[Digest]:
         """The line that ends at a commit, newest first."""
         while commit is not None:
             yield commit
@@ -384,7 +398,7 @@ def test_every_course_is_the_same_on_both_engines_and_in_the_model() -> None:
 class Careless(Course):
     """A course whose model takes every move of a head but a commit for a step back in its version."""
 
-    def check_move(self, answer: object, name: str, to: str | None) -> None:
+    def check_move(self, answer: object, name: str, to: Digest | None) -> None:
         """Expect the version to go down."""
         self.model.lines[name].version -= 2
         super().check_move(answer, name, to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -44,13 +45,23 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
         assert store.thread("shopping").get("/todos.json") == ["milk", "eggs", "bread"]
 
 
-def test_the_commands_that_it_ends_with_work(empty: Shell) -> None:
-    """Four of them, to look inside."""
-    lines = [line.strip() for line in empty.ok("demo").out.splitlines() if line.startswith("  holdfast ")]
+def typed(line: str) -> list[str]:
+    """What a line says to type after the program's name; nothing if it is no command."""
+    found = re.match(r"  (?:\S+ -m )?holdfast (.+)", line)
+    return shlex.split(found[1]) if found else []
 
-    assert len(lines) == 4
-    for line in lines:
-        empty.ok(*shlex.split(line)[1:])
+
+@pytest.mark.parametrize("found", ["/usr/bin/holdfast", None])
+def test_the_commands_that_it_ends_with_work(
+    empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of them, to look inside: by the program's name, or by the module where that is not on the path."""
+    monkeypatch.setattr(acts, "which", lambda _name: found)
+    commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
+
+    assert len(commands) == 4
+    for words in commands:
+        empty.ok(*words)
 
 
 def test_the_demo_never_touches_a_store_that_is_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,8 @@ def test_doubt_says_how_to_end_it() -> None:
     assert (error.op_id, error.why, error.retry_after) == ("op-1", "the disk went away", None)
     assert "either whole or absent" in str(error)
     assert "same op_id" in str(error)
+    assert InDoubt("op-1").why == ""
+    assert str(InDoubt("op-1")).startswith("the outcome of write 'op-1' is not known. It is either")
 
 
 def test_invalid_input_is_a_value_error_too() -> None:

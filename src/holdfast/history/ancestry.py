@@ -58,7 +58,7 @@ def ancestor(space: Space, tip: Point, depth: int) -> Point | None:
         return None
     if depth == tip.depth:
         return tip
-    found = space.engine.steps(space.name, tip.digest, skip=tip.depth - depth, limit=1)
+    found = space.back(tip.digest, skip=tip.depth - depth, limit=1)
     return Point(found[0].digest, depth)
 
 
@@ -91,7 +91,7 @@ def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
     """The commits of a stretch, newest first, read a batch at a time."""
     left, skip = stretch.tip.depth - stretch.floor, 0
     while left > 0:
-        batch = space.engine.steps(space.name, stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
+        batch = space.back(stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
         yield from batch
         left, skip = left - len(batch), skip + len(batch)
 

@@ -43,7 +43,7 @@ def bisect(
     found = newest
     while high - low > 1:
         middle = (low + high) // 2
-        step = space.engine.steps(space.name, at, skip=newest.place.depth - middle, limit=1)[0]
+        step = space.back(at, skip=newest.place.depth - middle, limit=1)[0]
         if _true_at(predicate, step):
             high, found = middle, step
         else:

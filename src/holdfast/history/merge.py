@@ -2,8 +2,9 @@
 
 Paths that only one side changed merge, and so do paths that both made equal.  A path that
 both changed differently is joined by the rule declared for it, or it is a conflict: every
-conflict is reported, and nothing is written.  Messages are not merged; the transcript goes
-on following first parents.
+conflict is reported, and nothing is written.  Lines that were merged crosswise parted more
+than once; then a path merges only if it does so alike from each of these commits.  Messages
+are not merged; the transcript goes on following first parents.
 
 A merge is always recorded as a commit with two parents, even where our line has nothing of
 its own and could simply move on: so it is one turn, and one undo takes it back whole.
@@ -18,10 +19,11 @@ import msgspec
 
 from holdfast.engines.contract import Receipt
 from holdfast.errors import Invalid, MergeConflict
-from holdfast.history import ancestry, crosswise, patching, resolution, values, writer
+from holdfast.history import ancestry, crosswise, generation, patching, resolution, values, writer
 from holdfast.history.ancestry import Point
 from holdfast.history.resolution import Joined, Resolution
 from holdfast.history.space import Space
+from holdfast.history.tree import Entry
 from holdfast.history.values import Kept
 from holdfast.history.writer import Proposal
 from holdfast.model import canonical
@@ -41,7 +43,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
     head: Head
     commit: Digest | None  # None: there was nothing to take in, and nothing was written
-    base: Digest | None  # where the lines parted; for a pick, the picked commit's first parent
+    base: Digest | None  # the deepest commit where the lines parted; for a pick, its first parent
     paths: int  # how many changed
 
 
@@ -61,10 +63,13 @@ def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str)
     `source` is what that line is called; trying again with the same op_id means that name, wherever
     it stands by then.  Raises `MergeConflict` or `StaleHead`, having written nothing.
     """
-    rules = check_rules(terms.rules)
-    intent = _intent("merge", onto, source, terms)
-    if earlier := writer.once(space, terms.op_id, intent):
+    earlier = writer.once(space, terms.op_id, _intent("merge", onto, source, terms))
+    if earlier:
         return _told(space, earlier)
+    return generation.fenced(space, lambda fenced: _merge(fenced, onto, other, terms, source))
+
+
+def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -> Taken:
     if onto.commit is None:
         raise Invalid(
             f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written. Promote or fork the other."
@@ -74,9 +79,10 @@ def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str)
         return Taken(head=onto, commit=None, base=other, paths=0)
     bases = ancestry.commons(space, here, there)
     base = bases[0].digest if bases else None
-    resolved = _resolved(space, bases, onto.commit, other, rules)
+    resolved = _resolved(space, bases, onto.commit, other, check_rules(terms.rules))
     event = Merged(id=space.ids(), timeline=source, base=base, paths=resolved.paths)
     proposal = _proposal(space, onto, resolved, event, terms, others=(other,))
+    intent = _intent("merge", onto, source, terms)
     done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
 
@@ -90,13 +96,16 @@ def cherry_pick(
     that parent did is joined by its rule or is a conflict: raises `MergeConflict` or `StaleHead`,
     having written nothing.  `source` is what the caller called the commit; None: its digest.
     """
-    rules = check_rules(terms.rules)
     intent = _intent("cherry_pick", onto, source or commit, terms)
     if earlier := writer.once(space, terms.op_id, intent):
         return _told(space, earlier)
+    return generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent))
+
+
+def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest) -> Taken:
     base = space.step(commit).commit.first_parent
     bases = [] if base is None else [ancestry.point(space, base)]
-    resolved = _resolved(space, bases, onto.commit, commit, rules)
+    resolved = _resolved(space, bases, onto.commit, commit, check_rules(terms.rules))
     if not resolved.paths:
         return Taken(head=onto, commit=None, base=base, paths=0)
     event = Picked(id=space.ids(), commit=commit)
@@ -130,6 +139,7 @@ def _proposal(
     *,
     others: tuple[Digest, ...] = (),
 ) -> Proposal:
+    generation.check_kept(space, (put.value for put in resolved.puts if isinstance(put, Entry)))
     ops = patching.Ops(space, space.root_at(onto.commit))
     for path in resolved.deletes:
         ops.delete(path)

@@ -91,6 +91,10 @@ class Ops:
 
     def replace(self, entries: Mapping[str, object], *, keep: Iterable[str] = ()) -> None:
         """Let the map hold `entries` and nothing else; the kernel's own prefixes and `keep` are left alone."""
+        if not isinstance(entries, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"`replace` needs paths and their values, not a {type(entries).__name__}; nothing was written."
+            )
         kept = {names.check_path(path): self._keep_at(path, value, None) for path, value in entries.items()}
         self.replace_stored(kept, keep=keep)
 

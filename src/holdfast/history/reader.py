@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import groupby
 
 from holdfast.engines.contract import Hold, Step
-from holdfast.errors import Forgotten, NotFound
+from holdfast.errors import Forgotten, Invalid, NotFound
 from holdfast.history import writer
 from holdfast.history.space import Space
 from holdfast.history.tree import Entry
@@ -86,7 +86,7 @@ def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Itera
     """Commits from `at` back along first parents, newest first; None is all of them."""
     left = limit
     while at is not None and (left is None or left > 0):
-        page = space.engine.steps(space.name, at, limit=_page(left))
+        page = space.back(at, limit=_page(left))
         yield from page
         left = None if left is None else left - len(page)
         at = page[-1].commit.first_parent
@@ -94,6 +94,7 @@ def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Itera
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
     """The same as a list."""
+    _check_limit(limit)
     return list(steps(space, at, limit=limit))
 
 
@@ -104,14 +105,15 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
     back = space.step(newer).commit.depth - space.step(older).commit.depth
     if back <= 0:
         return False
-    return space.engine.steps(space.name, newer, skip=back, limit=1)[0].digest == older
+    return space.back(newer, skip=back, limit=1)[0].digest == older
 
 
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
     """The last `limit` messages of the line that ends at `at`, oldest first; None is all of them."""
+    _check_limit(limit)
     found: list[Said] = []
     while at is not None and (limit is None or len(found) < limit):
-        page = space.engine.steps(space.name, at, limit=_page(limit))
+        page = space.back(at, limit=_page(limit))
         for step in page:
             found += reversed(list(projection.said(step.digest, step.commit, step.changeset)))
         at = page[-1].commit.first_parent
@@ -122,6 +124,7 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
     """The last `limit` turns of the line that ends at `at`, oldest first; None is all of them."""
+    _check_limit(limit)
     if at is None or limit == 0:
         return []
     oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
@@ -136,6 +139,11 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
     return [
         _turn(number, list(group), spoken) for number, group in groupby(window, lambda step: step.place.turn)
     ]
+
+
+def _check_limit(limit: object) -> None:
+    if limit is not None and type(limit) is not int:
+        raise Invalid(f"a limit is a number, or None for all, not {limit!r}; nothing was read.")
 
 
 def _page(limit: int | None) -> int:

@@ -1,14 +1,19 @@
 """Naming a moment: from what a person types, or a program holds, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, a message id and a run id.  One that fits two kinds is refused, naming both: a
-guess here could fork, or undo to, the wrong moment.
+`turn:n`, a message id and a run id.  A whole digest of a commit means that commit, whatever
+else is called so.  Any other name that fits two kinds is refused, naming both: a guess here
+could fork, or undo to, the wrong moment.  What a program holds is not a name but `Exactly`
+one commit.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from holdfast.errors import Invalid, NotFound
 from holdfast.history import reader
@@ -17,11 +22,12 @@ from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 from holdfast.model.head import Head
 
-__all__ = ["resolve"]
+__all__ = ["Exactly", "Name", "resolve"]
 
 PREFIX_MIN = 4
 
 _HEX = re.compile(r"[0-9a-f]{4,64}\Z")
+_WHOLE = re.compile(r"[0-9a-f]{64}\Z")
 _BACK = re.compile(r"HEAD(?:~([0-9]{1,12}))?\Z")
 _VERSION = re.compile(r"version:([0-9]{1,12})\Z")
 _TURN = re.compile(r"turn:([0-9]{1,12})\Z")
@@ -31,11 +37,25 @@ _PAGE = 100
 _Found = Iterator[Digest | None]  # the moments that a name fits as one kind
 
 
-def resolve(space: Space, head: Head, name: str) -> Digest | None:
+class Exactly(msgspec.Struct, frozen=True):
+    """The commit that something a program holds stands at."""
+
+    commit: Digest
+
+
+Name: TypeAlias = str | Exactly
+
+
+def resolve(space: Space, head: Head, name: Name) -> Digest | None:
     """The commit that `name` means, seen from `head`; None is the moment before the first.
 
     Raises `NotFound` if it fits nothing, `Invalid` if it fits two things.
     """
+    whole = name.commit if isinstance(name, Exactly) else name
+    if _WHOLE.match(whole) and (found := space.engine.commits(space.name, whole, limit=1)):
+        return found[0]
+    if isinstance(name, Exactly):
+        raise _absent(space, head, whole)
     fits: dict[str, Digest | None] = {}
     for kind, find in _KINDS.items():
         found = list(dict.fromkeys(find(space, head, name)))
@@ -64,7 +84,7 @@ def _back(space: Space, head: Head, name: str) -> _Found:
     if head.commit is None or count == depth + 1:
         yield from (None,) if count <= depth + 1 else ()
     elif count <= depth:
-        yield space.engine.steps(space.name, head.commit, skip=count, limit=1)[0].digest
+        yield space.back(head.commit, skip=count, limit=1)[0].digest
 
 
 def _version(space: Space, head: Head, name: str) -> _Found:

@@ -7,20 +7,26 @@ need no upkeep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from holdfast.engines.contract import Engine, Fence, Step
+from holdfast.errors import Corrupt, NotFound
 from holdfast.history.tree import EMPTY, Cache, Tree
 from holdfast.model.digest import Digest
 from holdfast.model.limits import Limits
 
-__all__ = ["ALIVE", "Space", "Steps"]
+__all__ = ["AGENTS", "ALIVE", "STORE", "THREAD", "THREADS", "Space", "Steps", "label_of"]
 
+STORE = "store"  # the store's own space, which holds the directory
+THREADS, AGENTS = "thread:", "agent:"  # what names of spaces begin with
+THREAD = "thread/"  # cells of the directory: a thread's record, by its id
 ALIVE = "alive"  # the cell that is written when a thread is removed
 
 _STEPS_MAX = 512
+_PAGE = 100
 
 
 class Steps:
@@ -87,9 +93,47 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return self.engine.objects(self.name, (digest,))[0].body
 
     def step(self, commit: Digest) -> Step:
-        """The commit of that digest; raises `NotFound`."""
+        """The commit of that digest; raises `NotFound`, or `Corrupt` if it is another's."""
         found = self.steps.get(commit)
         if found is None:
-            found = self.engine.steps(self.name, commit, limit=1)[0]
+            found = self.back(commit, limit=1)[0]
             self.steps.put(found)
         return found
+
+    def back(self, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents, newest first; raises as `step` does.
+
+        Commits say whose they are, and the digest covers that.  The name of a space, and where
+        the directory leads, can be altered unnoticed; so they are held against it here.
+        """
+        found = self.engine.steps(self.name, at, skip=skip, limit=limit)
+        if found and found[0].commit.thread != self.label:
+            raise Corrupt(
+                f"'{self.label}' leads to the history of '{found[0].commit.thread}'; it was not read. "
+                "Run `holdfast verify`."
+            )
+        return found
+
+
+def label_of(engine: Engine, name: str) -> str:
+    """What the commits of a space call it, for whoever knows the space by its name alone.
+
+    An agent's space is named after it.  A thread's has a name of its own, so its commits are
+    taken at their word; `verify` holds them against the directory.  One without any is
+    called by the name of its space.
+    """
+    if not name.startswith(THREADS):
+        return name.removeprefix(AGENTS)
+    for some in (_tips, _any):
+        with suppress(Corrupt, NotFound):  # whoever reads what is damaged meets it there
+            for commit in some(engine, name):
+                return engine.steps(name, commit, limit=1)[0].commit.thread
+    return name
+
+
+def _tips(engine: Engine, name: str) -> Iterator[Digest]:
+    return (hold.head.commit for hold in engine.holds(name, limit=_PAGE) if hold.head.commit)
+
+
+def _any(engine: Engine, name: str) -> Iterator[Digest]:
+    return iter(engine.commits(name, "", limit=1))

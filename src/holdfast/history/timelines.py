@@ -3,19 +3,21 @@
 Nothing is copied and nothing is removed: a commit that a head has left can be read, forked
 and returned to.  Every move raises the version, so a head read before it is stale after it.
 A move is written against the whole head that was read; with the same op_id it happens once.
+It names a commit without supplying anything, so one whose state was forgotten is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.engines.contract import CellWrite, Hold, Move, Write
-from holdfast.errors import Invalid, NotFound
-from holdfast.history import reader, refs, writer
+from holdfast.errors import Conflict, Invalid, NotFound, StaleHead
+from holdfast.history import generation, reader, refs, writer
+from holdfast.history.refs import Exactly, Name
 from holdfast.history.space import Space
 from holdfast.model import names
 from holdfast.model.commit import Act
@@ -28,7 +30,7 @@ _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _PAGE = 100
 
 
-def fork(space: Space, timeline: str, name: str, at: str | UnsetType | None, *, op_id: str) -> Head:
+def fork(space: Space, timeline: str, name: str, at: Name | UnsetType | None, *, op_id: str) -> Head:
     """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
 
     Nothing is copied.  Raises `Conflict` if there is a timeline of that name, `NotFound` if
@@ -37,13 +39,14 @@ def fork(space: Space, timeline: str, name: str, at: str | UnsetType | None, *, 
     names.check_name("timeline", name)
     if name == MAIN or _KEPT.match(name):
         raise Invalid(f"'{name}' is a name that Holdfast gives itself; nothing was forked. Choose another.")
-    intent = _intent("fork", name, timeline, *(() if at is UNSET else (at,)))
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[0]
-    head = reader.head_to_move(space, timeline)
-    to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
-    move = Move(act=Act.FORK, timeline=name, expected=None, to=to)
-    return _move(space, Head(name, 0, to), move, op_id=op_id, intent=intent)
+    intent = _intent("fork", name, timeline, *(() if at is UNSET else (_written(at),)))
+
+    def wanted(space: Space) -> Move:
+        head = reader.head_to_move(space, timeline)
+        to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
+        return Move(act=Act.FORK, timeline=name, expected=None, to=to)
+
+    return _once(space, wanted, op_id=op_id, intent=intent)
 
 
 def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
@@ -54,20 +57,26 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
     if turns < 1:
         raise Invalid(f"undo goes back 1 turn or more, not {turns}; nothing was moved.")
     intent = _intent("undo", timeline, turns)
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[0]
-    head = reader.head_to_move(space, timeline)
-    return _move(space, head, _from(head, Act.UNDO, _before(space, head, turns)), op_id=op_id, intent=intent)
+
+    def wanted(space: Space) -> Move:
+        head = reader.head_to_move(space, timeline)
+        return _from(head, Act.UNDO, _before(space, head, turns))
+
+    return _once(space, wanted, op_id=op_id, intent=intent)
 
 
-def undo_to(space: Space, timeline: str, to: str | None, *, op_id: str) -> Head:
-    """Move the head to any commit of the space, by any of its names; None is before the first."""
-    intent = _intent("undo to", timeline, to)
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[0]
-    head = reader.head_to_move(space, timeline)
-    commit = None if to is None else refs.resolve(space, head, to)
-    return _move(space, head, _from(head, Act.UNDO, commit), op_id=op_id, intent=intent)
+def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str) -> Head:
+    """Move the head to any commit of the space, by any of its names; None is before the first.
+
+    Raises `Forgotten`, having moved nothing, if the state at that commit was.
+    """
+    intent = _intent("undo to", timeline, _written(to))
+
+    def wanted(space: Space) -> Move:
+        head = reader.head_to_move(space, timeline)
+        return _from(head, Act.UNDO, None if to is None else refs.resolve(space, head, to))
+
+    return _once(space, wanted, op_id=op_id, intent=intent)
 
 
 def redo(space: Space, timeline: str, *, op_id: str) -> Head:
@@ -76,43 +85,55 @@ def redo(space: Space, timeline: str, *, op_id: str) -> Head:
     Raises `NotFound`, having moved nothing, if there is none, or something was committed since.
     """
     intent = _intent("redo", timeline)
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[0]
-    head = reader.head_to_move(space, timeline)
-    return _move(space, head, _from(head, Act.REDO, _undone(space, head)), op_id=op_id, intent=intent)
+
+    def wanted(space: Space) -> Move:
+        head = reader.head_to_move(space, timeline)
+        return _from(head, Act.REDO, _undone(space, head))
+
+    return _once(space, wanted, op_id=op_id, intent=intent)
 
 
-def promote(space: Space, other: Head, *, op_id: str, cells: tuple[CellWrite, ...] = ()) -> Head:
+def promote(
+    space: Space, other: Head, *, op_id: str, onto: Head | None = None, cells: tuple[CellWrite, ...] = ()
+) -> Head:
     """Make the other line's commit the one of `main`, in one write; the old main is kept as `main.v<n>`, sealed.
 
-    `cells` become true with it.
+    `cells` become true with it.  `onto` is the head of `main` that they were made for; None reads
+    it now.  Raises `StaleHead`, having moved nothing, if `main` has moved since it was read.
     """
     if other.timeline == MAIN:
         raise Invalid(f"'{MAIN}' cannot be promoted over itself; nothing was moved. Name another timeline.")
     intent = _intent("promote", other.timeline)
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[1]
-    main = reader.head_to_move(space, MAIN)
-    kept = Move(act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True)
-    write = Write(
-        space=space.name,
-        op_id=names.check_id("op_id", op_id),
-        intent=intent,
-        fences=space.fences,
-        moves=(kept, _from(main, Act.PROMOTE, other.commit)),
-        cells=cells,
-    )
-    return writer.submit(space, write, main).heads[1]
+
+    def promoted(space: Space) -> Head:
+        main = onto or reader.head_to_move(space, MAIN)
+        generation.check_state(space, other.commit)
+        kept = Move(
+            act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True
+        )
+        moves = (kept, _from(main, Act.PROMOTE, other.commit))
+        try:
+            return writer.submit(space, _write(space, moves, op_id, intent, cells), main).heads[1]
+        except Conflict as conflict:
+            # Whoever came first has also taken the name to keep, or written the cells; that is not the news.
+            actual = reader.head_to_move(space, MAIN)
+            if type(conflict) is Conflict and actual != main:
+                raise StaleHead(main, actual) from conflict
+            raise
+
+    earlier = writer.once(space, op_id, intent)
+    return earlier.heads[1] if earlier else generation.fenced(space, promoted)
 
 
 def seal(space: Space, timeline: str, *, op_id: str) -> Head:
     """End writing on the timeline, for everybody and for good.  It can still be read, forked and promoted."""
     intent = _intent("seal", timeline)
-    if earlier := writer.once(space, op_id, intent):
-        return earlier.heads[0]
-    head = reader.head_to_move(space, timeline)
-    move = Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
-    return _move(space, head, move, op_id=op_id, intent=intent)
+
+    def wanted(space: Space) -> Move:
+        head = reader.head_to_move(space, timeline)
+        return Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
+
+    return _once(space, wanted, op_id=op_id, intent=intent)
 
 
 def timelines(space: Space) -> Iterator[Hold]:
@@ -128,20 +149,40 @@ def _from(head: Head, act: Act, to: Digest | None) -> Move:
     return Move(act=act, timeline=head.timeline, expected=head, to=to)
 
 
+def _written(name: Name | None) -> str | None:
+    return name.commit if isinstance(name, Exactly) else name
+
+
 def _intent(act: str, timeline: str, *how: str | int | None) -> Digest:
     """The digest of a move as it was asked for, whatever it comes to mean."""
     return digest_of(Kind.BODY, msgspec.json.encode((act, timeline, how)))
 
 
-def _move(space: Space, onto: Head, move: Move, *, op_id: str, intent: Digest) -> Head:
-    write = Write(
+def _once(space: Space, wanted: Callable[[Space], Move], *, op_id: str, intent: Digest) -> Head:
+    """Make the move that is `wanted`, unless it was made before; raises `Forgotten` if it leads to what is."""
+
+    def moved(space: Space) -> Head:
+        move = wanted(space)
+        if move.expected is None or move.to != move.expected.commit:
+            generation.check_state(space, move.to)
+        onto = move.expected or Head(move.timeline, 0, move.to)
+        return writer.submit(space, _write(space, (move,), op_id, intent), onto).heads[0]
+
+    earlier = writer.once(space, op_id, intent)
+    return earlier.heads[0] if earlier else generation.fenced(space, moved)
+
+
+def _write(
+    space: Space, moves: tuple[Move, ...], op_id: str, intent: Digest, cells: tuple[CellWrite, ...] = ()
+) -> Write:
+    return Write(
         space=space.name,
         op_id=names.check_id("op_id", op_id),
         intent=intent,
         fences=space.fences,
-        moves=(move,),
+        moves=moves,
+        cells=cells,
     )
-    return writer.submit(space, write, onto).heads[0]
 
 
 def _before(space: Space, head: Head, turns: int) -> Digest | None:

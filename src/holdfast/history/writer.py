@@ -89,22 +89,25 @@ def commit(
     op_id: str,
     on_conflict: OnConflict = "raise",
     intent: Digest | None = None,
+    repeatable: bool = True,
 ) -> Committed:
     """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
 
     `intent` stands for what the proposals mean to do where that is not what they hold; None
-    takes it from them.  Raises `StaleHead`, having written nothing, if the timeline has moved
+    takes it from them.  A write that is not `repeatable`, because nobody else knows its op_id,
+    is named by its first changeset instead, which costs nothing.  Raises `StaleHead`, having written nothing, if the timeline has moved
     and the proposals may not, or cannot, be put on top of what came between.
     """
     names.check_id("op_id", op_id)
     for proposal in proposals:
         _check_labels(proposal)
-    meant = intent or intent_of(onto.timeline, proposals)
+    meant = intent_of(onto.timeline, proposals) if intent is None and repeatable else intent
     at = space.clock()
     rebases = 0
     while True:
         steps, objects = _chain(space, onto, proposals, at)
         _check_limits(space, proposals, objects)
+        meant = meant or steps[0].commit.changeset
         write = _write(space, onto, proposals, steps, objects, op_id=op_id, intent=meant)
         try:
             return _committed(space, submit(space, write, onto), steps)
@@ -247,8 +250,9 @@ def _write(
     intent: Digest,
 ) -> Write:
     move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
-    cells = [cell for proposal in proposals for cell in proposal.cells]
-    cells += [cell for step in steps for cell in _outbox(step)]
+    cells: list[CellWrite] = []
+    for proposal, step in zip(proposals, steps, strict=True):
+        cells += (*proposal.cells, *_outbox(step))
     return Write(
         space=space.name,
         op_id=op_id,
@@ -262,7 +266,7 @@ def _write(
 
 def _outbox(step: Step) -> Sequence[CellWrite]:
     """What a commit that changes the agent's map leaves to be done."""
-    if not any(isinstance(event, AgentChanged) for event in step.changeset.events):
+    if not any([isinstance(event, AgentChanged) for event in step.changeset.events]):
         return ()
     value = canonical.encode({"depth": step.commit.depth})
     return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)
@@ -334,7 +338,7 @@ def _between(space: Space, stale: StaleHead) -> Sequence[Step]:
     count = space.step(stale.actual.commit).commit.depth - low
     if not 0 < count <= BETWEEN_MAX:
         raise stale
-    steps = space.engine.steps(space.name, stale.actual.commit, limit=count)
+    steps = space.back(stale.actual.commit, limit=count)
     if steps[-1].commit.parents[:1] != (() if expected is None else (expected,)):
         raise stale
     return steps

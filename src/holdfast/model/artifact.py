@@ -74,8 +74,8 @@ def parse_reference(text: str) -> Digest:
 
 def check_media_type(text: str) -> str:
     """`text` if it can stand as a media type; raises `Invalid`."""
-    if not _MEDIA_TYPE.match(text):
-        raise Invalid(f"{text[:120]!r} is not a media type such as 'image/png'; nothing was written.")
+    if not isinstance(text, str) or not _MEDIA_TYPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.")
     return text
 
 

@@ -47,9 +47,9 @@ def digest_of(kind: Kind, body: bytes) -> Digest:
 
 def check_digest(text: str) -> Digest:
     """`text` as a digest; raises `Invalid` unless it is 64 lower-case hex digits."""
-    if not _SHAPE.match(text):
+    if not isinstance(text, str) or not _SHAPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"{text[:80]!r} is not a digest: expected 64 lower-case hex digits; nothing was looked up."
+            f"{ascii(text)[:80]} is not a digest: expected 64 lower-case hex digits; nothing was looked up."
         )
     return Digest(text)
 

@@ -29,7 +29,10 @@ class Artifacts:
     def put(
         self, content: Piece | Iterable[Piece], *, media_type: str | None = None, name: str | None = None
     ) -> Digest:
-        """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given."""
+        """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given.
+
+        A piece is bytes, a bytearray or a memoryview; text has to be encoded first.
+        """
         reader.head_to_move(self._space, MAIN)
         return artifacts.put(self._space, _pieces(content), media_type=media_type, name=name)
 

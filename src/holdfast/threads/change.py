@@ -22,6 +22,7 @@ from holdfast.history import writer
 from holdfast.history.patching import Ops
 from holdfast.history.reader import is_ancestor
 from holdfast.history.space import Space
+from holdfast.history.touched import Touched
 from holdfast.history.writer import OnConflict, Proposal
 from holdfast.model import names
 from holdfast.model.digest import Digest, Kind, Object
@@ -85,6 +86,7 @@ class Change(Edits):
         _check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
         self._defaults = standing.defaults
+        self._reads = Touched()
         self._events: list[Event] = []
         self._bodies: list[Object] = []
         self._minted: set[str] = set()
@@ -238,9 +240,14 @@ class Change(Edits):
         if self._earlier is not None:
             self._repeat(self._earlier, proposal)
         elif proposal is not None:
-            op_id = self._how.op_id or self._standing.space.ids()
+            given = self._how.op_id
             done = writer.commit(
-                self._standing.space, self.head, proposal, op_id=op_id, on_conflict=self._how.on_conflict
+                self._standing.space,
+                self.head,
+                proposal,
+                op_id=given or self._standing.space.ids(),
+                on_conflict=self._how.on_conflict,
+                repeatable=given is not None,
             )
             self.head, self.receipt = done.head, done.receipt
         if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
@@ -257,6 +264,7 @@ class Change(Edits):
         agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
         if not ops and not self._events and not agent_ops:
             return None
+        assert self._reads is not None
         patched = ops.finish()
         handed = self._handed(agent_ops) if agent_ops else ()
         return Proposal(

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.engines.contract import Cell, CellWrite, Engine, Write
 from holdfast.errors import Conflict, NotFound
 from holdfast.history import cells
-from holdfast.history.space import ALIVE, Space
+from holdfast.history.space import ALIVE, STORE, THREAD, THREADS, Space
 from holdfast.model import canonical, names
 from holdfast.model.digest import Kind, digest_of
 from holdfast.threads.agent import Agent
@@ -41,8 +41,6 @@ __all__ = [
     "threads",
 ]
 
-STORE = "store"  # the store's own space
-THREAD = "thread/"  # cells of threads, by id
 AGENT = "agent/"  # cells of agents, by name
 
 _PAGE = 100
@@ -94,7 +92,9 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
         if record is not None:
             check_record(record, id, agent.name, owner)
             return record
-        record = Record(agent=agent.name, owner=owner, space=f"thread:{store.ids()}", begun_at=store.clock())
+        record = Record(
+            agent=agent.name, owner=owner, space=f"{THREADS}{store.ids()}", begun_at=store.clock()
+        )
         if _write(store, f"begin:{record.space}", _cell(THREAD + id, cell, canonical.encode_struct(record))):
             return record
     raise Conflict(

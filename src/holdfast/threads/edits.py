@@ -1,7 +1,7 @@
 """Edits: what a change may do to a map, and what it sees of it.
 
-Reading sees the block's own writes and counts as a declared read, so that a rebase knows
-what the block relied on.  An edit that does not fit raises and leaves everything as it was.
+Reading sees the block's own writes.  On the map that the block is about it counts as a
+declared read, so that a rebase knows what the block relied on.  An edit that does not fit raises and leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Edits:
 
     _ops: Ops | None = None  # None: not begun, or over
     _defaults: Mapping[str, bytes] = {}
+    _reads: Touched | None = None  # what was looked at; None: nobody asks
 
     def __init__(self, *, by_hand: bool) -> None:
-        """Begin with nothing read.  What is done `by_hand` cannot touch the paths that belong to Holdfast."""
-        self._reads = Touched()
+        """Begin.  What is done `by_hand` cannot touch the paths that belong to Holdfast."""
         self._by_hand = by_hand
 
     @overload
@@ -47,7 +47,8 @@ class Edits:
         """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
         ops = self._open()
         found = ops.entry(path)
-        self._reads.paths.add(path)
+        if self._reads is not None:
+            self._reads.paths.add(path)
         if found is not None:
             return typed(path, ops.value(path), type)
         if default is UNSET:
@@ -59,7 +60,8 @@ class Edits:
     def paths(self, prefix: str = "/") -> list[str]:
         """The paths that `prefix` covers, sorted, with the block's own writes."""
         found = self._open().paths(prefix)
-        self._reads.prefixes.add(prefix)
+        if self._reads is not None:
+            self._reads.prefixes.add(prefix)
         return found
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:

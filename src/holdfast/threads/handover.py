@@ -11,7 +11,7 @@ from itertools import islice
 
 from holdfast.engines.contract import Move, Step, Write
 from holdfast.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
-from holdfast.history import artifacts, values, writer
+from holdfast.history import artifacts, generation, values, writer
 from holdfast.history.patching import Ops
 from holdfast.history.space import Space
 from holdfast.history.touched import Touched
@@ -68,10 +68,16 @@ def _head(agent: Space, line: str, step: Step) -> Head:
 def _begun(agent: Space, line: str, step: Step) -> Head:
     move = Move(act=Act.FORK, timeline=line, expected=None, to=step.commit.reads.agent_commit)
     intent = digest_of(Kind.BODY, canonical.encode(["fork", line]))
+
+    def begun(agent: Space) -> Head:
+        generation.check_state(agent, move.to)
+        write = Write(
+            space=agent.name, op_id=f"begin:{line}", intent=intent, fences=agent.fences, moves=(move,)
+        )
+        return agent.engine.apply(write).heads[0]
+
     try:
-        return agent.engine.apply(
-            Write(space=agent.name, op_id=f"begin:{line}", intent=intent, moves=(move,))
-        ).heads[0]
+        return generation.fenced(agent, begun)
     except Conflict:
         hold = agent.engine.hold(agent.name, line)
         if hold is None:

@@ -77,7 +77,7 @@ class Line(View):
 
     def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None) -> Head:
         """Step back over whole turns, or `to` any moment (None: before the first commit); the head afterwards."""
-        if not isinstance(turns, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
             )

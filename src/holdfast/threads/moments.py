@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.engines.contract import Step
 from holdfast.errors import Invalid
 from holdfast.history import refs
+from holdfast.history.refs import Exactly, Name
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event
@@ -60,15 +61,15 @@ Wanted: TypeAlias = Moment | UnsetType
 """A moment, or unset for now."""
 
 
-def name_of(moment: Moment) -> str | None:
-    """The name by which history knows a moment; None before the first commit."""
+def name_of(moment: Moment) -> Name | None:
+    """How history is asked for a moment; None before the first commit."""
     match moment:
         case None | str():
             return moment
         case Head(commit=commit) | TranscriptEntry(commit=commit):
-            return commit
+            return None if commit is None else Exactly(commit)
         case Turn(after=commit) | LogEntry(digest=commit):
-            return commit
+            return Exactly(commit)
         case _:  # pyright: ignore[reportUnnecessaryComparison]  # programs without a type checker
             raise _no_moment(moment)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from os import PathLike, fspath
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -40,7 +40,7 @@ def open(
     """
     check_loop("open")
     allowed = Limits() if limits is None else _lowered(limits)
-    address = fspath(url)
+    address = _address(url)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
     now = _now if clock is None else clock
     shelf = Shelf(
@@ -52,6 +52,16 @@ def open(
     if not read_only:
         outbox.finish_all(shelf.named, shelf.store)
     return Store(shelf, address, read_only=read_only)
+
+
+def _address(url: object) -> str:
+    """`url` as text; raises `Invalid` if it is none, nor a path that is."""
+    given: object = fspath(cast("PathLike[Any]", url)) if isinstance(url, str | PathLike) else None
+    if isinstance(given, str):
+        return given
+    raise Invalid(
+        f"a store is opened by its path or url, as text or a path, not {url!r}; nothing was opened."
+    )
 
 
 def _lowered(limits: Limits) -> Limits:

@@ -30,6 +30,10 @@ def typed(path: str, value: Value, type: Any) -> Any:
             f"{path} does not hold {_name(type)}: {error}; nothing was returned. Ask for it without a type, or put "
             "what fits."
         ) from error
+    except TypeError as error:
+        raise Invalid(
+            f"{path} cannot be asked for as {_name(type)}: {error}; nothing was returned."
+        ) from error
 
 
 def declared(defaults: Mapping[str, bytes], path: str, type: Any) -> Any:

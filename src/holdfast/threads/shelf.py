@@ -10,10 +10,9 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.engines.contract import Engine, Fence
-from holdfast.history.space import ALIVE, Space
+from holdfast.history.space import AGENTS, ALIVE, STORE, Space, label_of
 from holdfast.history.tree import Cache
 from holdfast.model.limits import Limits
-from holdfast.threads.directory import STORE
 
 __all__ = ["Shelf"]
 
@@ -36,7 +35,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
 
     def agent(self, name: str) -> Space:
         """The space of an agent's own map."""
-        return self._space(f"agent:{name}", name, ())
+        return self._space(AGENTS + name, name, ())
 
     def thread(self, id: str, space: str) -> Space:
         """The space of a thread; nothing is written there once the thread is removed."""
@@ -44,7 +43,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
 
     def named(self, name: str) -> Space:
         """Any space, without the rules of what it is for."""
-        return self._space(name, name.partition(":")[2] or name, ())
+        return self._space(name, label_of(self.engine, name), ())
 
     def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:
         return Space(

@@ -58,7 +58,7 @@ class Thread(Line):
 
     def on(self, timeline: str) -> Thread:
         """A handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
-        reader.hold_of(self._space, timeline)
+        reader.hold_of(self._space, _named(timeline))
         return self._on(timeline)
 
     def timelines(self) -> list[Hold]:
@@ -72,11 +72,13 @@ class Thread(Line):
         return self._on(name)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
-        """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed."""
-        line = reader.head_to_move(self._space, _named(other))
-        agent = self._shelf.agent(self.agent)
-        cells = outbox.promotion(self._space, agent, reader.head_to_move(self._space, MAIN), line)
-        head = timelines.promote(self._space, line, op_id=self._op_id(op_id), cells=cells)
+        """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed.
+
+        Raises `StaleHead`, having moved nothing, if `main` moves meanwhile.
+        """
+        main, line = (reader.head_to_move(self._space, each) for each in (MAIN, _named(other)))
+        cells = outbox.promotion(self._space, self._shelf.agent(self.agent), main, line)
+        head = timelines.promote(self._space, line, op_id=self._op_id(op_id), onto=main, cells=cells)
         self._finish()
         return head
 
@@ -123,4 +125,9 @@ class Thread(Line):
 
 
 def _named(timeline: str | OnTimeline) -> str:
-    return timeline if isinstance(timeline, str) else timeline.timeline
+    name: object = getattr(timeline, "timeline", timeline)
+    if not isinstance(name, str):
+        raise Invalid(
+            f"a timeline is named, or given by a handle on it, not by {timeline!r}; nothing was done."
+        )
+    return name

@@ -37,7 +37,7 @@ class Hand:
         self.space = Space(
             engine=self.engine,
             name=name,
-            label=name,
+            label=name.removeprefix("agent:"),
             clock=self._tick,
             ids=lambda: f"id-{name}-{next(self._numbers):06d}",
             cache=Cache(),

@@ -277,3 +277,43 @@ def test_picking_what_is_there_already_writes_nothing(hand: Hand) -> None:
 
     assert pick(hand, wanted).commit is None
     assert hand.head() == head
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "now"),
+    [("counter", 0, 2**53 - 1), ("counter", 0, -(2**53) + 1), ("append", ["a"], ["b"])],
+)
+def test_equal_steps_that_cannot_be_added_are_a_conflict(
+    hand: Hand, rule: str, before: object, now: object
+) -> None:
+    """Each line made a step that counts; keeping one of them would lose the other in silence."""
+    hand.write({"/v": before})
+    hand.fork("twin", hand.head().commit)
+    for timeline in ("main", "twin"):
+        hand.write({"/v": now}, timeline=timeline)
+
+    with pytest.raises(MergeConflict, match="does not fit"):
+        hand.merge("twin", rules={"/v": rule})
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "now"),
+    [
+        ("counter", 1, "done"),
+        ("counter", "x", 5),
+        ("append", None, {"a": 1}),
+        ("counter", b"y", 5),
+        ("append", [], b"x"),
+    ],
+)
+def test_equal_values_of_another_kind_than_the_rule_adds_are_equal(
+    hand: Hand, rule: str, before: object, now: object
+) -> None:
+    """There is nothing to add up."""
+    hand.write({"/v": before})
+    hand.fork("twin", hand.head().commit)
+    for timeline in ("main", "twin"):
+        hand.write({"/v": now}, timeline=timeline)
+
+    assert hand.merge("twin", rules={"/v": rule}).paths == 0
+    assert hand.get("/v") == now

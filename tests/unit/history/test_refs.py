@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.errors import Invalid, NotFound
 from holdfast.history import refs
-from holdfast.model.digest import Digest
+from holdfast.history.refs import Exactly
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import MessageAppended
 from holdfast.model.head import Head
 from holdfast.model.message import Message, Text
 from tests.unit.history.hand import Hand
@@ -136,3 +139,27 @@ def test_versions_are_moves_and_not_commits(hand: Hand) -> None:
     assert at(hand, "HEAD") == 3
     hand.fork("what-if", refs.resolve(hand.space, hand.head(), "version:2"))
     assert at(hand, "version:0", hand.head("what-if")) == 1
+
+
+def test_a_whole_digest_means_its_commit_whatever_else_is_called_so(hand: Hand) -> None:
+    """A message and a run that take the digest of a commit for their ids do not take the moment away."""
+    commit = hand.head().commit or Digest("")
+    event = MessageAppended(id=commit, role="user", body=commit, size=0)
+    body, digest = Object.of(Kind.BODY, b"{}"), Digest("0" * 64)
+    hand.write(
+        {"/n": 5}, run=commit, events=[msgspec.structs.replace(event, body=body.digest)], objects=[body]
+    )
+    hand.write({"/n": 6}, run=digest)
+
+    assert refs.resolve(hand.space, hand.head(), commit) == commit
+    assert refs.resolve(hand.space, hand.head(), Exactly(commit)) == commit
+    assert at(hand, digest) == 6
+
+
+@pytest.mark.parametrize("commit", ["0" * 64, "run-1", "zz", "HEAD", ""])
+def test_what_a_program_holds_is_no_name(hand: Hand, commit: str) -> None:
+    """It stands at one commit of this history, or it is not found."""
+    hand.write({"/n": 5}, run="0" * 64)
+
+    with pytest.raises(NotFound, match="names no moment"):
+        refs.resolve(hand.space, hand.head(), Exactly(Digest(commit)))

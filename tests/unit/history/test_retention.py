@@ -318,13 +318,13 @@ class Racing(MemoryEngine):
         super().__init__(store)
         self._writes = list(writes)
 
-    def forget(self, space: str, digests: Sequence[Digest], *, why: str) -> int:
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         if self._writes:
             self._writes.pop()()
-        return super().forget(space, digests, why=why)
+        return super().forget(space, digests, why=why, standing=standing)
 
 
-def test_a_value_that_somebody_commits_again_while_it_goes_is_put_back(hand: Hand) -> None:
+def test_a_value_that_somebody_commits_again_just_before_it_goes_stays(hand: Hand) -> None:
     """Also if it happens several times."""
     assert isinstance(hand.engine, MemoryEngine)
     again = [lambda: hand.write({"/other": "x"}), lambda: hand.write({"/secret": "undone"})]
@@ -337,7 +337,7 @@ def test_a_value_that_somebody_commits_again_while_it_goes_is_put_back(hand: Han
     assert verify(hand.engine).ok
 
 
-def test_a_state_that_somebody_returns_to_while_it_goes_is_put_back_whole(hand: Hand) -> None:
+def test_a_state_that_somebody_returns_to_just_before_it_goes_stays_whole(hand: Hand) -> None:
     """Nodes and values alike: a fork at the undone commit reads all of it."""
     assert isinstance(hand.engine, MemoryEngine)
     racing: Engine = Racing(hand.engine._store, [lambda: hand.fork("saved", undone_of(hand))])
@@ -346,6 +346,27 @@ def test_a_state_that_somebody_returns_to_while_it_goes_is_put_back_whole(hand: 
 
     assert (done.count, done.freed) == (0, 0)
     assert Hand(hand.engine).get("/secret", timeline="saved") == "undone"
+    assert verify(hand.engine).ok
+
+
+def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nobody comes back to a state with holes."""
+    monkeypatch.setattr("holdfast.history.retention.carrying._BATCH_MAX", 1)
+    assert isinstance(hand.engine, MemoryEngine)
+    tried: list[Digest] = []
+
+    def come_back() -> None:
+        with pytest.raises(Forgotten, match="the state at commit"):
+            hand.fork("saved", undone_of(hand))
+        tried.append(undone_of(hand))
+
+    racing: Engine = Racing(hand.engine._store, [come_back, lambda: None])
+
+    (done,) = retention.carry_out(racing, planned(hand, UNDONE), ids=hand.space.ids)
+
+    assert (len(tried), done.count > 1, done.left_alone) == (1, True, None)
     assert verify(hand.engine).ok
 
 

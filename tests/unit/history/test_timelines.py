@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Conflict, NotFound, StaleHead
-from holdfast.history import timelines
+from holdfast.engines.contract import Write
+from holdfast.errors import Conflict, Forgotten, NotFound, StaleHead
+from holdfast.history import generation, timelines
+from holdfast.history.space import Space
+from holdfast.history.tree import EMPTY
 from holdfast.model.commit import Act
 from holdfast.model.head import MAIN, Head
 from tests.unit.history.hand import Hand
@@ -147,12 +150,65 @@ def test_a_kept_name_that_is_taken_is_a_conflict() -> None:
     hand = grown(2)
     hand.fork("what-if", None)
     move = timelines.Move(act=Act.FORK, timeline="main.v2", expected=None, to=None)
-    timelines._move(hand.space, Head("main.v2", 0, None), move, op_id="x", intent=timelines._intent("x", "y"))
+    hand.engine.apply(Write(space=hand.space.name, op_id="x", intent=EMPTY, moves=(move,)))
     before = hand.head()
 
     with pytest.raises(Conflict, match=r"main\.v2"):
         timelines.promote(hand.space, hand.head("what-if"), op_id="promote")
     assert hand.head() == before
+
+
+@pytest.mark.parametrize("move", ["fork", "undo to", "redo", "promote"])
+def test_no_move_leads_to_a_state_that_was_forgotten(move: str) -> None:
+    """Its root is looked for in the store, whatever is remembered; nothing moves."""
+    hand = grown(2)
+    last = hand.head().commit
+    assert last is not None
+    hand.fork("what-if", last)
+    hand.undo()
+    hand.forget([hand.space.root_at(last)])
+    before, space = hand.head(), hand.space
+
+    with pytest.raises(Forgotten, match=f"nothing was moved: the state at commit {last} was forgotten"):
+        match move:
+            case "fork":
+                timelines.fork(space, MAIN, "more", last, op_id="x")
+            case "undo to":
+                timelines.undo_to(space, MAIN, last, op_id="x")
+            case "redo":
+                timelines.redo(space, MAIN, op_id="x")
+            case _:
+                timelines.promote(space, hand.head("what-if"), op_id="x")
+
+    assert hand.head() == before
+
+
+def test_a_line_on_a_forgotten_state_can_still_be_left_and_sealed() -> None:
+    """What is refused is to go there."""
+    hand = grown(2)
+    hand.forget([hand.space.root_at(hand.head().commit)])
+
+    timelines.seal(hand.space, MAIN, op_id="seal")
+    timelines.fork(hand.space, MAIN, "before", "HEAD~1", op_id="fork")
+
+    assert hand.get("/n", timeline="before") == 0
+
+
+def test_a_move_among_constant_forgetting_is_given_up() -> None:
+    """It is tried again a number of times, and says so in the end."""
+    hand = grown(2)
+    tries: list[Space] = []
+
+    def always(space: Space) -> Head:
+        tries.append(space)
+        hand.forget([hand.space.root_at(hand.write({"/n": len(tries)}))])
+        write = Write(space=space.name, op_id="x", intent=EMPTY, fences=space.fences)
+        hand.engine.apply(write)
+        return hand.head()
+
+    with pytest.raises(Conflict, match="being forgotten all the time; nothing was written"):
+        generation.fenced(hand.space, always)
+    assert len(tries) == generation._TRIES_MAX
 
 
 def test_listing_goes_over_pages(monkeypatch: pytest.MonkeyPatch) -> None:

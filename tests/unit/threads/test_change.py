@@ -99,6 +99,58 @@ def test_reasons_of_runs_are_reserved(thread: Thread, reason: str) -> None:
     assert thread.log()[0].run == "run-1"
 
 
+RESERVED = ("/__run/state.json", "/__kernel", "/__tool_call_scope/call-1/n.json")
+
+
+@pytest.mark.parametrize("path", RESERVED)
+def test_reserved_paths_are_written_by_runs_only(thread: Thread, path: str) -> None:
+    """By hand they can be read and not written, in the thread's map and in the agent's; a step of a run may."""
+    with thread.change("step", run="run-1") as change:
+        for edits in (change, change.agent):
+            edits.put(path, [1])
+            edits.append(path, 2)
+    with thread.change("by hand") as change:
+        for edits in (change, change.agent):
+            for write in (
+                lambda edits=edits: edits.put(path, 0),
+                lambda edits=edits: edits.delete(path),
+                lambda edits=edits: edits.append(path, 3),
+                lambda edits=edits: edits.clear(path),
+                lambda edits=edits: edits.replace({path: 0}),
+            ):
+                with pytest.raises(Invalid, match="nothing was written"):
+                    write()
+            assert edits.get(path) == [1, 2]
+    with pytest.raises(Invalid, match="reserved for runs"):
+        thread.put(path, 0)
+
+    assert thread.head.version == 1
+    with thread.change("step", run="run-1") as change:
+        change.delete(path)
+    assert thread.paths() == []
+
+
+def test_clearing_everything_by_hand_spares_what_is_reserved(thread: Thread) -> None:
+    """As `replace` does; a step of a run clears it too, and what only looks alike is nobody's."""
+    thread.put("/__running.json", 1)
+    with thread.change("step", run="run-1") as change:
+        change.put("/__run/n.json", 1)
+    with thread.change("clear") as change:
+        change.put("/n.json", 1)
+        change.clear("/")
+        assert change.paths() == ["/__run/n.json"]
+    assert thread.paths() == ["/__run/n.json"]
+
+    with thread.change("step", run="run-2") as change:
+        change.clear("/")
+
+    assert thread.paths() == []
+    thread.put("/n.json", 1)
+    with thread.change("clear") as change:
+        change.clear("/")
+    assert [type(op).__name__ for op in thread.log()[0].patch.ops] == ["Clear"]
+
+
 def test_commits_of_one_run_are_one_turn(thread: Thread) -> None:
     """Undo steps over the whole of it."""
     thread.put("/n.json", 0)
@@ -122,6 +174,10 @@ def test_commits_of_one_run_are_one_turn(thread: Thread) -> None:
         lambda thread: thread.put("/n.json", {"a": 1}, media_type="image/png"),
         lambda thread: thread.put("/n", b"x", media_type="not a type"),
         lambda thread: thread.undo(0),
+        lambda thread: thread.undo("HEAD~1"),
+        lambda thread: thread.artifacts.put("text"),
+        lambda thread: thread.artifacts.put(["text"]),
+        lambda thread: thread.artifacts.put(5),
         lambda thread: thread.put("/n.json", 1, op_id="from:elsewhere"),
         lambda thread: thread.fork("what-if", op_id="begin:x"),
     ],
@@ -134,6 +190,10 @@ def test_commits_of_one_run_are_one_turn(thread: Thread) -> None:
         "media type",
         "no media type",
         "undo",
+        "undo to",
+        "text",
+        "pieces of text",
+        "no content",
         "op_id",
         "own",
     ],
@@ -257,4 +317,7 @@ class TestViews:
         assert b"".join(thread.artifacts.get(digest)) == b"x" * 2_100_000
         assert [(listed.digest, listed.name) for listed in thread.artifacts.ls()] == [(digest, "big")]
         assert thread.artifacts.show(digest).size == 2_100_000
-        assert thread.artifacts.put(b"small") != digest
+        small = thread.artifacts.put(b"small")
+        assert small != digest
+        for same in (bytearray(b"small"), memoryview(b"small"), [memoryview(b"sm"), bytearray(b"all")]):
+            assert thread.artifacts.put(same) == small

@@ -29,9 +29,14 @@ from holdfast.model.head import Head
 
 __all__ = ["Applied", "Applier", "op_id_of", "recorded_in"]
 
-_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks a large one
+_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
 
-_COMMIT, _CHANGESET = Kind.COMMIT, Kind.CHANGESET
+_COMMIT = Kind.COMMIT
+_WITH_COMMIT = (
+    Kind.BODY,
+    Kind.CHANGESET,
+    _COMMIT,
+)  # words stand in the commit's own row, where SQL finds them
 
 _Moved: TypeAlias = tuple[
     Move, Hold, Object
@@ -265,19 +270,24 @@ def _again(write: Write, found: Recorded) -> Applied:
 
 
 def _batches(objects: tuple[Object, ...]) -> list[Batch]:
-    """The objects of each row: a commit ends one, and a large object has one of its own."""
+    """The objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
     batches: list[Batch] = []
-    batch = Batch()
-    is_committing = any(found.kind is _COMMIT for found in objects)
-    together = (_COMMIT, _CHANGESET, Kind.BODY) if is_committing else (_COMMIT, _CHANGESET)
+    batch, state, size = Batch(), Batch(), 0
+    is_much = sum([len(found.body) for found in objects]) >= _OWN_ROW_FROM_BYTES
+    kept = _WITH_COMMIT if is_much and any(found.kind is _COMMIT for found in objects) else ()
     for found in objects:
-        if len(found.body) >= _OWN_ROW_FROM_BYTES and found.kind not in together:
-            batches.append(Batch([found]))
+        if is_much and found.kind not in kept:
+            state.objects.append(found)
+            size += len(found.body)
+            if size >= _OWN_ROW_FROM_BYTES:
+                batches.append(state)
+                state, size = Batch(), 0
             continue
         batch.objects.append(found)
         if found.kind is _COMMIT:
-            batches.append(batch)
-            batch = Batch()
+            batches += (state, batch) if state.objects else (batch,)
+            batch, state, size = Batch(), Batch(), 0
+    batch.objects += state.objects
     if batch.objects and batches and batches[-1].objects[-1].kind is _COMMIT:
         batches[-1].objects[:0] = batch.objects
     elif batch.objects or not batches:

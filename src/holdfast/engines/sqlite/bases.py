@@ -15,7 +15,7 @@ from holdfast.model.digest import Digest, Kind, Object
 
 __all__ = ["Bases"]
 
-_NODE_DEPTH_MAX = 32
+_NODE_DEPTH_MAX = 16
 _DEPTH_MAX = 8
 _BYTES_MAX = 8 * 1024 * 1024
 _ENTRY_BYTES = 300

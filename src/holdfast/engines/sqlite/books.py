@@ -1,4 +1,4 @@
-"""Cells and ledgers: the small records and the log of a space, as they are read."""
+"""Cells, ledgers and the names of spaces, as they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.engines.sqlite.database import Database
 from holdfast.errors import Corrupt
 from holdfast.model.digest import Digest
 
-__all__ = ["cell", "cells", "entries", "listed"]
+__all__ = ["cell", "cells", "entries", "listed", "spaces"]
 
 # After every name that starts with parameter 3, compared byte by byte.
 _END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
@@ -23,10 +23,26 @@ _LISTED = (
     f"WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<{_END_OF_3} "
     "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
 )
+_SPACES = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
+_NAMELESS = (
+    "SELECT space FROM heads WHERE space NOT IN (SELECT id FROM spaces) UNION ALL "
+    "SELECT space FROM cells WHERE space NOT IN (SELECT id FROM spaces) LIMIT 1"
+)
 _ENTRIES = (
     "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? "
     "ORDER BY position LIMIT ?"
 )
+
+
+def spaces(db: Database, after: str, limit: int) -> list[str]:
+    """The names of spaces; raises `Corrupt` at their end if there is one without a name."""
+    names = [str(name) for (name,) in db.execute(_SPACES, (after, limit))]
+    nameless = None if names else db.execute(_NAMELESS).get
+    if nameless is not None:
+        raise Corrupt(
+            f"space number {nameless} has lost its name, so what it holds was not read. Run `holdfast verify`."
+        )
+    return names
 
 
 def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None:

@@ -54,7 +54,7 @@ class Connections:
             while self._is_at_rest:
                 self._turn.wait()
             if self._closed:
-                raise Unavailable(f"{self._options.path} was closed; nothing was read. Open it again.")
+                raise Unavailable(f"{self._options.path} was closed; nothing was done. Open it again.")
             self._in_use += 1
             if self._idle:
                 return self._idle.pop()

@@ -23,8 +23,9 @@ from holdfast.engines.sqlite.applying import recorded_in
 from holdfast.engines.sqlite.backup import back_up, sync_names
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.describing import described
 from holdfast.engines.sqlite.failures import check_writable, translated
-from holdfast.engines.sqlite.filesystem import check_local, file_system_of
+from holdfast.engines.sqlite.filesystem import check_local
 from holdfast.engines.sqlite.forking import watch
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
@@ -308,8 +309,7 @@ class SqliteEngine:
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
-        sql = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
-        return self._read(lambda db: [str(name) for (name,) in db.execute(sql, (after, limit))])
+        return self._read(lambda db: books.spaces(db, after, limit))
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Everything stored for a space, in storage order; damage is reported, not raised."""
@@ -343,7 +343,7 @@ class SqliteEngine:
 
     def facts(self) -> dict[str, str | int]:
         """What `doctor` shows."""
-        return self._read(self._facts)
+        return self._read(lambda db: described(db, self._options))
 
     def close(self) -> None:
         """Release everything; closing again is no error."""
@@ -369,7 +369,7 @@ class SqliteEngine:
     def _read(self, read: Callable[[Database], T]) -> T:
         self._check_process()
         if self._closed:
-            raise Unavailable(f"{self._path} was closed; nothing was read. Open it again.")
+            raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
         try:
             if self._options.exclusive:
                 with self._one_at_a_time:
@@ -410,22 +410,6 @@ class SqliteEngine:
                 if record.timeline == timeline and record.version == version:
                     return record
         return None
-
-    def _facts(self, db: Database) -> dict[str, str | int]:
-        pages, size = _pragma(db, "page_count"), _pragma(db, "page_size")
-        return {
-            "engine": "sqlite",
-            "path": str(self._path),
-            "sqlite": apsw.sqlite_lib_version(),
-            "apsw": apsw.apsw_version(),
-            "schema": _pragma(db, "user_version"),
-            "journal": str(db.pragma("journal_mode")),
-            "durability": "power_loss" if self._options.durable else "process_crash",
-            "file_system": file_system_of(self._path.parent) or "unknown",
-            "bytes": int(pages) * int(size),
-            "bytes_free": _pragma(db, "freelist_count") * int(size),
-            "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
-        }
 
     # ---- forks
 
@@ -497,7 +481,3 @@ class SqliteEngine:
 def _is_labelled(step: Step, label: str) -> bool:
     said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
     return step.commit.run == label or label in said
-
-
-def _pragma(db: Database, name: str) -> int:
-    return int(str(db.pragma(name)))

@@ -29,7 +29,7 @@ from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
 __all__ = ["Group"]
 
-_CHECKPOINT_EVERY_PAGES = 1_000
+_CHECKPOINT_EVERY_PAGES = 256  # 2 MB: a longer log would take its room on the disk as long as the store is open
 _GROUP_MAX = 64
 _INTERRUPTIONS_MAX = 100
 
@@ -82,6 +82,7 @@ class Group:
         self._file_lock = lock
         self._rows = rows
         self._bases = Bases()
+        self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
         self._spaces: dict[str, int] = {}
         self._place = place
         self._wait_seconds = wait_seconds
@@ -321,7 +322,8 @@ class Group:
             self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
         # If another connection has written, it may have forgotten what we build on.
-        if self._applier.known.begun() and self._rows.refresh(self._db):
+        if self._applier.known.begun() and (generation := self._rows.refresh(self._db)) != self._generation:
+            self._generation = generation
             self._bases.forget()
 
     def _end(self) -> None:

@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import (
+    KEY_BYTES,
     PREFIX_MIN,
     all_places,
-    place_of,
     places_between,
     places_of,
     rows_at,
@@ -59,7 +59,9 @@ class Index:
 
     def known(self, connection: Database, space: int, key: bytes) -> list[int]:
         """The same for a caller who knows that no other process has written since `catch_up`."""
-        recent = self.recent(space, key)  # first: what is sorted in meanwhile is then found twice, and not missed
+        recent = self.recent(
+            space, key
+        )  # first: what is sorted in meanwhile is then found twice, and not missed
         older = self._sorted(connection, *places_of(space, key))
         return older + [row for row in recent if row not in older]
 
@@ -80,19 +82,20 @@ class Index:
 
     def between(self, connection: Database, space: int, prefix: str) -> Iterator[int]:
         """Rows that may hold an object of the space whose digest starts with these hex digits, in order."""
-        if len(prefix) < PREFIX_MIN:
+        if len(prefix) >= 2 * KEY_BYTES:
+            yield from self.rows(connection, space, bytes.fromhex(prefix[: 2 * KEY_BYTES]))
+        elif len(prefix) < PREFIX_MIN:
             yield from self._all_of(connection, space)
-            return
-        self.catch_up(connection)
-        low, high = places_between(space, prefix)
-        with self._lock:
-            recent = [
-                row
-                for key, rows in self._recent.get(space, {}).items()
-                if low <= place_of(space, key, 0) <= high
-                for row in _many(rows)
-            ]
-        yield from sorted({*self._sorted(connection, low, high), *recent})
+        else:
+            self.catch_up(connection)
+            with self._lock:
+                recent = [
+                    row
+                    for key, rows in self._recent.get(space, {}).items()
+                    if key.hex().startswith(prefix)
+                    for row in _many(rows)
+                ]
+            yield from sorted({*self._sorted(connection, *places_between(space, prefix)), *recent})
 
     def rows_of(self, connection: Database, space: int, after: int, limit: int) -> list[int]:
         """Rows of a space in order, those after `after`."""

@@ -22,7 +22,6 @@ __all__ = [
     "label_key",
     "object_key",
     "op_key",
-    "place_of",
     "places_between",
     "places_of",
     "rows_at",
@@ -67,13 +66,8 @@ def run_key(run: str) -> int:
     return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
-def place_of(space: int, key: bytes, row: int) -> int:
-    """Where the index keeps the key of a row."""
-    return _mixed(space, key) << _ROW_BITS | row & _ROW_MASK
-
-
 def all_places(space: int, keys: Iterable[tuple[bytes, int]]) -> list[int]:
-    """Where the index keeps the keys of rows of one space; the same for thousands of them at once."""
+    """Where the index keeps keys of one space, each with its row."""
     mix = _mix(space)
     return [(int.from_bytes(key) ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK for key, row in keys]
 

@@ -220,15 +220,14 @@ class Rows:
         with self._lock:
             self._forget()
 
-    def refresh(self, connection: Database) -> bool:
-        """Do so if anybody has changed rows in place since the last time; whether that was so."""
+    def refresh(self, connection: Database) -> object:
+        """Do so if anybody has changed rows in place since the last time; a mark that is another after each time."""
         generation = connection.execute("SELECT value FROM meta WHERE name='generation'").get
-        if generation == self._generation:
-            return False
-        with self._lock:
-            self._generation = generation
-            self._forget()
-        return True
+        if generation != self._generation:
+            with self._lock:
+                self._generation = generation
+                self._forget()
+        return generation
 
     def _forget(self) -> None:
         self._epoch += 1

@@ -2,9 +2,9 @@
 
 Everything ever committed counts as reachable until then.  `plan` says what would go and
 changes nothing; `carry_out` removes it.  What a live head can reach, through all commits
-before it, never goes: just before anything is forgotten it is made sure that the space still
-stands as it did when it was marked, and once more just after.  If somebody wrote in between,
-what the new state needs is put back, and the space is marked afresh.
+before it, never goes: the engine forgets only if nothing was written to the space since it was
+marked, else it is marked afresh.  The other half is up to writers: who names stored content
+without supplying it is fenced by the generation (`holdfast.history.generation`).
 """
 
 from __future__ import annotations

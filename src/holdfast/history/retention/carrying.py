@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from holdfast.engines.contract import Engine, Write
-from holdfast.errors import Corrupt, NotFound
+from holdfast.engines.contract import Engine
+from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.history.retention.judging import (
     Elsewhere,
     expire_uploads,
@@ -15,23 +15,24 @@ from holdfast.history.retention.judging import (
 )
 from holdfast.history.retention.planning import plan_removed
 from holdfast.history.retention.policy import Done, Plan, Policy
-from holdfast.history.retention.roots import Standing, standing
 from holdfast.history.space import Space
-from holdfast.model import canonical
-from holdfast.model.digest import Kind, Object, digest_of
+from holdfast.history.tree import Cache
+from holdfast.model.digest import Digest, Object
 
 __all__ = ["carry_out"]
 
 _BATCH_BYTES = 16 * 1024 * 1024
-_PART_BYTES = 2 * 1024 * 1024
 _BATCH_MAX = 20_000
 _TRIES_MAX = 5
 
 
-def carry_out(engine: Engine, plan: Plan, *, ids: Callable[[], str]) -> tuple[Done, ...]:
+def carry_out(
+    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: Cache | None = None
+) -> tuple[Done, ...]:
     """Remove what `plan` names, each space as it stands now; `ids` names the writes that this takes.
 
-    A space that has changed since is looked at afresh, so what became reachable stays.
+    A space that has changed since is looked at afresh, so what became reachable stays.  `cache`
+    is what this process reads the store through, and is emptied; None: it reads it through none.
     """
     elsewhere = Elsewhere(engine, plan.policy, plan.now)
     done: list[Done] = []
@@ -41,6 +42,8 @@ def carry_out(engine: Engine, plan: Plan, *, ids: Callable[[], str]) -> tuple[Do
             done.append(_drop(space, plan.policy))
         elif planned.left_alone is None:
             done.append(_forget(space, plan.policy, plan.now, elsewhere))
+    if cache is not None:
+        cache.clear()
     return tuple(done)
 
 
@@ -60,46 +63,29 @@ def _forget(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Don
     for _ in range(_TRIES_MAX):
         try:
             expire_uploads(space, policy, now)
-            before = standing(space)
-            victims = removable(space, policy, now, elsewhere)
-            for batch in _batches(found for _, found in victims):
-                bytes_freed = _forget_batch(space, batch, before, policy)
-                if bytes_freed is None:
-                    break
-                count, freed = count + len(batch), freed + bytes_freed
-            else:
-                forget_uploads(space, policy, now)
-                return Done(space=space.name, count=count, freed=freed)
+            standing = space.engine.standing(space.name)
+            for batch in _batches(found for _, found in removable(space, policy, now, elsewhere)):
+                freed += space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
+                count += len(batch)
+            forget_uploads(space, policy, now)
+        except Conflict:
+            continue  # somebody wrote since it was marked, and may need any of it by now
         except (Corrupt, NotFound) as error:
             why = f"what must stay cannot be told: {error}"
             return Done(space=space.name, count=count, freed=freed, left_alone=why)
+        return Done(space=space.name, count=count, freed=freed)
     why = "others were writing to it all the time"
     return Done(space=space.name, count=count, freed=freed, left_alone=why)
 
 
-def _forget_batch(space: Space, batch: list[Object], before: Standing, policy: Policy) -> int | None:
-    """Forget a batch and say how many bytes that freed; None, with nothing forgotten, if the space has changed."""
-    if standing(space, before) != before:
-        return None
-    freed = space.engine.forget(space.name, [each.digest for each in batch], why=_why(policy))
-    if standing(space, before) == before:
-        return freed
-    # Somebody wrote in between, and may need some of it by now.
-    for part in _batches(batch, _PART_BYTES):
-        intent = digest_of(Kind.BODY, canonical.encode([each.digest for each in part]))
-        op_id = "keep:" + space.ids()
-        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, objects=tuple(part)))
-    return None
-
-
-def _batches(objects: Iterable[Object], bytes_max: int = _BATCH_BYTES) -> Iterator[list[Object]]:
-    """Objects in batches that fit into memory: they are held until it is sure that nobody needs them."""
-    batch: list[Object] = []
+def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
+    """What is to go, in batches for which others can wait."""
+    batch: list[Digest] = []
     size = 0
     for found in objects:
-        batch.append(found)
+        batch.append(found.digest)
         size += len(found.body)
-        if size >= bytes_max or len(batch) == _BATCH_MAX:
+        if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
             yield batch
             batch, size = [], 0
     if batch:

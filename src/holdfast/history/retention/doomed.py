@@ -38,7 +38,8 @@ class Doomed:
         self._space = space
         self._living = living
         self._commits = Digests()
-        self._gathered = bytearray()  # every digest of the two below, one after another
+        self._tops = bytearray()  # the roots of undone commits, one after another
+        self._gathered = bytearray()  # every other digest of the two below
         self._undone = Digests()
         self._staged = Digests()
         self._saved = Digests()
@@ -78,9 +79,14 @@ class Doomed:
                 self._saved.update(chunks)
 
     def objects(self) -> Iterator[tuple[str, Object]]:
-        """What is doomed in the end, and why."""
-        for start in range(0, len(self._gathered), _READ * _DIGEST):
-            part = self._gathered[start : start + _READ * _DIGEST].hex()
+        """What is doomed in the end, and why.
+
+        Roots come first: should forgetting stop halfway, whoever comes back to one of these
+        commits meets `Forgotten` at once, and not a state with holes.
+        """
+        gathered = self._tops + self._gathered
+        for start in range(0, len(gathered), _READ * _DIGEST):
+            part = gathered[start : start + _READ * _DIGEST].hex()
             digests = [Digest(part[at : at + 2 * _DIGEST]) for at in range(0, len(part), 2 * _DIGEST)]
             for found in self._read([digest for digest in digests if not self._is_safe(digest)]):
                 if found.kind in _REMOVABLE:
@@ -112,15 +118,18 @@ class Doomed:
         self._tree(step.commit.root)
 
     def _tree(self, root: Digest) -> None:
-        left = [] if root == EMPTY else [root]
-        while left:
-            batch = [digest for digest in dict.fromkeys(left[-_BATCH:]) if digest not in self._undone]
-            del left[-_BATCH:]
-            self._doom(batch)
+        if root == EMPTY or not self._undone.add(root):
+            return
+        self._tops += bytes.fromhex(root)
+        batch, left = [root], list[Digest]()
+        while batch or left:
             for found in read_objects(self._space, batch):
                 children, values = refs(found.body)
                 left += children
                 self._doom(values)
+            batch = [digest for digest in dict.fromkeys(left[-_BATCH:]) if digest not in self._undone]
+            del left[-_BATCH:]
+            self._doom(batch)
 
     def _look(self, found: Object) -> None:
         """Save what `found` names, unless it is doomed itself."""

@@ -19,7 +19,7 @@ from holdfast.history.retention.living import Living, unliving
 from holdfast.history.retention.policy import Policy
 from holdfast.history.retention.roots import abandoned, left_behind, roots
 from holdfast.history.scan import spaces
-from holdfast.history.space import Space
+from holdfast.history.space import Space, label_of
 from holdfast.history.tree import Cache
 from holdfast.model import canonical
 from holdfast.model.digest import Kind, Object, digest_of
@@ -40,9 +40,10 @@ class Elsewhere:
         if self._found is None:
             self._found = Digests()
             for name in spaces(self._engine):
-                living = Living(space_of(self._engine, name))
+                space = space_of(self._engine, name)
+                living = Living(space)
                 living.reads = self._found
-                for digest in roots(space_of(self._engine, name), self._policy, self._now):
+                for digest in roots(space, self._policy, self._now):
                     living.mention(digest)
         return self._found
 
@@ -91,7 +92,8 @@ def forget_uploads(space: Space, policy: Policy, now: int) -> None:
 
 def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
     """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
-    return Space(engine=engine, name=name, label=name, clock=lambda: 0, ids=ids, cache=Cache(0))
+    label = label_of(engine, name)
+    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=Cache(0))
 
 
 def _put(space: Space, cell: Cell, value: bytes | None) -> None:

@@ -69,7 +69,7 @@ class Living:
     def _line(self, tip: Digest | None) -> None:
         """Go over a line from its tip to the first commit that is known."""
         while tip is not None and tip not in self.commits:
-            page = self._space.engine.steps(self._space.name, tip, limit=_PAGE)
+            page = self._space.back(tip, limit=_PAGE)
             tip = next(iter(page[-1].commit.parents), None)
             for step in page:
                 if not self.commits.add(step.digest):

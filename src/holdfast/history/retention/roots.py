@@ -1,4 +1,4 @@
-"""Roots: what must stay of a space under a policy, and how to tell that it has changed since.
+"""Roots: what must stay of a space under a policy.
 
 Roots are the heads of all timelines, sealed ones included; moves within retention; whatever
 the ledger and the cells mention (open outboxes, listed artifacts, uploads under way); and what
@@ -11,7 +11,6 @@ that was made on its timeline afterwards; while there is none it can be redone, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from itertools import chain, islice
 
 import msgspec
@@ -24,17 +23,10 @@ from holdfast.history.space import Space
 from holdfast.model.commit import Act, MoveRecord
 from holdfast.model.digest import Digest
 
-__all__ = ["Left", "Standing", "abandoned", "left_behind", "roots", "standing"]
+__all__ = ["Left", "abandoned", "left_behind", "roots"]
 
 _PAGE = 200
 _ASKED = 50
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """Everything of a space that decides what must stay, in short."""
-
-    seal: str  # over heads and cells
-    position: int  # of the ledger
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -42,19 +34,6 @@ class Left(msgspec.Struct, frozen=True):
 
     commit: Digest
     may_go: bool
-
-
-def standing(space: Space, before: Standing | None = None) -> Standing:
-    """How the space stands now; `before` spares reading the ledger from its beginning."""
-    seal = sha256()
-    for hold in _holds(space):
-        seal.update(repr((hold.head, hold.sealed)).encode())
-    for cell in _cells(space):
-        seal.update(repr((cell.name, cell.revision)).encode())
-    position = before.position if before else 0
-    for entry in _entries(space, position):
-        position = entry.position
-    return Standing(seal.hexdigest(), position)
 
 
 def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
@@ -66,7 +45,7 @@ def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
         if cell.name not in gone:
             yield from references.mentioned(cell.name.encode())
             yield from references.mentioned(cell.value or b"")
-    for entry in _entries(space, 0):
+    for entry in _entries(space):
         yield from references.mentioned(entry.body)
 
 
@@ -125,7 +104,8 @@ def _cells(space: Space, prefix: str = "") -> Iterator[Cell]:
         after = page[-1].name
 
 
-def _entries(space: Space, position: int) -> Iterator[Entry]:
+def _entries(space: Space) -> Iterator[Entry]:
+    position = 0
     while page := space.engine.entries(space.name, after=position, limit=_PAGE):
         yield from page
         position = page[-1].position

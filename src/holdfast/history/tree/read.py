@@ -64,6 +64,10 @@ class Cache:
             self._young[digest] = node, body_bytes
             self._held += body_bytes * _DECODED
 
+    def clear(self) -> None:
+        """Hold nothing any more, because some of it was forgotten."""
+        self._old, self._young, self._held = {}, {}, 0
+
 
 class Reader:
     """The nodes of one store."""

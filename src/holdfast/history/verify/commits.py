@@ -46,6 +46,8 @@ class Commits:
 
     def _check_place(self, step: Step, parent: Step | None) -> None:
         commit = step.commit
+        if commit.thread != self._space.label:
+            self._fault(step, f"it belongs to '{commit.thread}', not to '{self._space.label}'")
         if commit.parents[:1] != ((parent.digest,) if parent else ()):
             self._fault(step, "the commit before it on its line is not its first parent")
         if commit.depth != (parent.commit.depth + 1 if parent else 0):

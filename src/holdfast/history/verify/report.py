@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.errors import Forgotten, HoldfastError, Unavailable
+from holdfast.history.space import STORE
 from holdfast.model.digest import Digest
 
 __all__ = ["DAMAGE", "Fault", "Findings", "Report"]
@@ -69,7 +70,7 @@ class Findings:
         self._unnamed = 0
         self._unchecked = 0
         self._checked: Counter[str] = Counter()
-        self.space = ""
+        self.space = STORE  # the one that is being looked at
 
     def add(self, kind: str, what: str, *, digest: Digest | None = None, name: str | None = None) -> None:
         """Report one fault of the space that is being checked."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 from holdfast.engines.contract import Engine
 from holdfast.history.scan import spaces as every
-from holdfast.history.space import Space
+from holdfast.history.space import STORE, Space, label_of
 from holdfast.history.tree import Cache
+from holdfast.history.verify.directory import check_directory
 from holdfast.history.verify.lines import check_lines
 from holdfast.history.verify.objects import check_objects
 from holdfast.history.verify.records import check_cells, check_ledger
@@ -32,20 +33,25 @@ def verify(
     findings = Findings(progress)
     with findings.watching("store"):
         for name in every(engine) if spaces is None else spaces:
-            _verify_space(_reading(engine, name), findings)
+            findings.space = name
+            _verify_space(_reading(engine, name, findings), findings)
+            findings.space = STORE
     return findings.report()
 
 
 def _verify_space(space: Space, findings: Findings) -> None:
-    findings.space = space.name
     findings.count("space")
     commits = check_objects(space, findings)
     check_lines(space, commits, findings)
     check_ledger(space, findings)
     check_cells(space, findings)
+    check_directory(space, findings)
     findings.tell()
 
 
-def _reading(engine: Engine, name: str) -> Space:
+def _reading(engine: Engine, name: str, findings: Findings) -> Space:
     """The space for reading: it has no clock and no ids, because nothing is written."""
-    return Space(engine=engine, name=name, label=name, clock=lambda: 0, ids=str, cache=Cache(_CACHE_BYTES))
+    label = name
+    with findings.watching("space", name=name):
+        label = label_of(engine, name)
+    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=str, cache=Cache(_CACHE_BYTES))

@@ -38,7 +38,8 @@ CALLS: dict[str, Callable[[Engine], object]] = {
     "entries": lambda engine: engine.entries(SPACE, limit=1),
     "spaces": lambda engine: engine.spaces(limit=1),
     "scan": lambda engine: engine.scan(SPACE, limit=1),
-    "forget": lambda engine: engine.forget(SPACE, [FIRST.digest], why="too old", standing=engine.standing(SPACE)),
+    "forget": lambda engine: engine.forget(SPACE, [FIRST.digest], why="too old", standing=1),
+    "standing": lambda engine: engine.standing(SPACE),
     "drop": lambda engine: engine.drop(SPACE, why="too old"),
     "facts": lambda engine: engine.facts(),
 }

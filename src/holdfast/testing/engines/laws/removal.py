@@ -141,7 +141,9 @@ class RemovalLaws(Ground):
             chain.append(value(text.replace(f"line {number} ", "changed "), base=chain[-1]))
         engine.apply(write("op", *chain))
 
-        engine.forget(SPACE, [chain[0].digest, chain[2].digest], why="too old", standing=engine.standing(SPACE))
+        engine.forget(
+            SPACE, [chain[0].digest, chain[2].digest], why="too old", standing=engine.standing(SPACE)
+        )
 
         kept = [each for index, each in enumerate(chain) if index not in (0, 2)]
         assert [each.body for each in engine.objects(SPACE, [each.digest for each in kept])] == [
@@ -153,11 +155,85 @@ class RemovalLaws(Ground):
         many = [value(f"value {number}") for number in range(3_000)]
         engine.apply(write("op", *many))
 
-        engine.forget(SPACE, [each.digest for each in many[1:]], why="too old", standing=engine.standing(SPACE))
+        engine.forget(
+            SPACE, [each.digest for each in many[1:]], why="too old", standing=engine.standing(SPACE)
+        )
 
         assert engine.objects(SPACE, [many[0].digest])[0].body == b"value 0"
         with pytest.raises(Forgotten, match=many[-1].digest):
             engine.objects(SPACE, [many[-1].digest])
+
+    def test_standing_grows_with_every_write_of_the_space(self, engine: Engine) -> None:
+        """Whatever the write holds; not with refused or repeated ones, nor with those of other spaces."""
+        cell = CellWrite(name="lease", expected=0, value=b"x")
+        first = made("milk")
+        writes = [write("op-1", MILK), write("op-2", cell), write("op-3", b"{}"), write("op-4", first)]
+        writes += [write("op-5", moved(START, first)), write("op-6", MILK), write("op-7")]
+        stood = [engine.standing(SPACE)]
+
+        for each in writes:
+            engine.apply(each)
+            stood.append(engine.standing(SPACE))
+        engine.apply(writes[0])
+        engine.apply(write("op-1", MILK, space="theirs"))
+        with pytest.raises(Conflict):
+            engine.apply(write("op-8", cell))
+
+        assert stood == sorted(set(stood))
+        assert engine.standing(SPACE) == stood[-1]
+        assert (stood[0], engine.standing("nowhere")) == (0, 0)
+
+    @pytest.mark.parametrize("what", ["the same value", "another value", "a move", "a cell", "an entry"])
+    def test_nothing_is_forgotten_once_anything_was_written(self, engine: Engine, what: str) -> None:
+        """Whoever wrote may need it, also if what he wrote was there already."""
+        first = made("milk")
+        engine.apply(write("op-1", MILK, first))
+        standing = engine.standing(SPACE)
+        later = {
+            "the same value": MILK,
+            "another value": EGGS,
+            "a move": moved(START, first),
+            "a cell": CellWrite(name="lease", expected=0, value=b"x"),
+            "an entry": b"{}",
+        }
+        engine.apply(write("op-2", later[what]))
+
+        with pytest.raises(Conflict, match="nothing was forgotten"):
+            engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+
+        assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
+        assert engine.cell(SPACE, "gc") is None
+
+    def test_several_batches_can_be_forgotten_after_one_look(self, engine: Engine) -> None:
+        """Forgetting is no write; nor is what others write to their own spaces."""
+        engine.apply(write("op", MILK, EGGS))
+        standing = engine.standing(SPACE)
+
+        engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+        engine.apply(write("op", MILK, space="theirs"))
+        engine.forget(SPACE, [EGGS.digest], why="too old", standing=standing)
+
+        for gone in (MILK, EGGS):
+            with pytest.raises(Forgotten):
+                engine.objects(SPACE, [gone.digest])
+
+    def test_a_fence_tells_that_something_was_forgotten(self, engine: Engine) -> None:
+        """The cell `gc` counts it, without a value; whoever read before is refused."""
+        engine.apply(write("op-1", MILK, EGGS))
+        standing = engine.standing(SPACE)
+        engine.apply(write("op-2", Fence("gc", 0), space=SPACE))
+        with pytest.raises(Conflict):
+            engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+        for revision, gone in ((1, MILK), (2, EGGS)):
+            engine.forget(SPACE, [gone.digest], why="too old", standing=engine.standing(SPACE))
+
+            assert engine.cell(SPACE, "gc") == Cell(SPACE, "gc", revision, None)
+        engine.forget(SPACE, [gone.digest], why="too old", standing=engine.standing(SPACE))
+
+        assert list(engine.cells(SPACE, limit=9)) == []
+        engine.apply(write("op-3", Fence("gc", 2)))
+        with pytest.raises(Conflict, match="'gc' is at revision 2, not 1"):
+            engine.apply(write("op-4", Fence("gc", 1)))
 
     def test_a_dropped_space_is_empty(self, engine: Engine) -> None:
         """Objects, heads, cells, names and ledger are gone."""

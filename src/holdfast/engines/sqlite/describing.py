@@ -1,0 +1,35 @@
+"""Describing a store: what `doctor` shows of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from holdfast.engines.sqlite.connections import Options
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.filesystem import file_system_of
+
+__all__ = ["described"]
+
+
+def described(db: Database, options: Options) -> dict[str, str | int]:
+    """Kind, place, versions, settings and sizes."""
+    size = _pragma(db, "page_size")
+    return {
+        "engine": "sqlite",
+        "path": options.path,
+        "sqlite": apsw.sqlite_lib_version(),
+        "apsw": apsw.apsw_version(),
+        "schema": _pragma(db, "user_version"),
+        "journal": str(db.pragma("journal_mode")),
+        "durability": "power_loss" if options.durable else "process_crash",
+        "file_system": file_system_of(Path(options.path).parent) or "unknown",
+        "bytes": _pragma(db, "page_count") * size,
+        "bytes_free": _pragma(db, "freelist_count") * size,
+        "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
+    }
+
+
+def _pragma(db: Database, name: str) -> int:
+    return int(str(db.pragma(name)))

@@ -1,0 +1,90 @@
+"""What is handed in by a program without a type checker: refused as `Invalid`, saying what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Thread
+from holdfast.errors import Invalid
+
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+    "undo text": (lambda thread: thread.undo("1"), "a number of turns, not '1'"),
+    "undo nothing": (lambda thread: thread.undo(None), "a number of turns, not None"),
+    "undo yes": (lambda thread: thread.undo(True), "a number of turns, not True"),
+    "log": (lambda thread: thread.log(limit="a"), "a limit is a number, or None for all, not 'a'"),
+    "transcript": (lambda thread: thread.transcript(limit=1.5), "a limit is a number"),
+    "turns": (lambda thread: thread.turns(limit=True), "a limit is a number"),
+    "on": (lambda thread: thread.on(5), "a timeline is named, .* not by 5"),
+    "promote": (lambda thread: thread.promote(None), "a timeline is named, .* not by None"),
+    "merge": (lambda thread: thread.merge(None), "a timeline is named, .* not by None"),
+    "media type": (lambda thread: thread.put("/b", b"x", media_type=5), "5 is not a media type"),
+    "artifact of text": (lambda thread: thread.artifacts.put("abc"), "content is bytes, .* not str"),
+    "artifact of nothing": (lambda thread: thread.artifacts.put(None), "content is bytes, .* not NoneType"),
+    "artifact of numbers": (lambda thread: thread.artifacts.put([1]), "content is bytes, not int"),
+    "show": (lambda thread: thread.artifacts.show(5), "5 is not a digest"),
+    "type": (lambda thread: thread.get("/a.json", type=5), "/a.json cannot be asked for as 5"),
+    "replace": (lambda thread: replaced(thread, [1]), "needs paths and their values, not a list"),
+}
+
+
+@pytest.fixture
+def thread() -> Thread:
+    """A thread with something in it."""
+    thread = holdfast.open("memory:").thread("t", agent="a")
+    thread.put("/a.json", 1)
+    return thread
+
+
+def replaced(thread: Thread, entries: Any) -> None:
+    """Replace everything by `entries`."""
+    with thread.change("replace") as change:
+        change.replace(entries)
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_what_is_expected_is_said(thread: Thread, which: str) -> None:
+    """And nothing is written or moved."""
+    before = thread.head
+    call, said = WRONG[which]
+
+    with pytest.raises(Invalid, match=said):
+        call(thread)
+
+    assert thread.head == before
+
+
+def test_a_timeline_is_asked_for_by_name() -> None:
+    """The same holds where a thread is opened."""
+    store: Any = holdfast.open("memory:")
+    store.thread("t", agent="a")
+
+    with pytest.raises(Invalid, match="a timeline is named"):
+        store.thread("t", timeline=5)
+
+
+@pytest.mark.parametrize("url", [None, 5, b"agents.db", ["agents.db"]])
+def test_a_store_is_opened_by_text_or_a_path(url: Any) -> None:
+    """Not by anything else; bytes are not a path here."""
+    with pytest.raises(Invalid, match="as text or a path, not"):
+        holdfast.open(url)
+
+
+def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
+    """Both name one store."""
+    with holdfast.open(tmp_path / "agents.db") as store:
+        store.thread("t", agent="a")
+    with holdfast.open(str(tmp_path / "agents.db")) as store:
+        assert store.thread("t").agent == "a"
+
+
+@pytest.mark.parametrize(
+    "content", [b"abc", bytearray(b"abc"), memoryview(b"abc"), [b"a", bytearray(b"b"), memoryview(b"c")]]
+)
+def test_an_artifact_is_bytes_of_any_kind_or_pieces(thread: Thread, content: Any) -> None:
+    """All of these hold the same content."""
+    assert b"".join(thread.artifacts.get(thread.artifacts.put(content))) == b"abc"
