@@ -14,7 +14,7 @@ import pytest
 import holdfast
 
 STORES = Path(__file__).parent / "stores"
-HEADS = {"0.1.0": "@HEAD@"}
+HEADS = {"0.1.0": "d6282f859bcbd51346a289b0ed521ac47d82c78dfea509b3c8b8d94234cb5b2d"}
 
 
 def write(path: Path) -> str:
