@@ -21,7 +21,9 @@ def write(path: Path) -> str:
     """Write the store that stays: messages, values of every form, a fork, an undo, a promote, an artifact."""
     numbers = iter(range(1, 10_000))
     ids = iter(f"id-{number:04}" for number in range(1, 10_000))
-    with holdfast.open(path, clock=lambda: 1_700_000_000_000_000 + next(numbers), ids=lambda: next(ids)) as store:
+    with holdfast.open(
+        path, clock=lambda: 1_700_000_000_000_000 + next(numbers), ids=lambda: next(ids)
+    ) as store:
         thread = store.thread("shopping", agent="planner", owner="ann")
         for item in ("milk", "eggs", "carrots"):
             with thread.change(f"add {item}") as change:
