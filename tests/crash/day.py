@@ -127,9 +127,7 @@ def portrait(store: Store) -> dict[str, object]:
             found[f"{thread.id} {line.timeline}"] = (hold.head.version, hold.sealed, _content(line))
     for name in store.agents():
         agent = store.agent(name)
-        state, _, reasons = _content(agent)
-        # What could not be handed over at once is handed over later, so the order may be another.
-        found[f"agent {name}"] = (agent.head.version, state, sorted(reasons))
+        found[f"agent {name}"] = (agent.head.version, _content(agent))
     return found
 
 

@@ -47,7 +47,7 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
 
 def typed(line: str) -> list[str]:
     """What a line says to type after the program's name; nothing if it is no command."""
-    found = re.match(r"  (?:\S+ -m )?holdfast (.+)", line)
+    found = re.match(r"  (?:.+ -m )?holdfast (.+)", line)
     return shlex.split(found[1]) if found else []
 
 

@@ -252,7 +252,7 @@ def _write(
     move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
     cells: list[CellWrite] = []
     for proposal, step in zip(proposals, steps, strict=True):
-        cells += (*proposal.cells, *_outbox(step))
+        cells += (*proposal.cells, *_outbox(step, onto.version + 1))
     return Write(
         space=space.name,
         op_id=op_id,
@@ -264,11 +264,11 @@ def _write(
     )
 
 
-def _outbox(step: Step) -> Sequence[CellWrite]:
-    """What a commit that changes the agent's map leaves to be done."""
+def _outbox(step: Step, version: int) -> Sequence[CellWrite]:
+    """What a commit that changes the agent's map leaves to be done, after what earlier versions left."""
     if not any([isinstance(event, AgentChanged) for event in step.changeset.events]):
         return ()
-    value = canonical.encode({"depth": step.commit.depth})
+    value = canonical.encode({"depth": step.commit.depth, "version": version})
     return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)
 
 

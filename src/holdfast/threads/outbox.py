@@ -44,6 +44,7 @@ class _Left(msgspec.Struct, frozen=True):
 
     depth: int
     down_to: int = -1  # for a promotion: the depth of the last commit that both lines share
+    version: int = 0  # of the timeline, when this became true: after an undo a later commit can be less deep
 
 
 _left = msgspec.json.Decoder(_Left)
@@ -55,9 +56,15 @@ def finish(spaces: Spaces, thread: Space) -> None:
     Raises `Unavailable` if the store cannot be written now; what is left stays in the outbox.
     """
     # Cells come by digest, so the first page says nothing about which commit came first.
-    for cell in sorted(_cells(thread), key=lambda cell: (_read(cell).depth, cell.name)):
+    for cell in sorted(_cells(thread), key=_turn):
         _apply(spaces, thread, cell)
         _empty(thread, cell)
+
+
+def _turn(cell: Cell) -> tuple[int, int, str]:
+    """When a cell's change became true.  Timelines have their own lines in the agent's space, so they do not mix."""
+    left = _read(cell)
+    return left.version, left.depth, cell.name
 
 
 def finish_all(spaces: Spaces, store: Space) -> None:
@@ -74,7 +81,7 @@ def finish_all(spaces: Spaces, store: Space) -> None:
 
 def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[CellWrite, ...]:
     """The cell that promises to take over to the agent's map what the line to be promoted changed on its own."""
-    if other.commit is None or not agent.engine.holds(agent.name, limit=1):
+    if other.commit is None or not (agent.engine.holds(agent.name, limit=1) or _is_left(thread)):
         return ()
     tip = ancestry.point(thread, other.commit)
     shared = ancestry.meet(thread, tip, ancestry.point(thread, main.commit)) if main.commit else None
@@ -83,7 +90,7 @@ def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[Cel
         return ()
     name = _PROMOTED + other.commit
     before = thread.engine.cell(thread.name, name)
-    value = canonical.encode_struct(_Left(tip.depth, floor))
+    value = canonical.encode_struct(_Left(tip.depth, floor, main.version + 1))
     return (CellWrite(name=name, expected=before.revision if before else 0, value=value, listed=True),)
 
 
@@ -93,6 +100,11 @@ def _left_in(engine: Engine) -> Iterator[str]:
     while page := engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
         yield from dict.fromkeys(cell.space for cell in page)
         after = (page[-1].name, page[-1].space)
+
+
+def _is_left(thread: Space) -> bool:
+    """Whether anything is in the outbox of a thread."""
+    return bool(thread.engine.cells(thread.name, prefix=OUTBOX, limit=1))
 
 
 def _cells(thread: Space) -> Iterator[Cell]:
