@@ -95,7 +95,7 @@ def test_texts_name_no_machine_and_no_package_index() -> None:
         "see /home/ann/agents.db",
         "`/root/x`",
         "pip install --index-url x holdfast",
-        "https://pypi.org/project/x",
+        "https://" + "pypi.org/project/x",
     ],
 )
 def test_a_foreign_address_would_be_found(text: str) -> None:
