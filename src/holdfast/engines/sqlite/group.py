@@ -29,7 +29,8 @@ from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
 __all__ = ["Group"]
 
-_CHECKPOINT_EVERY_PAGES = 256  # 2 MB: a longer log would take its room on the disk as long as the store is open
+# A longer log would take its room on the disk as long as the store is open.
+_CHECKPOINT_EVERY_PAGES = 256
 _GROUP_MAX = 64
 _INTERRUPTIONS_MAX = 100
 
