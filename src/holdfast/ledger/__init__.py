@@ -1,0 +1,1 @@
+"""The ledger: what became of every tool call, over all timelines of a thread."""

@@ -1,0 +1,29 @@
+"""Context: what a backend is shown for one step, in no vendor's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.model.canonical import Json
+from holdfast.model.message import Message
+
+__all__ = ["Context", "ToolSpec"]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Json] = {}  # a JSON schema of an object
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """System words, messages whose calls and results are paired, tools and options."""
+
+    system: str = ""
+    messages: Sequence[Message] = ()
+    tools: Sequence[ToolSpec] = ()
+    options: Mapping[str, Json] = {}

@@ -1,0 +1,91 @@
+"""Runs: one activation of an agent on a thread, and the states that it goes through.
+
+    created → running ⇄ waiting → succeeded | failed | cancelled | stopped
+
+A waiting run holds no lease: somebody has to decide something first.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast.errors import Conflict
+from holdfast.model.digest import Digest
+
+__all__ = [
+    "ENDED",
+    "RUN_STATES",
+    "RUN_TRANSITIONS",
+    "HeadPolicy",
+    "OnFailure",
+    "RunRecord",
+    "RunState",
+    "Usage",
+    "check_run_step",
+]
+
+RunState: TypeAlias = Literal["created", "running", "waiting", "succeeded", "failed", "cancelled", "stopped"]
+HeadPolicy: TypeAlias = Literal["each_step", "on_success"]
+OnFailure: TypeAlias = Literal["restore", "keep"]
+
+RUN_STATES: tuple[RunState, ...] = get_args(RunState)
+
+RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
+    "created": frozenset({"running"}),
+    "running": frozenset({"running", "waiting", "succeeded", "failed", "cancelled", "stopped"}),
+    "waiting": frozenset({"running", "failed", "cancelled"}),
+    "succeeded": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+    "stopped": frozenset(),
+}
+
+ENDED: frozenset[RunState] = frozenset(state for state in RUN_STATES if not RUN_TRANSITIONS[state])
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What inference took, in tokens; 0 where the backend does not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0  # of the input, those that were read from a cache
+    reasoning_tokens: int = 0  # of the output
+
+    def __add__(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of one run."""
+
+    id: str
+    agent: str
+    timeline: str  # whose head it is to move
+    state: RunState
+    at: int  # µs since 1970, UTC, of its last change
+    begun_at: int
+    line: str | None = None  # its own timeline, under the head policy `on_success`
+    input: tuple[str, ...] = ()  # the ids of its inbound messages
+    before: Digest | None = None  # the commit that it began from
+    head_policy: HeadPolicy = "each_step"
+    on_failure: OnFailure = "restore"
+    backend: str | None = None
+    parent_run: str | None = None
+    why: str | None = None  # in words, where it did not simply succeed
+    kind: str | None = None  # of the error, where it failed
+    cancel: str | None = None  # somebody asked it to stop, and why
+    after: Digest | None = None  # its last commit, once it has ended
+
+
+def check_run_step(record: RunRecord, to: RunState) -> None:
+    """Raise `Conflict` if a run in that state cannot go on to `to`."""
+    if to not in RUN_TRANSITIONS[record.state]:
+        raise Conflict(f"run '{record.id}' is {record.state} and cannot become {to}; nothing was written.")
