@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.model.head import Head
     from holdfast.model.limits import Limits
     from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-    from holdfast.threads.agent import Agent, state
+    from holdfast.runtime.agent import Agent, state
     from holdfast.threads.change import Change
     from holdfast.threads.opening import open
     from holdfast.threads.store import Store
@@ -51,7 +51,7 @@ __all__ = [
 
 _MESSAGE = "holdfast.model.message"
 _HOMES = {
-    "Agent": "holdfast.threads.agent",
+    "Agent": "holdfast.runtime.agent",
     "Change": "holdfast.threads.change",
     "File": _MESSAGE,
     "Head": "holdfast.model.head",
@@ -66,7 +66,7 @@ _HOMES = {
     "ToolResult": _MESSAGE,
     "View": "holdfast.threads.view",
     "open": "holdfast.threads.opening",
-    "state": "holdfast.threads.agent",
+    "state": "holdfast.runtime.agent",
 }
 _MODULES = ("aio", "errors", "testing")
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.model.event import CATALOGUE
 from holdfast.model.names import KERNEL_PREFIXES
-from holdfast.threads.agent import Scope
+from holdfast.runtime.agent import Scope
 from holdfast.threads.change import RESERVED
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import codes, page

@@ -12,7 +12,7 @@ from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_cha
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 from holdfast.model.patch import Patch, Put, Replace, Stored
-from holdfast.threads.agent import Scope
+from holdfast.runtime.agent import Scope
 
 
 @pytest.fixture

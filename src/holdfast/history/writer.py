@@ -20,15 +20,18 @@ from holdfast.engines import rules
 from holdfast.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
 from holdfast.errors import Conflict, InDoubt, Invalid, OpReused, StaleHead
 from holdfast.history import patching
+from holdfast.history.patching import Ops
+from holdfast.history.reapplying import Source, covered, reapply
 from holdfast.history.space import ALIVE, Space
 from holdfast.history.touched import Touched
+from holdfast.history.values import Kept
 from holdfast.model import canonical, names
 from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
 from holdfast.model.commit import Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, Event
 from holdfast.model.head import Head
-from holdfast.model.patch import Edit, Op, Patch, decode_patch
+from holdfast.model.patch import Edit, Op, Patch, Stored, decode_patch
 
 __all__ = [
     "OUTBOX",
@@ -43,7 +46,7 @@ __all__ = [
     "submit",
 ]
 
-OnConflict: TypeAlias = Literal["raise", "rebase"]
+OnConflict: TypeAlias = Literal["raise", "rebase", "cover"]
 
 OUTBOX = "outbox/"  # cells that name commits whose change of the agent's map is still to be applied
 
@@ -90,13 +93,20 @@ def commit(
     on_conflict: OnConflict = "raise",
     intent: Digest | None = None,
     repeatable: bool = True,
+    entries: tuple[bytes, ...] = (),
+    also: tuple[tuple[str, Head | None], ...] = (),
 ) -> Committed:
     """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
 
     `intent` stands for what the proposals mean to do where that is not what they hold; None
     takes it from them.  A write that is not `repeatable`, because nobody else knows its op_id,
-    is named by its first changeset instead, which costs nothing.  Raises `StaleHead`, having written nothing, if the timeline has moved
-    and the proposals may not, or cannot, be put on top of what came between.
+    is named by its first changeset instead, which costs nothing.  `entries` go to the ledger in
+    the same write; `also` names timelines whose heads go to the same commit, each with the head
+    that was read, None where the timeline is begun.
+
+    Raises `StaleHead`, having written nothing, if the timeline has moved and the proposals may
+    not, or cannot, be put on top of what came between.  `cover` puts them there in any case,
+    and says in `conflict` events what they covered.
     """
     names.check_id("op_id", op_id)
     for proposal in proposals:
@@ -109,12 +119,15 @@ def commit(
         _check_limits(space, proposals, objects)
         meant = meant or steps[0].commit.changeset
         write = _write(space, onto, proposals, steps, objects, op_id=op_id, intent=meant)
+        if entries or also:
+            others = tuple(_along(timeline, head, steps[-1]) for timeline, head in also)
+            write = msgspec.structs.replace(write, entries=entries, moves=(*write.moves, *others))
         try:
             return _committed(space, submit(space, write, onto), steps)
         except StaleHead as stale:
             if on_conflict == "raise" or rebases == REBASES_MAX or not _moved_on(space, stale):
                 raise
-            proposals = _rebased(space, stale, proposals)
+            proposals = _rebased(space, stale, proposals, covering=on_conflict == "cover")
             onto = stale.actual
             rebases += 1
 
@@ -264,6 +277,13 @@ def _write(
     )
 
 
+def _along(timeline: str, head: Head | None, step: Step) -> Move:
+    """The move of another timeline to the same commit."""
+    return Move(
+        act=Act.FORK if head is None else Act.COMMIT, timeline=timeline, expected=head, to=step.digest
+    )
+
+
 def _outbox(step: Step, version: int) -> Sequence[CellWrite]:
     """What a commit that changes the agent's map leaves to be done, after what earlier versions left."""
     if not any([isinstance(event, AgentChanged) for event in step.changeset.events]):
@@ -316,18 +336,59 @@ def _moved_on(space: Space, stale: StaleHead) -> bool:
     return grew and between[-1].from_ == stale.expected.commit
 
 
-def _rebased(space: Space, stale: StaleHead, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
-    """`proposals` on top of what came between; raises `stale` if they touch the same paths."""
+def _rebased(
+    space: Space, stale: StaleHead, proposals: Sequence[Proposal], *, covering: bool
+) -> tuple[Proposal, ...]:
+    """`proposals` on top of what came between; if they touch the same paths, raises `stale` or covers these."""
     between = Touched.by(step.changeset for step in _between(space, stale))
     root = space.root_at(stale.actual.commit)
     rebased: list[Proposal] = []
     for proposal in proposals:
-        if _touched(proposal).meets(between):
+        if not _touched(proposal).meets(between):
+            proposal = _replayed(space, root, proposal)
+        elif covering:
+            proposal = _on_top(space, space.root_at(stale.expected.commit), root, proposal)
+        else:
             raise stale
-        root, nodes = patching.replay(space, root, proposal.patch)
-        kept = tuple(each for each in proposal.objects if each.kind is not Kind.NODE)
-        rebased.append(msgspec.structs.replace(proposal, root=root, objects=(*kept, *nodes)))
+        root = proposal.root
+        rebased.append(proposal)
     return tuple(rebased)
+
+
+def _replayed(space: Space, root: Digest, proposal: Proposal) -> Proposal:
+    root, nodes = patching.replay(space, root, proposal.patch)
+    return msgspec.structs.replace(proposal, root=root, objects=(*_without_nodes(proposal), *nodes))
+
+
+def _on_top(space: Space, seen: Digest, root: Digest, proposal: Proposal) -> Proposal:
+    """`proposal` applied to `root`, whose author saw `seen`, with events that name what it covers."""
+    brought = {each.digest: each for each in proposal.objects}
+
+    def body(digest: Digest) -> bytes:
+        return brought[digest].body if digest in brought else space.body(digest)
+
+    def kept(stored: Stored) -> Kept:
+        new = brought.get(stored.value)
+        return Kept(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
+
+    ops = Ops(space, root)
+    for op in proposal.patch.ops:
+        reapply(ops, op, Source(kept, body))
+    patched = ops.finish()
+    told = tuple(covered(space, seen, root, proposal.patch))
+    return msgspec.structs.replace(
+        proposal,
+        root=patched.root,
+        patch=patched.patch,
+        events=(*proposal.events, *told),
+        minted=proposal.minted | {event.id for event in told},
+        objects=(*_without_nodes(proposal), *patched.objects),
+        cells=(*proposal.cells, *patched.cells),
+    )
+
+
+def _without_nodes(proposal: Proposal) -> tuple[Object, ...]:
+    return tuple(each for each in proposal.objects if each.kind is not Kind.NODE)
 
 
 def _between(space: Space, stale: StaleHead) -> Sequence[Step]:

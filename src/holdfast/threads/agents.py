@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.errors import HoldfastError
+from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.threads import directory
-from holdfast.threads.agent import Agent, encoded_defaults
 from holdfast.threads.line import Line
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf

@@ -23,7 +23,7 @@ from holdfast.history import cells
 from holdfast.history.space import ALIVE, STORE, THREAD, THREADS, Space
 from holdfast.model import canonical, names
 from holdfast.model.digest import Kind, digest_of
-from holdfast.threads.agent import Agent
+from holdfast.runtime.agent import Agent
 
 __all__ = [
     "AGENT",

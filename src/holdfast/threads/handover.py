@@ -6,29 +6,25 @@ somebody else has changed the same path meanwhile, the commit says so in a `conf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from holdfast.engines.contract import Move, Step, Write
-from holdfast.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
-from holdfast.history import artifacts, generation, values, writer
+from holdfast.errors import Conflict, StaleHead, Unavailable
+from holdfast.history import artifacts, generation, reapplying, writer
 from holdfast.history.patching import Ops
+from holdfast.history.reapplying import Source, reapply
 from holdfast.history.space import Space
-from holdfast.history.touched import Touched
-from holdfast.history.tree import EMPTY, diff
+from holdfast.history.tree import EMPTY
 from holdfast.history.values import Kept
 from holdfast.history.writer import Proposal
 from holdfast.model import canonical
 from holdfast.model.commit import Act
-from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.model.event import AgentChanged, ConflictCovered
+from holdfast.model.digest import Kind, Object, digest_of
+from holdfast.model.event import AgentChanged
 from holdfast.model.head import Head
-from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, decode_patch
+from holdfast.model.patch import Patch, Stored, decode_patch
 
 __all__ = ["deliver", "encode_patch"]
 
 _TRIES_MAX = 64
-_COVERED_MAX = 500
 
 
 def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, line: str, op_id: str) -> None:
@@ -88,10 +84,11 @@ def _begun(agent: Space, line: str, step: Step) -> Head:
 def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head: Head) -> Proposal:
     patch = decode_patch(thread.body(event.patch))
     root = agent.root_at(head.commit)
-    covered = list(_covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
+    covered = list(reapplying.covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
     ops = Ops(agent, root)
+    source = Source(lambda stored: _kept(thread, agent, stored), thread.body)
     for op in patch.ops:
-        _reapply(thread, agent, ops, op)
+        reapply(ops, op, source)
     patched = ops.finish()
     return Proposal(
         reason=step.commit.reason,
@@ -104,47 +101,6 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
         run=step.commit.run,
         author=step.commit.thread,
     )
-
-
-def _covered(agent: Space, seen: Digest, now: Digest, patch: Patch) -> Iterator[ConflictCovered]:
-    """The paths of `patch` that somebody else has changed since the thread saw the map."""
-    if seen == now:
-        return
-    touched = Touched()
-    touched.add_ops(patch.ops)
-    changed = (change for change in diff(agent.tree(seen), agent.tree(now)) if touched.covers(change.path))
-    for change in islice(changed, _COVERED_MAX):
-        yield ConflictCovered(
-            id=agent.ids(), path=change.path, covered=change.after.value if change.after else None
-        )
-
-
-def _reapply(thread: Space, agent: Space, ops: Ops, op: Op) -> None:
-    """Apply one op where the map may have changed: what it wanted gone may be gone already."""
-    match op:
-        case Put(path, value, size, form, media_type):
-            ops.put_stored(path, _kept(thread, agent, Stored(value, size, form, media_type)))
-        case Delete(path):
-            if ops.entry(path) is not None:
-                ops.delete(path)
-        case Clear(prefix):
-            ops.clear(prefix)
-        case Replace(entries, keep):
-            ops.replace_stored(
-                {path: _kept(thread, agent, each) for path, each in entries.items()}, keep=keep
-            )
-        case Edit():
-            _edit_again(thread, agent, ops, op)
-
-
-def _edit_again(thread: Space, agent: Space, ops: Ops, op: Edit) -> None:
-    """Run a document op again; where it does not fit any more, what it left in the thread's eyes takes the place."""
-    try:
-        argument = None if op.argument is None else values.read_json(thread, op.argument)
-        ops.edit(op.path, op.verb, op.at, argument)
-    except (Invalid, NotFound):
-        if not thread.engine.missing(thread.name, (op.leaves,)):
-            ops.put_stored(op.path, _kept(thread, agent, Stored(op.leaves, op.size, "json", JSON_TYPE)))
 
 
 def _kept(thread: Space, agent: Space, stored: Stored) -> Kept:

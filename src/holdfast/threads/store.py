@@ -10,8 +10,8 @@ from typing import Self
 from holdfast.history import verify
 from holdfast.history.verify import Report
 from holdfast.model.head import MAIN
+from holdfast.runtime.agent import Agent
 from holdfast.threads import directory
-from holdfast.threads.agent import Agent
 from holdfast.threads.agents import AgentMap
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf

@@ -16,8 +16,8 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
 from holdfast.history.merge import Taken, Terms
 from holdfast.model.head import MAIN, Head
+from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.threads import directory, moments, outbox
-from holdfast.threads.agent import Agent, encoded_defaults
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
 from holdfast.threads.line import Line
