@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.errors import HoldfastError
+from holdfast.history.standing import Standing
 from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.threads import directory
 from holdfast.threads.line import Line
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf
-from holdfast.threads.standing import Standing
 
 __all__ = ["AgentMap"]
 

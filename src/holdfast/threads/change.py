@@ -22,6 +22,7 @@ from holdfast.history import writer
 from holdfast.history.patching import Ops
 from holdfast.history.reader import is_ancestor
 from holdfast.history.space import Space
+from holdfast.history.standing import Sight, Standing
 from holdfast.history.touched import Touched
 from holdfast.history.writer import OnConflict, Proposal
 from holdfast.model import names
@@ -41,7 +42,6 @@ from holdfast.model.message import (
 from holdfast.threads.edits import Edits
 from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
-from holdfast.threads.standing import Sight, Standing
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id"]
 

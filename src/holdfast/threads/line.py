@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from holdfast.errors import Invalid
 from holdfast.history import reader, timelines
+from holdfast.history.standing import Standing
 from holdfast.history.values import Given
 from holdfast.history.writer import OnConflict
 from holdfast.model.digest import Digest
@@ -16,7 +17,6 @@ from holdfast.threads import moments
 from holdfast.threads.change import Change, How, check_op_id
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Wanted
-from holdfast.threads.standing import Standing
 from holdfast.threads.view import View
 
 __all__ = ["Line"]

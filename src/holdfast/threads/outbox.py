@@ -21,6 +21,7 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.history import ancestry, cells
 from holdfast.history.ancestry import Stretch
 from holdfast.history.space import Space
+from holdfast.history.standing import applied_id
 from holdfast.history.writer import OUTBOX
 from holdfast.model import canonical
 from holdfast.model.digest import Digest, Kind, digest_of
@@ -28,7 +29,6 @@ from holdfast.model.event import AgentChanged
 from holdfast.model.head import MAIN, Head
 from holdfast.model.limits import Limits
 from holdfast.threads import handover
-from holdfast.threads.standing import applied_id
 
 __all__ = ["Spaces", "finish", "finish_all", "promotion"]
 

@@ -15,6 +15,7 @@ from holdfast.engines.contract import Hold
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
 from holdfast.history.merge import Taken, Terms
+from holdfast.history.standing import Standing
 from holdfast.model.head import MAIN, Head
 from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.threads import directory, moments, outbox
@@ -24,7 +25,6 @@ from holdfast.threads.line import Line
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
 from holdfast.threads.shelf import Shelf
-from holdfast.threads.standing import Standing
 
 __all__ = ["OnTimeline", "Thread"]
 
