@@ -66,7 +66,7 @@ _HOMES = {
     "ToolResult": _MESSAGE,
     "View": "holdfast.threads.view",
     "open": "holdfast.threads.opening",
-    "state": "holdfast.runtime.agent",
+    "state": "holdfast.runtime.declared",
 }
 _MODULES = ("aio", "errors", "testing")
 

@@ -14,12 +14,12 @@ from msgspec import UNSET
 from holdfast.errors import Invalid, NotFound
 from holdfast.history.documents import check_place
 from holdfast.history.patching import Ops
+from holdfast.history.reading import declared, typed
 from holdfast.history.touched import Touched
 from holdfast.history.values import Given
 from holdfast.model.names import KERNEL_PREFIXES, reserved
 from holdfast.model.patch import Verb
 from holdfast.threads.loops import blocking
-from holdfast.threads.reading import declared, typed
 
 __all__ = ["Edits"]
 

@@ -16,6 +16,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.history import bisect, blame, diff, reader, values
 from holdfast.history.blame import Blame
 from holdfast.history.diff import Difference
+from holdfast.history.reading import declared, typed
 from holdfast.history.standing import Standing, agent_after
 from holdfast.history.tree import Entry, Tree
 from holdfast.model import names
@@ -25,7 +26,6 @@ from holdfast.projections.transcript import TranscriptEntry, Turn
 from holdfast.threads import moments
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import LogEntry, Moment, Wanted
-from holdfast.threads.reading import declared, typed
 
 __all__ = ["View"]
 

@@ -1,0 +1,1 @@
+"""What a backend is shown: built from the history, never written to it."""
