@@ -17,7 +17,19 @@ import msgspec
 import pytest
 
 from holdfast.engines import memory, rules
-from holdfast.engines.contract import GC, Cell, CellWrite, Engine, Fence, Hold, Move, Place, Receipt, Write
+from holdfast.engines.contract import (
+    GC,
+    Cell,
+    CellWrite,
+    Engine,
+    Fence,
+    Hold,
+    Instant,
+    Move,
+    Place,
+    Receipt,
+    Write,
+)
 from holdfast.engines.memory import MemoryEngine, _Filed, _Space
 from holdfast.errors import HoldfastError
 from holdfast.model.commit import Act, MoveRecord
@@ -302,6 +314,31 @@ def lists_moves_oldest_first(
         return sorted(found.records.values(), key=lambda record: record.version)[:limit]
 
 
+def has_a_new_name_each_time(self: MemoryEngine) -> str:
+    """Count every asking as an opening."""
+    return self._store.openings.enter()
+
+
+def takes_any_text_for_a_name(self: MemoryEngine, holder: str) -> bool:
+    """Look for whatever is given."""
+    return holder not in self._names.values()
+
+
+def goes_back(self: MemoryEngine) -> Instant:
+    """Count down."""
+    return Instant("back", -time.monotonic_ns() // 1_000)
+
+
+def has_a_new_clock_each_time(self: MemoryEngine) -> Instant:
+    """Date nothing so that it can be compared."""
+    return Instant(str(time.monotonic_ns()), time.monotonic_ns() // 1_000)
+
+
+def counts_milliseconds(self: MemoryEngine) -> Instant:
+    """Mistake the unit."""
+    return Instant("slow", time.monotonic_ns() // 1_000_000)
+
+
 RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (rules, "check_move", compares_the_version_only, "test_the_version_alone_is_not_enough"),
     (rules, "check_move", compares_the_version_only, "test_the_same_version_of_a_space_begun_again_is_stale"),
@@ -354,6 +391,11 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
         "test_nothing_is_forgotten_once_anything_was_written",
     ),
     (MemoryEngine, "forget", forgets_unnoticed, "test_a_fence_tells_that_something_was_forgotten"),
+    (MemoryEngine, "holder", has_a_new_name_each_time, "test_a_holder_has_one_name"),
+    (MemoryEngine, "gone", takes_any_text_for_a_name, "test_what_cannot_be_a_name_is_not_proven_gone"),
+    (MemoryEngine, "instant", goes_back, "test_the_clock_never_goes_back"),
+    (MemoryEngine, "instant", has_a_new_clock_each_time, "test_the_clock_never_goes_back"),
+    (MemoryEngine, "instant", counts_milliseconds, "test_the_clock_counts_microseconds"),
 ]
 
 
@@ -433,7 +475,15 @@ def test_the_suite_catches_an_engine_that_boasts(law: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "law", ["test_a_backup_is_a_store_of_its_own", "test_two_openings_are_one_store_if_it_is_shared"]
+    "law",
+    [
+        "test_a_backup_is_a_store_of_its_own",
+        "test_two_openings_are_one_store_if_it_is_shared",
+        "test_all_who_share_a_store_read_one_clock",
+        "test_every_opening_has_a_name_of_its_own",
+        "test_a_stopped_holder_is_not_gone",
+        "test_a_forked_child_does_not_keep_its_parent_alive",
+    ],
 )
 def test_the_suite_catches_an_engine_that_boasts_of_one_store(law: str, tmp_path: Path) -> None:
     """The same, for laws that are given an engine too."""

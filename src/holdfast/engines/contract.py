@@ -31,6 +31,7 @@ __all__ = [
     "Fact",
     "Fence",
     "Hold",
+    "Instant",
     "Move",
     "Place",
     "Receipt",
@@ -158,6 +159,13 @@ class Fact(msgspec.Struct, frozen=True):
     object: Object | None  # None: forgotten, or damaged
     forgotten: str | None = None  # why, where a policy removed it
     fault: str | None = None  # what is wrong, where it is damaged
+
+
+class Instant(msgspec.Struct, frozen=True):
+    """A moment on a named clock.  It has nothing to do with the time of day."""
+
+    clock: str
+    at: int  # µs
 
 
 class Engine(Protocol):
@@ -294,6 +302,32 @@ class Engine(Protocol):
 
         Its op_ids stay as tombstones: repeating one of its writes raises `Forgotten`.  Its cells
         are emptied, each by one more revision, so that a fence from before holds no longer.
+        """
+        ...
+
+    def instant(self) -> Instant:
+        """Now, on a clock that never goes back and goes on while nobody runs.
+
+        All who use the store read one clock as long as it has the same name.  Instants of
+        another clock cannot be compared: whatever was dated on it is over.
+        """
+        ...
+
+    def holder(self) -> str:
+        """The name of this use of the store: one for each opening and process, never given twice.
+
+        It is marked before it is returned, and the mark ends with the process, whatever ends
+        that.  It also ends with `close`, so whoever closes has nothing under way.  A forked
+        child has a name of its own and does not keep its parent's mark alive.  Raises
+        `Unavailable` if the store cannot be written.
+        """
+        ...
+
+    def gone(self, holder: str) -> bool:
+        """Whether it is proven that nobody uses the store under that name, and nobody will.
+
+        True as soon as the process has ended.  A process that is stopped, or cannot be seen, is
+        not gone; nor is whoever asks, nor anything that cannot be a name of this engine.
         """
         ...
 

@@ -10,13 +10,11 @@ Nothing is durable: a store is gone with the last engine that holds it.
 from __future__ import annotations
 
 import os
-from collections import ChainMap
 from collections.abc import Callable, Generator, Iterable, MutableMapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +27,7 @@ from holdfast.engines.contract import (
     Fact,
     Fence,
     Hold,
+    Instant,
     Move,
     Place,
     Receipt,
@@ -36,6 +35,9 @@ from holdfast.engines.contract import (
     Step,
     Write,
 )
+from holdfast.engines.layers import over, pour
+from holdfast.engines.marks import Mark, jump_of_child
+from holdfast.engines.openings import Openings
 from holdfast.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from holdfast.model.changeset import Changeset, decode_changeset
 from holdfast.model.commit import Commit, MoveRecord, decode_commit, decode_move
@@ -43,9 +45,6 @@ from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.head import Head
 
 __all__ = ["MemoryEngine", "MemoryStore"]
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 
 _LOCK = Lock()
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
@@ -56,18 +55,6 @@ class _Tombstone(msgspec.Struct, frozen=True):
 
     kind: str
     why: str
-
-
-class _Mark(msgspec.Struct, frozen=True):
-    """What is remembered of a commit besides its bytes, so that lines can be walked without decoding them."""
-
-    place: Place
-    run: str | None
-    events: int
-    parent: Digest | None  # the first one
-    jump: (
-        Digest  # an ancestor, chosen so that any other is O(log n) jumps and parents away; the first: itself
-    )
 
 
 class _Filed(msgspec.Struct, frozen=True):
@@ -82,27 +69,27 @@ class _Space:
 
     def __init__(self, below: _Space | None = None) -> None:
         """Make an empty space, or a draft that lies over `below`."""
-        self.objects: MutableMapping[Digest, Object | _Tombstone] = _over(below and below.objects)
-        self.marks: MutableMapping[Digest, _Mark] = _over(below and below.marks)
-        self.labels: MutableMapping[str, tuple[Digest, ...]] = _over(below and below.labels)
-        self.holds: MutableMapping[str, Hold] = _over(below and below.holds)
-        self.records: MutableMapping[tuple[str, int], MoveRecord] = _over(below and below.records)
-        self.cells: MutableMapping[str, _Filed] = _over(below and below.cells)
-        self.entries: MutableMapping[int, Entry] = _over(below and below.entries)
-        self.ops: MutableMapping[str, Recorded | _Tombstone] = _over(below and below.ops)
+        self.objects: MutableMapping[Digest, Object | _Tombstone] = over(below and below.objects)
+        self.marks: MutableMapping[Digest, Mark] = over(below and below.marks)
+        self.labels: MutableMapping[str, tuple[Digest, ...]] = over(below and below.labels)
+        self.holds: MutableMapping[str, Hold] = over(below and below.holds)
+        self.records: MutableMapping[tuple[str, int], MoveRecord] = over(below and below.records)
+        self.cells: MutableMapping[str, _Filed] = over(below and below.cells)
+        self.entries: MutableMapping[int, Entry] = over(below and below.entries)
+        self.ops: MutableMapping[str, Recorded | _Tombstone] = over(below and below.ops)
         self.last: Entry | None = below and below.last
         self.standing: int = below.standing + 1 if below else 0  # how many writes became true
 
     def take(self, draft: _Space) -> None:
         """Make true what was made on `draft`."""
-        _pour(draft.objects, self.objects)
-        _pour(draft.marks, self.marks)
-        _pour(draft.labels, self.labels)
-        _pour(draft.holds, self.holds)
-        _pour(draft.records, self.records)
-        _pour(draft.cells, self.cells)
-        _pour(draft.entries, self.entries)
-        _pour(draft.ops, self.ops)
+        pour(draft.objects, self.objects)
+        pour(draft.marks, self.marks)
+        pour(draft.labels, self.labels)
+        pour(draft.holds, self.holds)
+        pour(draft.records, self.records)
+        pour(draft.cells, self.cells)
+        pour(draft.entries, self.entries)
+        pour(draft.ops, self.ops)
         self.last = draft.last
         self.standing = draft.standing
 
@@ -129,7 +116,7 @@ class _Space:
             case found:
                 return Object.read(found.kind, digest, found.body)
 
-    def mark(self, commit: Digest) -> _Mark:
+    def mark(self, commit: Digest) -> Mark:
         """What is remembered of the commit."""
         mark = self.marks.get(commit)
         if mark is None:
@@ -158,6 +145,7 @@ class MemoryStore:
         """Begin an empty store; `place` is how people call it."""
         self.place = place
         self.spaces: dict[str, _Space] = {}
+        self.openings = Openings()
 
 
 class MemoryEngine:
@@ -168,6 +156,7 @@ class MemoryEngine:
         self._store = store or MemoryStore()
         self._read_only = read_only
         self._closed = False
+        self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true, all of it or none of it."""
@@ -334,6 +323,23 @@ class MemoryEngine:
             spaces[space] = new
             return _size(old)
 
+    def instant(self) -> Instant:
+        """Now, on this process's monotonic clock."""
+        with self._opened():
+            return self._store.openings.instant()
+
+    def holder(self) -> str:
+        """The name of this opening of the store."""
+        with self._opened(writing=True):
+            if os.getpid() not in self._names:
+                self._names[os.getpid()] = self._store.openings.enter()
+            return self._names[os.getpid()]
+
+    def gone(self, holder: str) -> bool:
+        """Whether the opening of that name is over."""
+        with self._opened():
+            return self._store.openings.gone(holder)
+
     def backup(self, path: Path) -> None:
         """Raise `Unsupported`: there is no file to copy."""
         raise Unsupported(f"a memory store has no file to copy; nothing was written to '{path}'.")
@@ -352,7 +358,9 @@ class MemoryEngine:
 
     def close(self) -> None:
         """Let go of the store.  Others who hold it keep it."""
-        self._closed = True
+        with _LOCK:
+            self._closed = True
+            self._store.openings.leave(self._names.get(os.getpid(), ""))
 
     @contextmanager
     def _opened(self, *, writing: bool = False) -> Generator[dict[str, _Space]]:
@@ -417,18 +425,10 @@ def _add_commit(draft: _Space, digest: Digest, commit: Commit, changeset: Change
     first = commit.first_parent
     mark = draft.mark(first) if first else None
     place = rules.placed(commit, (mark.place, mark.run) if mark else None, mark.events if mark else 0)
-    jump = _jump(draft, first) if first else digest
-    draft.marks[digest] = _Mark(place, commit.run, len(changeset.events), first, jump)
+    jump = jump_of_child(draft.marks, first) if first else digest
+    draft.marks[digest] = Mark(place, commit.run, len(changeset.events), first, jump)
     for label in rules.labels(commit, changeset, mark.run if mark else None):
         draft.labels[label] = (*draft.labels.get(label, ()), digest)
-
-
-def _jump(draft: _Space, parent: Digest) -> Digest:
-    """Where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
-    once = draft.mark(parent).jump
-    twice = draft.mark(once).jump
-    here, middle, there = (draft.mark(each).place.depth for each in (parent, once, twice))
-    return twice if here - middle == middle - there else parent
 
 
 def _add_move(draft: _Space, move: Move, op_id: str) -> Head:
@@ -487,13 +487,3 @@ def _size(space: _Space) -> int:
     objects = sum(len(stored.body) for stored in space.objects.values() if isinstance(stored, Object))
     cells = sum(len(filed.cell.value or b"") for filed in space.cells.values())
     return objects + cells + sum(len(entry.body) for entry in space.entries.values())
-
-
-def _over(below: MutableMapping[_K, _V] | None) -> MutableMapping[_K, _V]:
-    """An empty dictionary, or one that lies over `below` and keeps what is put into it to itself."""
-    return {} if below is None else ChainMap({}, below)
-
-
-def _pour(draft: MutableMapping[_K, _V], below: MutableMapping[_K, _V]) -> None:
-    assert isinstance(draft, ChainMap)
-    below.update(draft.maps[0])

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.engines.contract import Cell, Entry, Fact, Hold, Receipt, Recorded, Step, Write
+from holdfast.engines.contract import Cell, Entry, Fact, Hold, Instant, Receipt, Recorded, Step, Write
 from holdfast.engines.rules import check_standing, check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import recorded_in
@@ -32,6 +32,7 @@ from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
+from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
 from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
@@ -82,6 +83,7 @@ class SqliteEngine:
         self._options = Options(
             path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
         )
+        self._presence = Presence(self._lock_path if vfs else path, read_only=read_only)
         self._one_at_a_time = RLock()
         self._pid = 0  # of the process that opened it; 0: none has
         self._closed = False
@@ -337,6 +339,18 @@ class SqliteEngine:
             lambda db: forgetting.drop(db, self._rows, self._space(db, space), why), "dropping a space"
         )
 
+    def instant(self) -> Instant:
+        """Now, on the clock of this boot."""
+        return self._presence.instant()
+
+    def holder(self) -> str:
+        """The name of this use of the store, marked by a lock."""
+        return self._presence.holder()
+
+    def gone(self, holder: str) -> bool:
+        """Whether the lock of that holder is free, or its mark removed."""
+        return self._presence.gone(holder)
+
     def backup(self, path: Path) -> None:
         """Write a consistent copy of the store to a new file while others write."""
         back_up(self._read, path)
@@ -351,6 +365,7 @@ class SqliteEngine:
             return
         if self._pid != os.getpid():  # in a forked child that has not used it
             self._closed, self._pid = True, os.getpid()
+            self._presence.close()
             return
         if self._group is not None:
             self._group.stop()
@@ -363,6 +378,7 @@ class SqliteEngine:
             finally:
                 if self._lock is not None:
                     self._lock.close()
+                self._presence.close()
 
     # ---- inside
 

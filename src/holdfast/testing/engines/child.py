@@ -3,6 +3,7 @@
 It opens the directory with the suite's own engine and does one job there: `apply_told`
 applies each write that it reads from its standard input, `go_on` writes until it is
 killed.  Both say on their standard output what became of each write, one line for each.
+The jobs that hold say who they are, and stay until they are ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import IO
 
 import msgspec
 
-from holdfast.engines.contract import CellWrite, Engine, Receipt, Write
+from holdfast.engines.contract import CellWrite, Engine, Instant, Receipt, Write
 from holdfast.errors import StaleHead
 from holdfast.model.head import Head
 from holdfast.testing.engines.ground import Ground
@@ -32,12 +33,14 @@ WRITERS = 2
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What became of a write that another process made."""
+    """What became of a write that another process made, or who that process is."""
 
     space: str = ""
     receipt: Receipt | None = None
     expected: Head | None = None  # the heads of a `StaleHead`
     actual: Head | None = None
+    holder: str = ""
+    instant: Instant | None = None
 
 
 class Child:
@@ -107,6 +110,37 @@ def go_on(engine: Engine) -> None:
         thread.join()
 
 
+def hold_on(engine: Engine) -> None:
+    """Say who holds, and since when."""
+    _say(Answer(holder=engine.holder(), instant=engine.instant()))
+    _stay()
+
+
+def hold_and_fork(engine: Engine) -> None:
+    """Say who holds, then have a forked child say the same of itself; both stay."""
+    _say(Answer(holder=engine.holder()))
+    if os.fork() == 0:
+        _say(Answer(holder=engine.holder()))
+    _stay()
+
+
+def hold_while_children_end(engine: Engine) -> None:
+    """Say who holds before and after children that use the engine, close it, or do neither."""
+    _say(Answer(holder=engine.holder()))
+    for work in (engine.holder, engine.close, lambda: None):
+        pid = os.fork()
+        if pid == 0:
+            work()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        _say(Answer(holder=engine.holder()))
+    _stay()
+
+
+def _stay() -> None:
+    sys.stdin.buffer.read()  # until the test closes its end, or this process is killed
+
+
 def _write_on(engine: Engine, writer: int) -> None:
     tip, head = None, START
     for turn in itertools.count():
@@ -126,7 +160,9 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-JOBS: dict[str, Callable[[Engine], None]] = {"apply_told": apply_told, "go_on": go_on}
+JOBS: dict[str, Callable[[Engine], None]] = {
+    job.__name__: job for job in (apply_told, go_on, hold_on, hold_and_fork, hold_while_children_end)
+}
 
 
 def main(ground: str, path: str, job: str) -> None:

@@ -18,6 +18,7 @@ from holdfast.testing.engines.laws.ledger import LedgerLaws
 from holdfast.testing.engines.laws.lives import LifeLaws
 from holdfast.testing.engines.laws.names import NameLaws
 from holdfast.testing.engines.laws.objects import ObjectLaws
+from holdfast.testing.engines.laws.presence import PresenceLaws
 from holdfast.testing.engines.laws.processes import ProcessLaws
 from holdfast.testing.engines.laws.races import RaceLaws
 from holdfast.testing.engines.laws.removal import RemovalLaws
@@ -38,5 +39,6 @@ class EngineSuite(
     LifeLaws,
     RaceLaws,
     ProcessLaws,
+    PresenceLaws,
 ):
     """All laws.  Subclass it, name the subclass `Test…` and write `open`."""

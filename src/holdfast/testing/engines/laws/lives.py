@@ -40,6 +40,9 @@ CALLS: dict[str, Callable[[Engine], object]] = {
     "scan": lambda engine: engine.scan(SPACE, limit=1),
     "forget": lambda engine: engine.forget(SPACE, [FIRST.digest], why="too old", standing=1),
     "standing": lambda engine: engine.standing(SPACE),
+    "instant": lambda engine: engine.instant(),
+    "holder": lambda engine: engine.holder(),
+    "gone": lambda engine: engine.gone("0" * 32),
     "drop": lambda engine: engine.drop(SPACE, why="too old"),
     "facts": lambda engine: engine.facts(),
 }
