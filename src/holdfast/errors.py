@@ -3,7 +3,7 @@
     HoldfastError
     ├── Conflict            somebody else decided first; read again and decide afresh
     │   ├── StaleHead       the timeline moved after it was read
-    │   ├── Busy            a live run holds the timeline
+    │   ├── Busy            a run holds the timeline
     │   ├── Decided         the approval was decided otherwise
     │   ├── Sealed          the timeline takes no more writes
     │   ├── MergeConflict   both lines changed the same paths, and no rule says how to join them
@@ -16,6 +16,7 @@
     ├── Refused             a policy said no
     ├── Unavailable         not now; trying again may work
     │   └── InDoubt         a write whose outcome is not known; ask again by its op_id
+    ├── NotDone             a tool's own word, and proof: it did nothing
     └── RunFailed           an agent's run ended in failure
 
 A message says what happened, to what, what was not done, and what to do now.  The
@@ -40,6 +41,7 @@ __all__ = [
     "InDoubt",
     "Invalid",
     "MergeConflict",
+    "NotDone",
     "NotFound",
     "OpReused",
     "PathConflict",
@@ -84,14 +86,21 @@ class StaleHead(Conflict):
 
 
 class Busy(Conflict):
-    """A live run holds the timeline."""
+    """A run holds the timeline.  Nothing was done."""
 
-    def __init__(self, holder: str, until: str) -> None:
-        """Say who holds the timeline and until when."""
-        self.holder, self.until = holder, until
-        super().__init__(
-            f"{holder} holds this timeline until {until}; nothing was done. Wait, or cancel it first."
+    def __init__(
+        self, holder: str, until: str, *, timeline: str = "", what: str = "", interrupted: bool = False
+    ) -> None:
+        """Say which run holds the timeline and until when, what that is in the way of, and if nobody runs it now."""
+        self.holder, self.until, self.timeline, self.interrupted = holder, until, timeline, interrupted
+        line = f"timeline '{timeline}'" if timeline else "this timeline"
+        why = (
+            f"run '{holder}' on {line} was interrupted; nothing was done. resume() finishes it, cancel() ends it."
+            if interrupted
+            else f"run '{holder}' holds {line} until {until}, or longer if it goes on; nothing was done. "
+            "Wait for it, or end it with cancel()."
         )
+        super().__init__(f"{what} is not possible now: {why}" if what else why)
 
 
 class Decided(Conflict):
@@ -200,6 +209,10 @@ class InDoubt(Unavailable):
             f"the outcome of write '{op_id}' is not known{f' ({why})' if why else ''}. It is either whole or absent. "
             "Repeat it with the same op_id, after reopening the store if need be; it will not be applied twice."
         )
+
+
+class NotDone(HoldfastError):
+    """A tool raises it where it knows that nothing happened.  Its call is then failed, not unknown."""
 
 
 class RunFailed(HoldfastError):

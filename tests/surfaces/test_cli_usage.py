@@ -200,6 +200,7 @@ HEAD = Head("main", 1, None)
         (errors.Unavailable("x"), 7),
         (errors.InDoubt("x", "y"), 7),
         (errors.Unsupported("x"), 1),
+        (errors.NotDone("x"), 1),
         (errors.RunFailed("x"), 1),
         (ValueError("x"), 1),
     ],

@@ -20,6 +20,7 @@ from holdfast.errors import (
     InDoubt,
     Invalid,
     MergeConflict,
+    NotDone,
     NotFound,
     OpReused,
     PathConflict,
@@ -51,6 +52,7 @@ EXAMPLES: list[HoldfastError] = [
     Refused(["item"]),
     Unavailable("the disk is full", retry_after=1.5),
     InDoubt("op-1", "the disk went away"),
+    NotDone("the card was declined"),
     RunFailed("run-7"),
 ]
 
