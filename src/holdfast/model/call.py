@@ -111,6 +111,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_patch: Digest | None = None  # a body: the same in the agent's own map
     why: str | None = None  # in words, where it did not simply succeed
     late: bool = False  # the result came from a holder that had lost its lease
+    evidence: str | None = (
+        None  # artifact://sha256/<digest> of a result that came when it was settled already
+    )
 
     @property
     def reach(self) -> Reach:

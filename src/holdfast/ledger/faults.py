@@ -1,0 +1,115 @@
+"""Holding the cells of calls and tickets against the log: the two must say the same.
+
+The entries are chained and the cells are not, so this is how an altered cell is found.  A call
+that was settled is remembered by a digest alone; memory grows by some dozen bytes a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.engines.contract import Cell
+from holdfast.errors import Corrupt
+from holdfast.history.space import Space
+from holdfast.ledger.calls import CALL
+from holdfast.ledger.tickets import TICKET
+from holdfast.model import canonical
+from holdfast.model.call import SETTLED
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.projections.calls import Book, Transition, decode_transition
+
+__all__ = ["faults"]
+
+_PAGE = 200
+_TRIES_MAX = 5
+
+
+def faults(space: Space) -> list[tuple[str, str]]:
+    """Each cell or entry that is wrong, by its name, and in what way.
+
+    Where others write meanwhile, it is looked at again before anything is said.
+    """
+    found: list[tuple[str, str]] = []
+    for _ in range(_TRIES_MAX):
+        told = _Told(space)
+        found = [*told.faults, *_compared(space, told)]
+        if not found or not space.engine.entries(space.name, after=told.position, limit=1):
+            break
+    return found
+
+
+def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
+    left = dict(told.marks)
+    for prefix in (CALL, TICKET):
+        for cell in _cells(space, prefix):
+            expected = left.pop(cell.name, None)
+            if expected is None:
+                yield cell.name, "the ledger knows nothing of it"
+            elif expected != _mark(cell.value or b""):
+                yield cell.name, "it is not what the ledger says"
+    yield from ((name, "the ledger speaks of it, but it is not there") for name in left)
+
+
+class _Told:
+    """What the log says that the cells hold, each by a digest."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.marks: dict[str, Digest] = {}
+        self.faults: list[tuple[str, str]] = []
+        self.position = 0  # of the last entry
+        resumed = self._fold(None)
+        if resumed:  # something was learnt of calls that were settled; these are few
+            self._fold(resumed)
+
+    def _fold(self, only: set[str] | None) -> set[str]:
+        """Take in the entries of these calls, None: of all; the calls that were dropped too soon."""
+        book, resumed = Book(), set[str]()
+        for position, step in self._steps():
+            if only is not None and step.call not in only:
+                continue
+            if only is None and CALL + step.call in self.marks:
+                resumed.add(step.call)
+                continue
+            try:
+                book.take(step)
+            except Corrupt as error:
+                self.faults.append((f"entry {position}", str(error)))
+            if only is None:
+                self._drop(book, step)
+        self._keep(book)
+        return resumed
+
+    def _drop(self, book: Book, step: Transition) -> None:
+        """Keep only a digest of what will not change again."""
+        record = book.calls.get(step.call)
+        if record is None or record.state not in SETTLED:
+            return
+        self.marks[CALL + record.id] = _mark(canonical.encode_struct(record))
+        del book.calls[record.id]
+
+    def _keep(self, book: Book) -> None:
+        for prefix, records in ((CALL, book.calls), (TICKET, book.tickets)):
+            for id, record in records.items():
+                self.marks[prefix + id] = _mark(canonical.encode_struct(record))
+
+    def _steps(self) -> Iterator[tuple[int, Transition]]:
+        self.position = 0
+        try:
+            while page := self._space.engine.entries(self._space.name, after=self.position, limit=_PAGE):
+                for entry in page:
+                    self.position = entry.position
+                    yield entry.position, decode_transition(entry.body)
+        except Corrupt as error:
+            self.faults.append((f"after entry {self.position}", str(error)))
+
+
+def _cells(space: Space, prefix: str) -> Iterator[Cell]:
+    after = ""
+    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _mark(value: bytes) -> Digest:
+    return digest_of(Kind.BODY, value)

@@ -1,0 +1,210 @@
+"""The repeat guard: an external write is not sent again by accident.
+
+It stops a call with the same fingerprint as another of this thread that is still unclear, on
+any line, in any run, under any id; or that was done but is not in the history of the line that
+asks; or that was done on this line on another backend.  Other repeats are the model's business.
+
+Every start of an external write is numbered by the *gate* of its fingerprint, a cell that each
+start moves on.  So of two lines that were both told that the way is clear, one starts and the
+other is refused and asks again.  The gate also remembers up to which number, as seen from which
+commit, all was well: a thousandth equal call on one line costs no more than the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.engines.contract import CellWrite
+from holdfast.errors import Corrupt
+from holdfast.history import cells
+from holdfast.history.space import Space
+from holdfast.ledger import calls
+from holdfast.ledger.presence import behind, present
+from holdfast.model import canonical
+from holdfast.model.call import UNCLEAR, CallRecord
+from holdfast.model.digest import Digest
+from holdfast.model.ticket import Ticket
+
+__all__ = [
+    "Case",
+    "Clear",
+    "Gate",
+    "Policy",
+    "Repeats",
+    "Verdict",
+    "check",
+    "doubted",
+    "done",
+    "seen",
+    "starting",
+]
+
+Policy: TypeAlias = Literal["ask", "allow", "deny"]
+Case: TypeAlias = Literal["unclear", "elsewhere", "backend"]  # (a), (b) and (c) of the rule above
+
+TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
+
+_PAGE = 100
+
+
+class _Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value of a gate's cell."""
+
+    count: int = 0  # how often a call of this fingerprint was started
+    clear: int = 0  # of the first so many, all that were done are in the history of `commit`, by `backend`
+    commit: Digest | None = None  # None: none of them was done
+    backend: str | None = None
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """What every start of this fingerprint has to pass, as it was read."""
+
+    fingerprint: str
+    revision: int
+    mark: _Mark
+
+    @property
+    def count(self) -> int:
+        """How many starts the guard has looked at."""
+        return self.mark.count
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """The call may start, if the gate still stands where it was read."""
+
+    gate: Gate | None  # None: the guard does not watch this call
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """The call would repeat another, or might."""
+
+    earlier: CallRecord
+    case: Case
+    gate: Gate
+
+
+Verdict: TypeAlias = Clear | Repeats
+
+_marks = msgspec.json.Decoder(_Mark)
+_names = msgspec.json.Decoder(str)
+
+
+def check(
+    space: Space,
+    record: CallRecord,
+    *,
+    head: Digest | None,
+    backend: str | None,
+    policy: Policy = "ask",
+    seen: int = 0,
+) -> Verdict:
+    """Whether the line at `head` may start this call as asked for by `backend`.
+
+    `seen` is the number of starts that somebody knew of who allowed it (see `seen`): only later
+    ones are looked at.
+    """
+    if not record.fingerprint or not record.reach.guarded:
+        return Clear(None)
+    gate = _gate(space, record.fingerprint)
+    if policy == "allow" or not gate.count:
+        return Clear(gate)
+    stands = _stands(space, gate.mark, head, backend)
+    known = gate.mark.clear if stands else 0
+    any_done = stands and gate.mark.commit is not None
+    for other in _started(space, gate, after=max(known, seen)):
+        if other.id == record.id or other.fingerprint != record.fingerprint:
+            continue
+        case = _case(space, other, head, backend)
+        if case is not None:
+            return Repeats(other, case, gate)
+        any_done = any_done or done(other)
+    if seen > known:
+        return Clear(gate)  # what was allowed is not thereby well
+    mark = _Mark(gate.count, gate.count, head if any_done else None, backend if any_done else None)
+    return Clear(Gate(gate.fingerprint, gate.revision, mark))
+
+
+def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
+    """What the write of `started` must hold so that the verdict holds; a `Conflict` means: check again."""
+    gate = verdict.gate
+    if gate is None:
+        return ()
+    number = gate.count + 1
+    mark = msgspec.structs.replace(gate.mark, count=number)
+    return (
+        _gate_write(gate, mark),
+        CellWrite(name=_twin(gate.fingerprint, number), expected=0, value=canonical.encode(record.id)),
+    )
+
+
+def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
+    """What the write must hold that learns of a settled call that it was done after all."""
+    if not record.fingerprint or not record.reach.guarded:
+        return ()
+    gate = _gate(space, record.fingerprint)
+    return (_gate_write(gate, _Mark(gate.count)),) if gate.count else ()
+
+
+def seen(record: CallRecord, ticket: Ticket | None) -> int:
+    """How many starts somebody knew of who allowed this call to repeat them; 0: nobody did."""
+    if ticket is None or ticket.action != "repeat" or ticket.id != record.ticket:
+        return 0
+    allowed = ticket.decision is not None and ticket.decision.verdict == "approve"
+    if not allowed or ticket.fingerprint != record.fingerprint:
+        return 0
+    parameters = canonical.decode((ticket.parameters or "{}").encode())
+    number = parameters.get("seen") if isinstance(parameters, dict) else None
+    return number if isinstance(number, int) else 0
+
+
+def done(record: CallRecord) -> bool:
+    """Whether the call is known to have happened."""
+    return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
+
+
+def _case(space: Space, other: CallRecord, head: Digest | None, backend: str | None) -> Case | None:
+    if other.state == "started" or other.state in UNCLEAR:
+        return "unclear"
+    if not done(other):
+        return None
+    if not present(space, other.label, head):
+        return "elsewhere"
+    return None if other.backend == backend else "backend"
+
+
+def _stands(space: Space, mark: _Mark, head: Digest | None, backend: str | None) -> bool:
+    """Whether what was well for the mark is well here: the same backend, and all of it in this history."""
+    if mark.commit is None:
+        return True
+    return mark.backend == backend and behind(space, mark.commit, head)
+
+
+def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
+    """The calls that were started, in order, those after number `after`."""
+    prefix, name = f"{TWIN}{gate.fingerprint}/", _twin(gate.fingerprint, after)
+    while page := space.engine.cells(space.name, prefix=prefix, after=name, limit=_PAGE):
+        for cell in page:
+            held = calls.find(space, cells.read(cell, _names))
+            if held is None:
+                raise Corrupt(f"cell '{cell.name}' names a call that is not there. Run `holdfast verify`.")
+            yield held.record
+        name = page[-1].name
+
+
+def _gate(space: Space, fingerprint: str) -> Gate:
+    cell = space.engine.cell(space.name, TWIN + fingerprint)
+    if cell is None or cell.value is None:
+        return Gate(fingerprint, cell.revision if cell else 0, _Mark())
+    return Gate(fingerprint, cell.revision, cells.read(cell, _marks))
+
+
+def _gate_write(gate: Gate, mark: _Mark) -> CellWrite:
+    value = canonical.encode_struct(mark)
+    return CellWrite(name=TWIN + gate.fingerprint, expected=gate.revision, value=value)
+
+
+def _twin(fingerprint: str, number: int) -> str:
+    return f"{TWIN}{fingerprint}/{number:012d}"

@@ -1,0 +1,204 @@
+"""Settling from outside the run: a late result, a person's word, a call brought from elsewhere.
+
+A holder that lost its lease may still say what its tool gave back, once.  While nobody knows
+better, that is the result.  If the call was settled meanwhile it stays so, and what the holder
+says is kept beside it as evidence, which the repeat guard believes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.errors import Conflict, Invalid
+from holdfast.history.artifacts import Staged
+from holdfast.history.space import Space
+from holdfast.ledger import calls, guard
+from holdfast.ledger.calls import Held, Posting
+from holdfast.model import names
+from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, Status
+from holdfast.model.digest import Kind, Object
+from holdfast.projections.calls import Transition
+
+__all__ = ["Late", "imported", "late", "resolve"]
+
+_TRIES_MAX = 16
+
+# Requested: somebody was told that it was not done, and has not started it again.
+_OPEN_TO = frozenset({"started", "requested"}) | UNCLEAR
+
+
+class Late(msgspec.Struct, frozen=True):
+    """What became of a late result."""
+
+    held: Held
+    accepted: bool  # False: the call was settled already, and it is kept as evidence
+
+
+def late(
+    space: Space,
+    call: str,
+    *,
+    attempt: int,
+    epoch: int,
+    staged: Staged,
+    preview: bytes | None = None,
+    status: Status = "success",
+    patch: bytes | None = None,
+    agent_patch: bytes | None = None,
+) -> Late:
+    """Record what a holder without a lease got back from this attempt; again, it changes nothing.
+
+    Raises `Conflict`, having written nothing, if it was not the last to start the call, or has
+    said something else before.
+    """
+    for _ in range(_TRIES_MAX):
+        held = calls.read(space, call)
+        known = _known(held.record, attempt, epoch, calls.reference(staged.digest))
+        if known is not None:
+            return Late(held, known)
+        accepted = held.record.state not in SETTLED
+        posting = (
+            calls.settle(
+                held,
+                "succeeded",
+                at=space.clock(),
+                staged=staged,
+                preview=preview,
+                status=status,
+                patch=patch,
+                agent_patch=agent_patch,
+                late=True,
+            )
+            if accepted
+            else _evidence(space, held, staged)
+        )
+        moved = _posted(space, posting)
+        if moved is not None:
+            return Late(moved, accepted)
+    raise Conflict(
+        f"others are changing call '{call}' all the time; its late result was not recorded. Try again."
+    )
+
+
+def resolve(
+    space: Space,
+    call: str,
+    outcome: Literal["done", "not_done"],
+    *,
+    by: str | None = None,
+    why: str | None = None,
+    staged: Staged | None = None,
+    preview: bytes | None = None,
+) -> Held:
+    """Settle a call that nobody knows the outcome of, by a person's word; the same again changes nothing.
+
+    Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise.
+    """
+    _check_resolution(outcome, by, staged)
+    for _ in range(_TRIES_MAX):
+        held = calls.read(space, call)
+        if held.record.state == "resolved" and held.record.outcome == outcome:
+            return held
+        moved = _posted(space, _resolution(space, held, outcome, by, why, staged, preview))
+        if moved is not None:
+            return moved
+    raise Conflict(f"others are changing call '{call}' all the time; it was not resolved. Try again.")
+
+
+def imported(
+    record: CallRecord,
+    *,
+    staged: Staged | None = None,
+    preview: bytes | None = None,
+    status: Status = "success",
+    why: str | None = None,
+) -> Posting:
+    """Enter a call that was made elsewhere: with a result it is settled, without one nobody knows.
+
+    Nothing is known of its effect, so it counts as an external write.  For the repeat guard to see
+    it, the same write holds `guard.starting`.
+    """
+    shown = None if preview is None else Object.of(Kind.BODY, preview)
+    given = msgspec.structs.replace(
+        record,
+        origin="import",
+        effect="external_write",
+        idempotent=False,
+        key=None,
+        result=calls.reference(staged.digest) if staged else None,
+        preview=shown.digest if shown else None,
+        status=status if staged else None,
+        why=why,
+    )
+    posting = calls.propose(given, "requested", "started", "succeeded" if staged else "unknown")
+    objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
+    return posting.also(cells=staged.cells if staged else (), objects=objects)
+
+
+def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:
+    """Whether this very result was recorded before, and how; None: it is new, and may be recorded."""
+    if (record.attempt, record.epoch) != (attempt, epoch) or not attempt:
+        raise Conflict(
+            f"call '{record.id}' was last started as attempt {record.attempt} of epoch {record.epoch}, not as attempt "
+            f"{attempt} of epoch {epoch}; its late result was not recorded."
+        )
+    if record.late and record.result == result:
+        return True
+    if record.evidence == result:
+        return False
+    if record.late or record.evidence is not None:
+        raise Conflict(f"call '{record.id}' has another late result already; this one was not recorded.")
+    if record.state not in _OPEN_TO and record.state not in SETTLED:
+        raise Conflict(f"call '{record.id}' is {record.state}; its late result was not recorded.")
+    return None
+
+
+def _evidence(space: Space, held: Held, staged: Staged) -> Posting:
+    posting = calls.learn(held, at=space.clock(), evidence=calls.reference(staged.digest))
+    doubts = () if guard.done(held.record) else guard.doubted(space, held.record)
+    return posting.also(cells=(*staged.cells, *doubts), objects=staged.objects)
+
+
+def _check_resolution(outcome: str, by: str | None, staged: Staged | None) -> None:
+    if outcome not in ("done", "not_done"):
+        raise Invalid(f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.")
+    if outcome == "not_done" and staged is not None:
+        raise Invalid("a call that was not done has no result; nothing was written.")
+    if by is not None:
+        names.check_label("by", by)
+
+
+def _resolution(
+    space: Space,
+    held: Held,
+    outcome: Literal["done", "not_done"],
+    by: str | None,
+    why: str | None,
+    staged: Staged | None,
+    preview: bytes | None,
+) -> Posting:
+    shown = None if preview is None else Object.of(Kind.BODY, preview)
+    posting = calls.advance(
+        held,
+        "resolved",
+        at=space.clock(),
+        step=Transition(by=by),
+        outcome=outcome,
+        status="success" if outcome == "done" else "error",
+        why=why,
+        result=calls.reference(staged.digest) if staged else None,
+        preview=shown.digest if shown else None,
+    )
+    objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
+    return posting.also(cells=staged.cells if staged else (), objects=objects)
+
+
+def _posted(space: Space, posting: Posting) -> Held | None:
+    try:
+        return calls.post(space, (posting,))[0]
+    except Conflict as conflict:
+        if type(conflict) is not Conflict:
+            raise
+        return None

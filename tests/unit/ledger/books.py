@@ -1,0 +1,117 @@
+"""A book-keeper that takes calls through the ledger of one thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.engines.contract import Engine
+from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.history import artifacts
+from holdfast.history.artifacts import Staged
+from holdfast.ledger import calls, guard, keys
+from holdfast.ledger.calls import Held, Posting
+from holdfast.ledger.fingerprint import fingerprint_of
+from holdfast.model.call import CallRecord, CallState
+from holdfast.model.canonical import Json, encode
+from holdfast.model.digest import Kind, Object
+from holdfast.model.effect import Effect
+from holdfast.model.event import MessageAppended
+from holdfast.model.head import MAIN
+from holdfast.projections.calls import Book, decode_transition
+from tests.unit.history.hand import Hand
+
+ENGINES = ("memory", "sqlite")
+OPENAI, ANTHROPIC = "openai:gpt", "anthropic:claude"
+
+
+def engine_of(kind: str, path: Path) -> Engine:
+    """A new engine of that kind."""
+    return MemoryEngine() if kind == "memory" else SqliteEngine(path / "store.db")
+
+
+class Keeper(Hand):
+    """Writes calls as a run would, with the words that asked for them committed first."""
+
+    def record(
+        self,
+        id: str,
+        *,
+        tool: str = "pay",
+        arguments: Json = None,
+        effect: Effect = "external_write",
+        timeline: str = MAIN,
+        backend: str | None = OPENAI,
+        key: str | None = None,
+        idempotent: bool = False,
+        label: str | None = None,
+    ) -> CallRecord:
+        """A proposed call that the message `said-<id>` asked for."""
+        value = {"amount": 1} if arguments is None else arguments
+        body = encode(value)
+        return CallRecord(
+            id=id,
+            tool=tool,
+            state="proposed",
+            args=Object.of(Kind.BODY, body).digest,
+            args_size=len(body),
+            at=self.space.clock(),
+            fingerprint=fingerprint_of(tool, None, value),
+            effect=effect,
+            idempotent=idempotent,
+            key=key or keys.default_key(self.space.label, id),
+            timeline=timeline,
+            label=label or f"said-{id}",
+            backend=backend,
+        )
+
+    def ask_for(self, record: CallRecord) -> None:
+        """Commit the message that asks for the call, on its timeline."""
+        body = Object.of(Kind.BODY, b"pay it")
+        event = MessageAppended(id=record.label or "", role="assistant", body=body.digest, size=6)
+        self.write(events=[event], objects=[body], timeline=record.timeline)
+
+    def check(self, record: CallRecord, *, seen: int = 0, policy: guard.Policy = "ask") -> guard.Verdict:
+        """What the guard says on the call's own line."""
+        head = self.head(record.timeline).commit
+        return guard.check(self.space, record, head=head, backend=record.backend, seen=seen, policy=policy)
+
+    def starting(self, record: CallRecord, verdict: guard.Verdict | None = None) -> Posting:
+        """The posting that starts a new call, past the guard."""
+        cells = guard.starting(record, verdict or self.check(record))
+        return calls.propose(record, "requested", "started").also(cells=cells)
+
+    def start(self, record: CallRecord) -> Held:
+        """Ask for a call and start it."""
+        self.ask_for(record)
+        return self.post(self.starting(record))
+
+    def post(self, posting: Posting) -> Held:
+        """Write one posting."""
+        return calls.post(self.space, (posting,))[0]
+
+    def move(self, held: Held, *hops: CallState) -> Held:
+        """Take a call on."""
+        return self.post(calls.advance(held, *hops, at=self.space.clock()))
+
+    def succeed(self, held: Held, result: bytes = b'"paid"') -> Held:
+        """Settle a call with a result."""
+        posting = calls.settle(
+            held, "succeeded", at=self.space.clock(), staged=self.staged(result), status="success"
+        )
+        return self.post(posting)
+
+    def staged(self, content: bytes = b'"paid"') -> Staged:
+        """An artifact that is not written yet."""
+        return artifacts.stage(self.space, [content], media_type="application/json")
+
+    def bodies(self) -> list[bytes]:
+        """The entries of the ledger."""
+        return [entry.body for entry in self.engine.entries(self.space.name, limit=10_000)]
+
+    def book(self) -> Book:
+        """What the log says."""
+        book = Book()
+        for body in self.bodies():
+            book.take(decode_transition(body))
+        return book

@@ -1,0 +1,108 @@
+"""Fingerprints: equal for the same call, and pinned."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import Invalid
+from holdfast.ledger.fingerprint import fingerprint_of
+from holdfast.model.canonical import Json
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "digest"),
+    [
+        ({}, "4915cec434b3abb90af6c060d69c355a863154c9ee12d50ac46db4d25bb96068"),
+        ({"amount": 1, "to": "ä"}, "9c8e7f186bdbfd2164f3389ce22cb9a6c98a1367683a9953f44ed451d7021bf6"),
+        ({"rate": 0.1, "tiny": 1e-7}, "91b19990a48cac7605412df32f5569f4009b46eb0de5c2d3eda6b9d46a6dfe47"),
+        (
+            {"id": 2**70, "deep": [{"x": None}]},
+            "0c923982a2fb0266335c5698acac8bf588865d0a4a9015bb2a3474e928b95dde",
+        ),
+    ],
+)
+def test_fingerprints_are_pinned(arguments: Json, digest: str) -> None:
+    """What was approved yesterday is recognised tomorrow."""
+    assert fingerprint_of("pay", "2", arguments) == digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (0, -0.0),
+        (10**20, 1e20),
+        ([{"x": 3}], [{"x": 3.0}]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (2**53, float(2**53)),
+    ],
+)
+def test_the_same_call_has_one_fingerprint(one: Json, other: Json) -> None:
+    """Numbers count by their value and keys in any order, also deep inside."""
+    assert fingerprint_of("pay", None, {"v": one}) == fingerprint_of("pay", None, {"v": other})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, "1"), (1, True), (0, None), (2**53, 2**53 + 1), ([1, 2], [2, 1]), (0.1, 0.10000000000000002)],
+)
+def test_other_calls_have_other_fingerprints(one: Json, other: Json) -> None:
+    """Big integers are exact, and a type is part of the value."""
+    assert fingerprint_of("pay", None, {"v": one}) != fingerprint_of("pay", None, {"v": other})
+
+
+def test_tool_and_version_are_part_of_it() -> None:
+    """The same arguments to another tool, or to a later version of it, are another call."""
+    found = {fingerprint_of(tool, version, {}) for tool in ("pay", "send") for version in (None, "1", "2")}
+
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, (1,), b"x"])
+def test_what_json_cannot_hold_has_none(value: object) -> None:
+    """Refused, also inside."""
+    with pytest.raises(Invalid, match="nothing was called"):
+        fingerprint_of("pay", None, {"v": value})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_lone_surrogate_has_a_fingerprint() -> None:
+    """Models write them; the call must still be guarded."""
+    assert fingerprint_of("pay", None, "\ud800") != fingerprint_of("pay", None, "\udc00")
+
+
+def test_arguments_without_end_are_refused() -> None:
+    """Depth is bounded before the interpreter's stack is."""
+    deep: Json = 0
+    for _ in range(100_000):
+        deep = [deep]
+
+    with pytest.raises(Invalid, match="deeper"):
+        fingerprint_of("pay", None, deep)
+
+
+@given(JSON)
+def test_floats_that_are_whole_never_matter(value: Json) -> None:
+    """Writing every integer that fits as a float leaves the fingerprint as it was."""
+    assert fingerprint_of("t", None, value) == fingerprint_of("t", None, _floated(value))
+
+
+def _floated(value: Json) -> Json:
+    match value:
+        case bool():
+            return value
+        case int() if abs(value) < 2**53:
+            return float(value)
+        case dict():
+            return {key: _floated(item) for key, item in value.items()}
+        case list():
+            return [_floated(item) for item in value]
+        case _:
+            return value
