@@ -114,7 +114,8 @@ class Presence:
     def _marked(self) -> _Mark:
         try:
             for _ in range(_TRIES):
-                self._marks.mkdir(exist_ok=True)
+                with suppress(FileExistsError):
+                    self._marks.mkdir()
                 # Somebody who tidies up may take a file that is not locked yet, or an empty directory.
                 with suppress(FileNotFoundError, BlockingIOError):
                     return _new_mark(self._marks)
