@@ -7,7 +7,6 @@ is refused, for its effect has happened: what is no JSON is kept as its `repr`, 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 import enum
@@ -22,6 +21,7 @@ from holdfast.model.artifact import sniff
 from holdfast.model.call import Status
 from holdfast.model.canonical import DEPTH_MAX, Json
 from holdfast.model.message import BLOCKS, Block, File, Image, Message, ReasoningSummary, Text, ToolResult
+from holdfast.runtime.shape import opened
 from holdfast.runtime.words import cut, described, shortened, well_formed
 
 __all__ = ["PREVIEW_BYTES", "Kept", "Told", "keep", "preview", "told"]
@@ -201,24 +201,12 @@ def _mapping(value: Mapping[Any, Any], depth: int) -> Json:
 
 
 def _object(value: Any, depth: int) -> Json:
-    if isinstance(value, type):
-        raise _NotJsonError("a class is not JSON")
     if isinstance(value, _STANDARD):
         return cast("Json", msgspec.to_builtins(value))
-    if isinstance(value, msgspec.Struct):
-        return _plain(_fields(value), depth)
-    if dataclasses.is_dataclass(value):
-        return _plain({each.name: getattr(value, each.name) for each in dataclasses.fields(value)}, depth)
-    if hasattr(value, "model_dump"):
-        return _plain(value.model_dump(mode="json", by_alias=True), depth)
+    held = opened(value)
+    if held is not value:
+        return _plain(held, depth - 1)
     raise _NotJsonError(f"a {type(value).__qualname__} is not JSON")
-
-
-def _fields(value: msgspec.Struct) -> dict[str, Any]:
-    """What the encoder would write, in Python's types: names as they are renamed, and the tag."""
-    config = value.__struct_config__
-    tag = {} if config.tag is None else {str(config.tag_field): config.tag}
-    return tag | {each.encode_name: getattr(value, each.name) for each in msgspec.structs.fields(value)}
 
 
 def _are_blocks(value: object) -> TypeGuard[Sequence[Block]]:

@@ -21,6 +21,7 @@ from holdfast.errors import Invalid
 from holdfast.model.canonical import Json
 from holdfast.runtime.arguments import Arguments, integral, refusal, without_path
 from holdfast.runtime.call import Call
+from holdfast.runtime.shape import opened
 
 __all__ = ["Form"]
 
@@ -287,13 +288,17 @@ def _plain(value: Any, given: Json) -> Json:
 
 
 def _as_json(value: Any) -> Json:
-    return cast("Json", msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped, order="deterministic"))
+    return cast("Json", msgspec.to_builtins(_unfolded(value), str_keys=True, order="deterministic"))
 
 
-def _dumped(value: Any) -> object:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
-    raise TypeError(f"a {type(value).__qualname__} is not JSON")
+def _unfolded(value: Any) -> Any:
+    """`value` with every object in it as its fields."""
+    held = opened(value)
+    if isinstance(held, dict):
+        return {key: _unfolded(item) for key, item in cast("dict[Any, Any]", held).items()}
+    if isinstance(held, list | tuple):
+        return [_unfolded(item) for item in cast("Sequence[Any]", held)]
+    return held
 
 
 def _wrong(name: str, what: str, advice: str) -> Invalid:

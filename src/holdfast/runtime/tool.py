@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import string
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args, overload
@@ -23,11 +22,12 @@ from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, g
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.ledger.keys import check_template
 from holdfast.model.canonical import Json
 from holdfast.model.context import ToolSpec
 from holdfast.model.effect import Effect, Reach, check_effect
 from holdfast.model.names import check_label
-from holdfast.runtime.arguments import Arguments, integral, read
+from holdfast.runtime.arguments import Arguments, read
 from holdfast.runtime.call import Call
 from holdfast.runtime.schema import Form
 
@@ -129,16 +129,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def validated(self, raw: str) -> Arguments:
         """The arguments that the JSON text `raw` gives; raises `Invalid` in words fit for a model."""
         return self.take(read(self.name, raw))
-
-    def key_for(self, arguments: Arguments) -> str | None:
-        """The key that the template makes of these arguments; None if there is no template."""
-        if self.key is None:
-            return None
-        parts = string.Formatter().parse(self.key)
-        return "".join(
-            text + (_key_part(arguments.normal.get(field)) if field is not None else "")
-            for text, field, _, _ in parts
-        )
 
     def asks(self, call: Call) -> bool:
         """Whether somebody has to approve this call first; yes if the tool's own function fails to say."""
@@ -331,24 +321,8 @@ def _check_key(tool: Tool) -> None:
             )
         return
     known = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
-    fields = _key_fields(tool)
-    if not fields:
-        raise _wrong(tool.name, f"the key {tool.key!r} names no argument, so all calls would be one")
-    for field, plain in fields:
-        if not plain or field not in known:
-            raise _wrong(
-                tool.name, f"the key {tool.key!r} names {field!r}, which is not one of its arguments"
-            )
-
-
-def _key_fields(tool: Tool) -> list[tuple[str, bool]]:
-    """The arguments that the template names, and whether nothing but the name stands in the braces."""
-    assert tool.key is not None
-    try:
-        parts = list(string.Formatter().parse(tool.key))
-    except ValueError as error:
-        raise _wrong(tool.name, f"the key {tool.key!r} is no template: {error}") from error
-    return [(field, not form and not turned) for _, field, form, turned in parts if field is not None]
+    for field in sorted(check_template(tool.key) - set(known)):
+        raise _wrong(tool.name, f"the key {tool.key!r} names {field!r}, which is not one of its arguments")
 
 
 def _check_retry(tool: Tool) -> None:
@@ -365,11 +339,6 @@ def _check_retry(tool: Tool) -> None:
             f"it reaches as far as {tool.reach.effect} and is not idempotent, so it is never repeated by itself: "
             "retry needs an effect below local_write, or idempotent=True",
         )
-
-
-def _key_part(value: Json) -> str:
-    value = integral(value)
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
 def _wrong(name: str, what: str) -> Invalid:

@@ -40,6 +40,8 @@ def described(value: object) -> str:
     try:
         return repr(value)
     except Exception as failure:  # noqa: BLE001  # others' code, and the result must not be lost for it
+        if isinstance(value, int):  # of more digits than Python writes out
+            return hex(value)
         return f"<{type(value).__qualname__} whose repr raised {type(failure).__name__}>"
 
 
