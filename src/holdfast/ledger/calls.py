@@ -71,6 +71,7 @@ class Changes(TypedDict, total=False):
     timeline: str
     run: str | None
     label: str | None
+    result_label: str | None
     backend: str | None
     epoch: int
     holder: str | None
@@ -202,13 +203,15 @@ def settle(
     patch: bytes | None = None,
     agent_patch: bytes | None = None,
     why: str | None = None,
+    result_label: str | None = None,
     late: bool = False,
     step: Transition = BARE,
 ) -> Posting:
     """Take a call to its last state with what it gave back, all in one posting.
 
     The result is an artifact; `preview` is what the model is shown of it, and the patches are
-    what it changes when its round is committed.  Raises as `advance` does.
+    what it changes when its round is committed, with the message `result_label`.  Raises as
+    `advance` does.
     """
     bodies = [None if body is None else Object.of(Kind.BODY, body) for body in (preview, patch, agent_patch)]
     changes: Changes = {"status": status}
@@ -219,6 +222,8 @@ def settle(
             changes[name] = body.digest
     if why is not None or held.record.why is not None:
         changes["why"] = why
+    if result_label is not None:
+        changes["result_label"] = result_label
     if late:
         changes["late"] = True
     posting = advance(held, *hops, at=at, step=step, **changes)

@@ -8,6 +8,10 @@ Every start of an external write is numbered by the *gate* of its fingerprint, a
 start moves on.  So of two lines that were both told that the way is clear, one starts and the
 other is refused and asks again.  The gate also remembers up to which number, as seen from which
 commit, all was well: a thousandth equal call on one line costs no more than the second.
+
+A call is in the history of a line if its result is.  While that is not committed, or where the
+record does not say which message holds it, the request stands for it; but if the call waited in
+between, only on its own timeline, for a line may have been forked off before it was done.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from holdfast.errors import Corrupt
 from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls
-from holdfast.ledger.presence import behind, present
+from holdfast.ledger.presence import behind, commits_of, present
 from holdfast.model import canonical
 from holdfast.model.call import UNCLEAR, CallRecord
 from holdfast.model.digest import Digest
@@ -113,16 +117,17 @@ def check(
         return Clear(gate)
     stands = _stands(space, gate.mark, head, backend)
     known = gate.mark.clear if stands else 0
-    any_done = stands and gate.mark.commit is not None
+    any_done, firm = stands and gate.mark.commit is not None, seen <= known
     for other in _started(space, gate, after=max(known, seen)):
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
-        case = _case(space, other, head, backend)
+        case = _case(space, other, record.timeline, head, backend)
         if case is not None:
             return Repeats(other, case, gate)
-        any_done = any_done or done(other)
-    if seen > known:
-        return Clear(gate)  # what was allowed is not thereby well
+        if done(other):
+            any_done, firm = True, firm and _settled_here(space, other)
+    if not firm:
+        return Clear(gate)  # what was allowed, or is well for now, is not thereby well for ever
     mark = _Mark(gate.count, gate.count, head if any_done else None, backend if any_done else None)
     return Clear(Gate(gate.fingerprint, gate.revision, mark))
 
@@ -165,14 +170,33 @@ def done(record: CallRecord) -> bool:
     return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
 
 
-def _case(space: Space, other: CallRecord, head: Digest | None, backend: str | None) -> Case | None:
+def _case(
+    space: Space, other: CallRecord, timeline: str, head: Digest | None, backend: str | None
+) -> Case | None:
     if other.state == "started" or other.state in UNCLEAR:
         return "unclear"
     if not done(other):
         return None
-    if not present(space, other.label, head):
+    if not _present(space, other, timeline, head):
         return "elsewhere"
     return None if other.backend == backend else "backend"
+
+
+def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
+    """Whether a call that was done is in the history of the timeline that stands at `head`."""
+    if commits_of(space, other.result_label):
+        return present(space, other.result_label, head)
+    return present(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
+
+
+def _settled_here(space: Space, other: CallRecord) -> bool:
+    """Whether a history that holds the call will always be seen to."""
+    return bool(commits_of(space, other.result_label)) or (other.result_label is None and _at_once(other))
+
+
+def _at_once(other: CallRecord) -> bool:
+    """Whether nothing came between the request and the start."""
+    return other.ticket is None
 
 
 def _stands(space: Space, mark: _Mark, head: Digest | None, backend: str | None) -> bool:

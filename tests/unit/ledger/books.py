@@ -18,6 +18,7 @@ from holdfast.model.digest import Kind, Object
 from holdfast.model.effect import Effect
 from holdfast.model.event import MessageAppended
 from holdfast.model.head import MAIN
+from holdfast.model.message import Message, Text, encode_message
 from holdfast.projections.calls import Book, decode_transition
 from tests.unit.history.hand import Hand
 
@@ -47,7 +48,7 @@ class Keeper(Hand):
         label: str | None = None,
     ) -> CallRecord:
         """A proposed call that the message `said-<id>` asked for."""
-        value = {"amount": 1} if arguments is None else arguments
+        value: Json = {"amount": 1} if arguments is None else arguments
         body = encode(value)
         return CallRecord(
             id=id,
@@ -67,8 +68,9 @@ class Keeper(Hand):
 
     def ask_for(self, record: CallRecord) -> None:
         """Commit the message that asks for the call, on its timeline."""
-        body = Object.of(Kind.BODY, b"pay it")
-        event = MessageAppended(id=record.label or "", role="assistant", body=body.digest, size=6)
+        body = Object.of(Kind.BODY, encode_message(Message("assistant", (Text("I pay"),))))
+        size = len(body.body)
+        event = MessageAppended(id=record.label or "", role="assistant", body=body.digest, size=size)
         self.write(events=[event], objects=[body], timeline=record.timeline)
 
     def check(self, record: CallRecord, *, seen: int = 0, policy: guard.Policy = "ask") -> guard.Verdict:

@@ -1,0 +1,104 @@
+"""Answers: what the schema says is checked, and what cannot be checked is refused beforehand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.errors import Invalid, Unsupported
+from holdfast.ledger import schema
+from holdfast.model.canonical import Json
+
+PERSON: Json = {
+    "$defs": {"Age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "title": "Person",
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 5},
+        "age": {"anyOf": [{"$ref": "#/$defs/Age"}, {"type": "null"}]},
+        "tags": {"type": "array", "items": {"enum": ["a", 1]}, "minItems": 1, "maxItems": 2},
+        "kind": {"const": "person"},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"name": "Ann"},
+        {"name": "Ann", "age": 3.0},
+        {"name": "Ann", "age": None, "tags": ["a", 1], "kind": "person"},
+    ],
+)
+def test_an_answer_that_fits_passes(answer: Json) -> None:
+    """Every rule that is checked has one that keeps it."""
+    schema.check_schema(json.dumps(PERSON))
+    schema.check_answer(json.dumps(PERSON), answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ([], "the answer is not object"),
+        ({}, "the answer lacks name"),
+        ({"name": 1}, r"the answer\['name'\] is not string"),
+        ({"name": ""}, "under the limit of 1"),
+        ({"name": "Annabel"}, "over the limit of 5"),
+        ({"name": "A", "age": -1}, "under the limit of 0.*is not null"),
+        ({"name": "A", "age": 2.5}, "is not integer"),
+        ({"name": "A", "age": True}, "is not integer"),
+        ({"name": "A", "age": 151}, "over the limit of 150"),
+        ({"name": "A", "tags": []}, "under the limit of 1"),
+        ({"name": "A", "tags": ["a", "a", "a"]}, "over the limit of 2"),
+        ({"name": "A", "tags": [True]}, r"\['tags'\]\[0\] is none of"),
+        ({"name": "A", "kind": "dog"}, 'is not "person"'),
+        ({"name": "A", "other": 1}, r"\['other'\] is not allowed"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(answer: Json, fault: str) -> None:
+    """The refusal names the place."""
+    with pytest.raises(Invalid, match=fault):
+        schema.check_answer(json.dumps(PERSON), answer)
+
+
+@pytest.mark.parametrize("keyword", ["pattern", "oneOf", "not", "if", "patternProperties", "multipleOf"])
+def test_a_keyword_that_is_not_checked_is_refused(keyword: str) -> None:
+    """Also deep inside: nothing is ignored in silence."""
+    inside = {"type": "array", "items": {"properties": {"x": {keyword: "y"}}}}
+
+    with pytest.raises(Unsupported, match=f"'{keyword}'"):
+        schema.check_schema(json.dumps(inside))
+
+
+@pytest.mark.parametrize("text", ["{", "3", '{"properties": 3}', '{"anyOf": {}}', '{"items": 5}'])
+def test_what_is_no_schema_is_refused(text: str) -> None:
+    """Before anybody is asked."""
+    with pytest.raises(Invalid, match="nothing was asked"):
+        schema.check_schema(text)
+
+
+def test_a_reference_outside_is_refused() -> None:
+    """Schemas are not fetched."""
+    with pytest.raises(Unsupported, match="example"):
+        schema.check_schema('{"$ref": "https://example.com/x"}')
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    """However deep the answer is."""
+    text = '{"$defs":{"L":{"anyOf":[{"$ref":"#/$defs/L"},{"type":"null"}]}},"$ref":"#/$defs/L"}'
+    schema.check_schema(text)
+
+    schema.check_answer(text, None)
+    with pytest.raises(Invalid, match="deeper"):
+        schema.check_answer(text, 1)
+
+
+def test_values_keep_big_integers_and_refuse_what_is_no_json() -> None:
+    """A person's text is taken exactly."""
+    assert schema.parse_value(str(2**70), "the value") == 2**70
+    for wrong in ("NaN", "{", '{"a":1,"a":1}', '"\ud800"'):
+        with pytest.raises(Invalid, match="nothing was decided"):
+            schema.parse_value(wrong, "the value")
