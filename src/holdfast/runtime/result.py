@@ -56,8 +56,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep(value: object) -> Kept:
-    """How to keep what a tool returned, whatever it is."""
+    """How to keep what a tool returned, whatever it is; what says itself how it is kept is kept that way."""
     match value:
+        case Kept():
+            return value
         case str():
             return _text(value)
         case bytes() | bytearray() | memoryview():
