@@ -125,7 +125,9 @@ def commit(
         try:
             return _committed(space, submit(space, write, onto), steps)
         except StaleHead as stale:
-            if on_conflict == "raise" or rebases == REBASES_MAX or not _moved_on(space, stale):
+            if on_conflict == "raise" or stale.expected.timeline != onto.timeline:
+                raise
+            if rebases == REBASES_MAX or not _moved_on(space, stale):
                 raise
             proposals = _rebased(space, stale, proposals, covering=on_conflict == "cover")
             onto = stale.actual

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.model.digest import Digest
 from holdfast.model.message import Role
+from holdfast.model.run import Usage
 
 __all__ = [
     "CATALOGUE",
@@ -55,6 +56,7 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     size: int
     vendor: Digest | None = None  # the vendorMetadata that came with it
     vendor_size: int = 0
+    usage: Usage | None = None  # what the step took, where a model spoke
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):

@@ -79,10 +79,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_failure: OnFailure = "restore"
     backend: str | None = None
     parent_run: str | None = None
+    continues: str | None = None  # the run of another line whose open calls it takes up here
     why: str | None = None  # in words, where it did not simply succeed
     kind: str | None = None  # of the error, where it failed
     cancel: str | None = None  # somebody asked it to stop, and why
-    after: Digest | None = None  # its last commit, once it has ended
+    after: Digest | None = None  # its last commit, while it waits
 
 
 def check_run_step(record: RunRecord, to: RunState) -> None:

@@ -1,18 +1,28 @@
-"""What a program declares: an agent, and the paths of state that it uses.
+"""What a program declares: an agent, with its instructions, tools, backend, state and limits.
 
 Plain values without I/O.  An agent's name is its identity; agents share nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, cast
 
+from holdfast.errors import Invalid, Unsupported
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
+from holdfast.model.names import KERNEL_PREFIXES
+from holdfast.providers.contract import Model
 from holdfast.runtime.declared import Scope, State, checked, state
+from holdfast.runtime.plugin import Plugin
+from holdfast.runtime.stop import Stop
+from holdfast.runtime.tool import Tool, tool
 
-__all__ = ["Agent", "Scope", "State", "encoded_defaults", "state"]
+__all__ = ["Agent", "Scope", "State", "encoded_defaults", "model_of", "state"]
+
+RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
 
 
 @dataclass(frozen=True)
@@ -21,24 +31,89 @@ class Agent:
 
     name: str
     _: KW_ONLY
+    backend: str | Model | None = None  # None: it only keeps state
+    instructions: str = ""
+    tools: Sequence[Tool | Callable[..., Any]] = ()
     state: Sequence[State] = ()
+    plugins: Sequence[Plugin] = ()
+    stop: Stop = field(default_factory=Stop)
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json])  # handed to the backend
+    version: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a name that cannot be, or state that was not declared with `state`, or twice."""
+        """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""
         names.check_name("agent", self.name)
         object.__setattr__(self, "state", checked(self.name, self.state))
+        object.__setattr__(self, "tools", _tools(self.name, self.tools))
+        object.__setattr__(self, "plugins", tuple(self.plugins))
+        checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
+
+    def on(self, backend: str | Model) -> Agent:
+        """The same agent on another backend."""
+        return replace(self, backend=backend)
+
+    @property
+    def toolbox(self) -> dict[str, Tool]:
+        """Its tools by name."""
+        return {each.name: each for each in cast("Sequence[Tool]", self.tools)}
+
+    @property
+    def declared(self) -> tuple[State, ...]:
+        """All state that is declared: its own, and that of its plug-ins."""
+        return (*self.state, *(each for plugin in self.plugins for each in plugin.state))
 
     @property
     def rules(self) -> dict[str, str]:
         """How its state merges: from path prefix to rule."""
-        return {each.prefix: each.merge for each in self.state if each.merge is not None}
+        return {each.prefix: each.merge for each in self.declared if each.merge is not None}
 
     @property
     def defaults(self) -> dict[str, Json]:
         """What absent paths are read as; new objects each time."""
         return {path: canonical.decode(body) for path, body in encoded_defaults(self).items()}
 
+    def run_scoped_paths(self) -> tuple[str, ...]:
+        """The paths, with everything below them, that are cleared when the next run begins."""
+        return (RUN_STATE, *(each.prefix for each in self.declared if each.scope == "run"))
+
 
 def encoded_defaults(agent: Agent) -> dict[str, bytes]:
     """What absent paths are read as, as canonical JSON."""
-    return {each.prefix: each.default for each in agent.state if each.default is not None}
+    return {each.prefix: each.default for each in agent.declared if each.default is not None}
+
+
+def model_of(agent: Agent) -> Model:
+    """The model that takes the agent's turns; raises `Invalid` or `Unsupported` if there is none."""
+    backend = agent.backend
+    if backend is None:
+        raise Invalid(f"agent '{agent.name}' has no backend=; nothing was run. Give it one, or use on(…).")
+    if isinstance(backend, str):
+        raise Unsupported(
+            f"no adapter for '{backend}' is installed; nothing was run. Give a backend= that takes steps itself, "
+            "such as holdfast.testing.Script."
+        )
+    return backend
+
+
+def _tools(agent: str, given: object) -> tuple[Tool, ...]:
+    if not isinstance(given, Iterable):
+        raise Invalid(f"the tools of agent '{agent}' are a list, not {given!r}; nothing was declared.")
+    found: dict[str, Tool] = {}
+    for each in cast("Iterable[Any]", given):
+        one = each if isinstance(each, Tool) else tool(each)
+        if one.name in found:
+            raise Invalid(
+                f"agent '{agent}' has two tools named '{one.name}'; nothing was declared. Rename one."
+            )
+        found[one.name] = one
+        _warn(agent, one)
+    return tuple(found.values())
+
+
+def _warn(agent: str, one: Tool) -> None:
+    if not one.declared:
+        warnings.warn(
+            f"tool '{one.name}' of agent '{agent}' declares no effect, so it counts as an external write: it is never "
+            f"repeated, and a cut-off call has to be settled. Declare it: @holdfast.tool(effect=…).",
+            stacklevel=5,
+        )

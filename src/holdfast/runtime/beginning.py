@@ -1,0 +1,215 @@
+"""Beginning a run: the input made durable, the line taken, the last run's leavings cleared.
+
+One write makes all of it true: the inbound commit, the run-start commit, the lease and the
+run's record.  Only if a plug-in hooks the start is the input made durable first.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import Conflict, OpReused, StaleHead
+from holdfast.history import reader
+from holdfast.ledger import lease as leases
+from holdfast.ledger.lease import Lease
+from holdfast.model import names
+from holdfast.model.changeset import RunMeta
+from holdfast.model.event import RunStarted
+from holdfast.model.head import Head
+from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
+from holdfast.runtime import records
+from holdfast.runtime.draft import Draft
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.inbound import Inbound, is_known
+from holdfast.runtime.journal import Journal
+from holdfast.runtime.records import Kept
+
+__all__ = ["Begun", "Earlier", "Interrupted", "Wanted", "begin", "cleaned", "continued"]
+
+_TRIES_MAX = 16
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it is asked for."""
+
+    inbound: Inbound
+    backend: str
+    head_policy: HeadPolicy = "each_step"
+    on_failure: OnFailure = "restore"
+    parent_run: str | None = None
+    origin: str | None = None
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that owns its line."""
+
+    journal: Journal
+    kept: Kept
+    lease: Lease
+    head: Head  # of the line whose head it is to move
+    fresh: bool = True  # False: it goes on after an interruption, or a decision
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """The same input was given before: this run came of it."""
+
+    run: str
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """A run on the line was cut off; it has to be finished first."""
+
+    run: str
+
+
+def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted:
+    """Take the line and make the input durable.
+
+    Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
+    `hooked`: a plug-in takes part in the start, so the cleaning is left to it.
+    """
+    for _ in range(_TRIES_MAX):
+        earlier = _earlier(ground, wanted)
+        if earlier is not None:
+            return earlier
+        held = leases.current(ground.space, ground.timeline)
+        if held is not None:
+            return _in_the_way(ground, held)
+        try:
+            return _begun(ground, wanted, hooked=hooked)
+        except StaleHead:
+            raise
+        except OpReused as error:
+            raise _other_words(wanted.inbound) from error
+        except Conflict as conflict:
+            if type(conflict) is not Conflict:
+                raise
+    raise Conflict(
+        f"timeline '{ground.timeline}' is taken by others all the time; nothing was run. Try again."
+    )
+
+
+def continued(ground: Ground, kept: Kept) -> Begun:
+    """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there."""
+    record = kept.record
+    held = leases.current(ground.space, record.timeline)
+    taking = leases.taking(
+        ground.space, record.timeline, record.id, ground.lease_seconds, held, owners=ground.owners
+    )
+    told, kept = records.moved(kept, "running", at=ground.space.clock())
+    records.apply(ground.space, "resume", taking, told)
+    lease = leases.taken(taking)
+    head = reader.head_to_move(ground.space, record.timeline)
+    journal = _journal(ground, record, head, lease)
+    return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False)
+
+
+def cleaned(draft: Draft, prefixes: tuple[str, ...]) -> None:
+    """Clear what the last run left in run scope, as far as there is anything."""
+    present = [prefix for prefix in prefixes if draft.ops.paths(prefix)]
+    for prefix in present:
+        draft.ops.clear(prefix)
+    if present:
+        draft.act("scope_cleanup", "prepare_run:scope_cleanup")
+
+
+def _begun(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun:
+    space, inbound = ground.space, wanted.inbound
+    head = reader.head_to_move(space, ground.timeline)
+    record = _record(ground, wanted, head)
+    journal = Journal(
+        ground,
+        record.id,
+        head,
+        ground.feeds.begin(space.name, ground.timeline, record.id),
+        parent_run=wanted.parent_run,
+    )
+    journal.stage(_inbound_draft(ground, wanted, journal))
+    if not hooked:
+        draft = journal.draft("user_message")
+        cleaned(draft, ground.agent.run_scoped_paths())
+        journal.stage(draft)
+    taking = leases.taking(
+        space, ground.timeline, record.id, ground.lease_seconds, None, owners=ground.owners
+    )
+    journal.write(
+        op_id=inbound.op_id,
+        intent=inbound.intent(ground.timeline) if inbound.op_id else None,
+        cells=(taking, records.new(record)),
+    )
+    lease = leases.taken(taking)
+    journal.hold(lease)
+    return Begun(journal=journal, kept=Kept(record, 1), lease=lease, head=journal.head)
+
+
+def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> Draft:
+    draft = journal.draft("user_message")
+    for id, message in wanted.inbound.messages:
+        if not is_known(ground.space, journal.head.commit, id, message):
+            draft.say(message, id=id)
+    draft.events.append(RunStarted(id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend))
+    draft.meta = RunMeta(agent_version=ground.agent.version, backend=wanted.backend, origin=wanted.origin)
+    if wanted.inbound.state is not None:
+        draft.ops.replace(wanted.inbound.state, keep=_kept_apart(ground))
+        draft.act("replace", "inbound:state")
+    return draft
+
+
+def _kept_apart(ground: Ground) -> tuple[str, ...]:
+    """The paths that a whole new state leaves alone, beside Holdfast's own."""
+    kernel = names.KERNEL_PREFIXES
+    return tuple(prefix for prefix in ground.agent.run_scoped_paths() if prefix not in kernel)
+
+
+def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
+    now = ground.space.clock()
+    return RunRecord(
+        id=ground.space.ids(),
+        agent=ground.agent.name,
+        timeline=ground.timeline,
+        state="running",
+        at=now,
+        begun_at=now,
+        input=wanted.inbound.ids,
+        before=head.commit,
+        head_policy=wanted.head_policy,
+        on_failure=wanted.on_failure,
+        backend=wanted.backend,
+        parent_run=wanted.parent_run,
+    )
+
+
+def _journal(ground: Ground, record: RunRecord, head: Head, lease: Lease) -> Journal:
+    feed = ground.feeds.begin(ground.space.name, record.timeline, record.id)
+    journal = Journal(ground, record.id, head, feed, parent_run=record.parent_run)
+    journal.hold(lease)
+    return journal
+
+
+def _earlier(ground: Ground, wanted: Wanted) -> Earlier | None:
+    inbound = wanted.inbound
+    if inbound.op_id is None:
+        return None
+    found = ground.space.engine.recorded(ground.space.name, inbound.op_id)
+    if found is None:
+        return None
+    if found.intent != inbound.intent(ground.timeline):
+        raise _other_words(inbound)
+    commit = found.receipt.heads[0].commit
+    assert commit is not None, "an input's write moves the head to its commit"
+    run = ground.space.step(commit).commit.run
+    assert run is not None, "an input's commit belongs to a run"
+    return Earlier(run)
+
+
+def _in_the_way(ground: Ground, held: Lease) -> Interrupted:
+    """The run on the line if it was cut off; raises `Busy` if it lives."""
+    if leases.state(ground.space, held, owners=ground.owners) == "live":
+        raise leases.busy(ground.space, held)
+    return Interrupted(held.run)
+
+
+def _other_words(inbound: Inbound) -> Conflict:
+    return Conflict(
+        f"input '{inbound.ids[0]}' was given before with other words; nothing was run. Give it another id."
+    )

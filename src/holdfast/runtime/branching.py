@@ -1,0 +1,100 @@
+"""Branching: where a run's commits go, and how they come to the line whose head it is to move.
+
+Under `each_step` they go to the line itself.  Under `on_success` they go to a timeline of the
+run's own, begun at the inbound commit; when the run succeeds, or waits, the head moves there in the
+same write as the last commit.  If others wrote to the line meanwhile, the run's commits are put
+on top of that.  What a failed run wrote is kept on its own line, for a look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+
+from holdfast.engines.contract import CellWrite, Step
+from holdfast.errors import StaleHead
+from holdfast.history import reader
+from holdfast.history.writer import Proposal
+from holdfast.model.digest import Digest
+from holdfast.model.head import Head
+from holdfast.runtime.beginning import Begun
+from holdfast.runtime.journal import Journal
+
+__all__ = ["Branch"]
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
+
+
+class Branch:
+    """The way of one run's commits to the line that it is to move."""
+
+    def __init__(self, journal: Journal, begun: Begun) -> None:
+        """Begin on the line itself."""
+        self._journal, self._begun = journal, begun
+        self._main: Head | None = None  # where the line stood when the run left it; None: it has not
+        self._base: Digest | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether commits go to a line of the run's own."""
+        return self._main is not None
+
+    def begin(self) -> None:
+        """Leave the line: from here on commits go to one of the run's own."""
+        self._main = self._journal.head
+        self._base = self._main.commit
+        self._journal.branch(self._name())
+
+    def join(self, cells: Sequence[CellWrite]) -> None:
+        """Write what is staged, and let the line's head come to it."""
+        main = self._main
+        if main is None:
+            self._journal.write(cells=cells)
+            return
+        try:
+            if self._journal.is_staged:
+                self._journal.write(cells=cells, also=((main.timeline, main),))
+            else:
+                self._journal.lead(main, cells=cells)
+            self._journal.stand_on(main.timeline)
+        except StaleHead as stale:
+            if stale.expected.timeline != main.timeline:
+                raise
+            self._journal.write_onto(main, self._proposals(), cells=cells)
+        self._main = None
+
+    def leave(self, cells: Sequence[CellWrite]) -> None:
+        """Write what is staged where the run is, and leave the line's head alone."""
+        self._journal.write(cells=cells)
+
+    def _proposals(self) -> list[Proposal]:
+        """The run's own commits as steps that are still to be taken."""
+        space = self._journal.space
+        found: list[Step] = []
+        for step in reader.steps(space, self._journal.head.commit):
+            if step.digest == self._base:
+                break
+            found.append(step)
+        return [_proposal(step) for step in reversed(found)]
+
+    def _name(self) -> str:
+        run = self._journal.run
+        plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
+        return f"run/{plain}/{self._begun.lease.epoch}"
+
+
+def _proposal(step: Step) -> Proposal:
+    changeset, commit = step.changeset, step.commit
+    return Proposal(
+        reason=changeset.reason,
+        root=commit.root,
+        patch=changeset.patch,
+        events=changeset.events,
+        outside=commit.reads,
+        ledger=commit.ledger,
+        run=changeset.run_id,
+        parent_run=changeset.parent_run_id,
+        run_meta=changeset.run_meta,
+        state_actions=changeset.state_actions,
+    )

@@ -1,0 +1,490 @@
+"""Carrying out the calls of a round.
+
+Calls run side by side; equal external writes one after another.  A start that matters is
+durable before the tool is called, and the lease is looked at once more just before.  Each
+result is durable as soon as it is known; only the last of a round waits for the round's commit,
+which is the same write.
+
+What an external write came to is `unknown` unless there is proof: its reconcile hook is asked at
+once, and `not_done` is believed only where the old attempt can do nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.history import artifacts
+from holdfast.history.artifacts import Staged
+from holdfast.ledger import calls, claims, keys, settling, tickets
+from holdfast.ledger.calls import Posting
+from holdfast.ledger.lease import Lost
+from holdfast.model.call import UNCLEAR, CallRecord, CallState
+from holdfast.model.canonical import encode_struct
+from holdfast.model.digest import Digest, Kind
+from holdfast.model.message import Block, Text, ToolResult
+from holdfast.model.patch import Patch
+from holdfast.runtime import points, result
+from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
+from holdfast.runtime.call import Outcome, Ruling, Suspension
+from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.happening import CallProgress
+from holdfast.runtime.result import Kept, Told, told
+from holdfast.runtime.room import Room
+from holdfast.runtime.slot import Slot, encode_result, lent
+from holdfast.runtime.tool import Tool
+
+__all__ = ["ATTEMPTS_MAX", "Carrier", "late", "unclear"]
+
+ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
+
+
+class Carrier:
+    """Whoever carries out the calls of one round."""
+
+    def __init__(self, desk: Desk, root: Digest, rulings: dict[str, Ruling]) -> None:
+        """Let every call see the state of that root; `rulings` are what was decided, by call."""
+        self._desk, self._root, self._rulings = desk, root, rulings
+        self._left = 0
+        self._cancelled: asyncio.CancelledError | None = None
+
+    async def carry_out(self, slots: Sequence[Slot]) -> None:
+        """Take every ready slot to its end, or to a question.
+
+        Raises `Lost` if the lease is gone, and `CancelledError` once everything that was under way
+        is recorded.
+        """
+        ready = [slot for slot in slots if slot.stage == "ready"]
+        self._left = len(ready)
+        lines = _lines(ready)
+        if len(lines) == 1:
+            await self._one_after_another(lines[0], alone=len(ready) == 1)
+        elif lines:
+            await self._side_by_side(lines)
+        if self._cancelled is not None:
+            raise self._cancelled
+
+    def abandon(self, slot: Slot) -> None:
+        """Say of a call that the run leaves behind what can be said: cut off, or never begun."""
+        if slot.stage != "ready":
+            return
+        state = slot.record.state
+        if state == "started" and slot.record.reach.repeatable:
+            self._fail(slot, "cancelled", "the run ended before it gave a result")
+        elif state == "started" or state in UNCLEAR:
+            self._leave_open(slot, "unknown", "the run ended while it ran")
+        else:
+            self._settle_bare(slot, "cancelled", "cancelled", "the run ended before it began")
+
+    async def _side_by_side(self, lines: list[list[Slot]]) -> None:
+        tasks = [asyncio.create_task(self._one_after_another(line, alone=False)) for line in lines]
+        try:
+            await asyncio.shield(asyncio.gather(*tasks))
+        except asyncio.CancelledError as cancelled:
+            self._cancelled = cancelled
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _one_after_another(self, line: list[Slot], *, alone: bool) -> None:
+        for slot in line:
+            if self._cancelled is None:
+                await self._carry(slot, alone=alone)
+            elif slot.held is not None and slot.held.record.state == "requested":
+                self._settle_bare(slot, "cancelled", "cancelled", "the run was cancelled")
+            await self._record(slot)
+
+    async def _carry(self, slot: Slot, *, alone: bool) -> None:
+        tool = slot.tool
+        assert tool is not None
+        if slot.recovering:
+            if not await self._recover(slot, tool):
+                return
+        elif slot.record.state != "started" and not await self._start(slot, tool):
+            return
+        while True:
+            attempted = await self._attempt(slot, tool, alone=alone)
+            if not await self._judge(slot, tool, attempted):
+                return
+            if tool.retry is not None:
+                await asyncio.sleep(tool.retry.wait(slot.attempts))
+
+    async def _recover(self, slot: Slot, tool: Tool) -> bool:
+        """Take up a call whose last attempt was cut off; True: it is to be attempted again."""
+        record = slot.record
+        repeatable = record.state == "started" and record.reach.repeatable and slot.arguments is not None
+        if repeatable and (not record.reach.writes or keys.alive(record, self._desk.now())):
+            return await self._again(slot)
+        if tool.reconciler is None:
+            self._leave_open(slot, "unknown", "it was cut off while it ran")
+            return False
+        outcome = await self._asked(slot, tool)
+        gone = record.holder is not None and self._desk.space.engine.gone(record.holder)
+        believed = gone or tool.reconciler.fences
+        return await self._desk.do(
+            partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
+        )
+
+    async def _start(self, slot: Slot, tool: Tool) -> bool:
+        """Make the start durable where that is needed; False: it does not start."""
+        while slot.stage == "ready":
+            assert slot.held is not None
+            cleared = await self._desk.do(partial(clearance, self._desk, tool, slot.held.record))
+            match cleared:
+                case Go(cells, claim):
+                    if not slot.record.reach.writes:
+                        return True
+                    try:
+                        await self._desk.do(partial(self._begin, slot, cells, claim))
+                    except Conflict as conflict:
+                        if type(conflict) is not Conflict:
+                            raise
+                        slot.held = calls.read(self._desk.space, slot.call.id)
+                        continue
+                    return True
+                case Ask(ticket):
+                    slot.suspend(tickets.ask(slot.held, ticket))
+                case Deny(why):
+                    self._settle_bare(slot, "denied", "denied", why)
+                case Borrow(reuse):
+                    staged, preview = await self._desk.do(partial(claims.borrowed, self._desk.space, reuse))
+                    lent(slot, staged, preview, at=self._desk.now())
+        return False
+
+    def _begin(self, slot: Slot, cells: Iterable[calls.CellWrite], claim: object) -> None:
+        desk = self._desk
+        assert slot.held is not None
+        if isinstance(claim, claims.Free | claims.Mine | claims.Waits):
+            claims.claim(desk.ground.store, desk.space, slot.held.record, claim, at=desk.now())
+        hops: tuple[CallState, ...] = ("started",)
+        if slot.held.record.state == "approved":
+            hops = ("requested", "started")
+        posting = calls.advance(slot.held, *hops, at=desk.now(), epoch=desk.epoch, holder=desk.holder)
+        slot.held = desk.journal.post(posting.also(cells=cells))[0]
+
+    async def _attempt(self, slot: Slot, tool: Tool, *, alone: bool) -> Attempted:
+        desk = self._desk
+        assert slot.arguments is not None
+        slot.attempts += 1
+        number = max(slot.record.attempt, slot.attempts)
+        call, room = desk.call(slot, self._root, attempt=number, ruling=self._rulings.get(slot.call.id))
+        points.reach("after_started")
+        if not desk.ours():
+            assert desk.journal.lease is not None
+            raise Lost(desk.journal.lease)
+        self._tell(slot, "started")
+        inline = desk.ground.sole and alone
+        done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline)
+        points.reach("after_effect")
+        if done.interrupt is not None:
+            if not isinstance(done.interrupt, asyncio.CancelledError):
+                await desk.do(partial(self._interrupted, slot, tool, done, room))
+                raise done.interrupt
+            self._cancelled = done.interrupt
+        if done.later is not None:
+            self._wait_for_late(slot, done)
+        slot.changes(*room.finish(keep_scratch=done.kind == "suspended"))
+        return done
+
+    async def _judge(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
+        """Settle the slot by what came of an attempt; True: it is to be attempted again."""
+        reach = slot.record.reach
+        match done.kind:
+            case "returned":
+                await self._desk.do(partial(self._succeed, slot, done.value))
+            case "suspended":
+                assert done.suspension is not None
+                self._ask(slot, done.suspension)
+            case "not_done":
+                if self._may_retry(slot, tool):
+                    return await self._again(slot)
+                self._fail(slot, "failed", done.why)
+            case "cancelled":
+                if reach.repeatable:
+                    self._fail(slot, "cancelled", done.why)
+                else:
+                    self._leave_open(slot, "unknown", done.why or "the run was cancelled while it ran")
+            case "raised" | "timed_out":
+                if not reach.repeatable:
+                    return await self._reconcile(slot, tool, done)
+                if self._may_retry(slot, tool):
+                    return await self._again(slot)
+                self._fail(slot, "timed_out" if done.kind == "timed_out" else "failed", done.why)
+        return False
+
+    async def _reconcile(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
+        """Ask what became of an external write that did not say so itself."""
+        if tool.reconciler is None:
+            self._leave_open(slot, "unknown", done.why)
+            return False
+        outcome = await self._asked(slot, tool)
+        believed = done.over or tool.reconciler.fences
+        return await self._desk.do(partial(self.reconciled, slot, outcome, done.why, believed=believed))
+
+    async def _asked(self, slot: Slot, tool: Tool) -> Outcome:
+        call, room = self._desk.call(slot, self._root, attempt=slot.record.attempt)
+        try:
+            return await ask_reconcile(tool, call, crew=self._desk.ground.crew, inline=self._desk.ground.sole)
+        finally:
+            room.close()
+
+    def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
+        """Take a call whose outcome was not known to what its hook found; True: it is to be attempted again."""
+        assert slot.held is not None
+        state = slot.held.record.state
+        hops: tuple[CallState, ...] = ("unknown",) if state == "started" else ()
+        match outcome.kind:
+            case "done":
+                self._succeed(slot, outcome.result, hops=(*hops, "succeeded"))
+            case "not_done" if not believed:
+                self._leave_open(slot, "unknown", f"{why}; an attempt may still be under way")
+            case "not_done" if slot.arguments is not None and slot.held.record.attempt < _attempts(slot.tool):
+                return self._begin_again(slot, hops)
+            case "not_done":
+                self._fail(slot, "failed", why, hops=(*hops, "requested", "failed"))
+            case "dont_know":
+                self._leave_open(slot, "needs_human", outcome.why or why, hops=(*hops, "needs_human"))
+        return False
+
+    def _begin_again(self, slot: Slot, hops: tuple[CallState, ...]) -> bool:
+        """Start once more what is proven not to have been done: same key, same approval."""
+        desk = self._desk
+        assert slot.held is not None
+        posting = calls.advance(
+            slot.held, *hops, "requested", "started", at=desk.now(), epoch=desk.epoch, holder=desk.holder
+        )
+        slot.held = desk.journal.post(posting)[0]
+        return True
+
+    async def _again(self, slot: Slot) -> bool:
+        if slot.record.reach.writes:
+            await self._desk.do(partial(self._restart, slot))
+        return True
+
+    def _restart(self, slot: Slot) -> None:
+        desk = self._desk
+        assert slot.held is not None
+        posting = calls.advance(slot.held, "started", at=desk.now(), epoch=desk.epoch, holder=desk.holder)
+        slot.held = desk.journal.post(posting)[0]
+
+    def _may_retry(self, slot: Slot, tool: Tool) -> bool:
+        if tool.retry is None or self._cancelled is not None:
+            return False
+        return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
+
+    def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
+        kept = result.keep(value)
+        staged = self._staged(kept)
+        slot.staged = staged
+        said = _noted(_result(slot.call.id, kept, staged), slot.note)
+        self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
+
+    def _fail(
+        self, slot: Slot, as_what: Told, why: str, *, hops: tuple[CallState, ...] | None = None
+    ) -> None:
+        slot.changes(None, None)
+        said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
+        self._settle(slot, hops or self._ending(slot, "failed"), said, why=why or as_what)
+
+    def _leave_open(
+        self, slot: Slot, state: CallState, why: str, *, hops: tuple[CallState, ...] | None = None
+    ) -> None:
+        """Nobody knows what became of it: the model is told so, and the guard treats it as maybe done."""
+        slot.changes(None, None)
+        words: Told = "needs_human" if state == "needs_human" else "unknown"
+        said = ToolResult(slot.call.id, "error", told(words, why, slot.call.name))
+        passed = hops if hops is not None else ("unknown",) if slot.record.state == "started" else ()
+        self._settle(slot, passed, said, why=why)
+
+    def _settle_bare(self, slot: Slot, state: CallState, as_what: Told, why: str) -> None:
+        said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
+        self._settle(slot, (state,), said, why=why)
+
+    def _settle(
+        self,
+        slot: Slot,
+        hops: tuple[CallState, ...],
+        said: ToolResult,
+        *,
+        staged: Staged | None = None,
+        why: str | None = None,
+    ) -> None:
+        assert slot.held is not None
+        if not hops:  # it stays what it is: nothing more was learnt
+            slot.settle(None, said)
+            return
+        posting = calls.settle(
+            slot.held,
+            *hops,
+            at=self._desk.now(),
+            staged=staged,
+            preview=encode_result(said),
+            status=said.status,
+            patch=_encoded(slot.patch),
+            agent_patch=_encoded(slot.agent_patch),
+            why=why,
+        )
+        slot.settle(_carrying(posting, slot), said)
+        self._tell(slot, posting.record.state)
+
+    def _ending(self, slot: Slot, state: CallState) -> tuple[CallState, ...]:
+        """The states to pass: a start that did not have to be durable is passed now."""
+        return (state,) if slot.record.state == "started" else ("started", state)
+
+    def _ask(self, slot: Slot, wanted: Suspension) -> None:
+        desk = self._desk
+        assert slot.held is not None
+        now = desk.now()
+        held = slot.held
+        ticket = tickets.question(
+            held.record,
+            id=desk.space.ids(),
+            at=now,
+            action=wanted.action,
+            message=wanted.message,
+            parameters=wanted.parameters,
+            response_schema=wanted.response_schema,
+            expires_at=None if wanted.expires_in_us is None else now + wanted.expires_in_us,
+            on_timeout=wanted.on_timeout,
+            resume=wanted.resume,
+        )
+        slot.suspend(_carrying(tickets.ask(held, ticket), slot))
+
+    async def _record(self, slot: Slot) -> None:
+        """Make what the slot came to durable, unless the round's commit is about to."""
+        self._left -= 1
+        if slot.posting is None or self._left == 0:
+            return
+        points.reach("while_recording")
+        try:
+            await self._desk.do(partial(self._post, slot))
+        except Lost:
+            await self._desk.do(partial(late, self._desk, slot))
+            raise
+        points.reach("after_result")
+
+    def _post(self, slot: Slot) -> None:
+        assert slot.posting is not None
+        self._desk.journal.post(slot.posting)
+        slot.written()
+
+    def _interrupted(self, slot: Slot, tool: Tool, done: Attempted, room: Room) -> None:
+        """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
+        room.close()
+        if slot.record.reach.repeatable:
+            self._fail(slot, "cancelled", done.why)
+        else:
+            self._leave_open(slot, "unknown", done.why)
+        if slot.posting is not None:
+            self._post(slot)
+
+    def _wait_for_late(self, slot: Slot, done: Attempted) -> None:
+        """When code that could not be stopped comes to an end after all, record what it came to."""
+        assert done.later is not None
+        record, desk = slot.record, self._desk
+
+        def arrived(later: object) -> None:
+            came: Attempted = done.later.result()  # pyright: ignore[reportOptionalMemberAccess]
+            if came.kind == "returned":
+                _record_late(desk, record, came.value)
+
+        done.later.add_done_callback(arrived)
+
+    def _staged(self, kept: Kept) -> Staged:
+        return artifacts.stage(self._desk.space, (kept.content,), media_type=kept.media_type)
+
+    def _tell(self, slot: Slot, state: str) -> None:
+        feed = self._desk.journal.feed
+        if feed.watched:
+            feed.tell(CallProgress(slot.call.id, slot.call.name, state))
+
+
+def unclear(slot: Slot) -> tuple[Block, ...]:
+    """What a model is told of a call that the ledger holds no words for."""
+    record = slot.record
+    words: dict[CallState, Told] = {
+        "failed": "failed",
+        "denied": "denied",
+        "expired": "expired",
+        "cancelled": "cancelled",
+        "needs_human": "needs_human",
+    }
+    return told(words.get(record.state, "unknown"), record.why or "", record.tool)
+
+
+def late(desk: Desk, slot: Slot) -> None:
+    """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
+    if slot.posting is None or slot.staged is None or slot.result is None or slot.held is None:
+        return
+    started = slot.held.record
+    with suppress(HoldfastError):  # whoever took over has settled it
+        settling.late(
+            desk.ground.space,
+            started.id,
+            attempt=started.attempt,
+            epoch=started.epoch,
+            staged=slot.staged,
+            preview=encode_result(slot.result),
+            status=slot.result.status,
+            patch=_encoded(slot.patch),
+            agent_patch=_encoded(slot.agent_patch),
+        )
+
+
+def _record_late(desk: Desk, record: CallRecord, value: object) -> None:
+    """A result that came after its time was up: evidence of what happened."""
+    space = desk.ground.space
+    with suppress(HoldfastError):  # it was settled meanwhile, or the store is closed: the call stays unknown
+        kept = result.keep(value)
+        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+        said = _result(record.id, kept, staged)
+        settling.late(
+            space,
+            record.id,
+            attempt=record.attempt,
+            epoch=record.epoch,
+            staged=staged,
+            preview=encode_result(said),
+            status=said.status,
+        )
+
+
+def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
+    """Slots that go side by side; equal external writes form one line."""
+    lines: dict[str, list[Slot]] = {}
+    for slot in slots:
+        record = slot.record
+        name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
+        lines.setdefault(name, []).append(slot)
+    return list(lines.values())
+
+
+def _result(call: str, kept: Kept, staged: Staged) -> ToolResult:
+    return ToolResult(call, kept.status, result.preview(kept, calls.reference(staged.digest)))
+
+
+def _noted(said: ToolResult, note: str | None) -> ToolResult:
+    return said if note is None else ToolResult(said.call_id, said.status, (Text(note), *said.content))
+
+
+def _encoded(patch: Patch | None) -> bytes | None:
+    return None if patch is None else encode_struct(patch)
+
+
+def _carrying(posting: Posting, slot: Slot) -> Posting:
+    """The posting with the values that the call's patches name."""
+    values = [each for each in slot.brought.values() if each.kind is not Kind.NODE]
+    return posting.also(objects=values) if values else posting
+
+
+def _attempts(tool: Tool | None) -> int:
+    return tool.retry.attempts if tool and tool.retry else ATTEMPTS_MAX

@@ -1,0 +1,111 @@
+"""Clearance: whether a call may start now, and what its start must be fenced by.
+
+Asked before every start, also of a call that somebody approved: meanwhile another line may
+have sent the same thing, or another call with the same key have come to a result.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.engines.contract import CellWrite
+from holdfast.ledger import claims, guard, tickets
+from holdfast.ledger.claims import Free, Mine, Reuse, Waits
+from holdfast.ledger.guard import Repeats
+from holdfast.model.call import CallRecord
+from holdfast.model.effect import within
+from holdfast.model.ticket import Ticket
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.tool import Tool
+
+__all__ = ["Ask", "Borrow", "Clearance", "Deny", "Go", "clearance"]
+
+
+class Go(msgspec.Struct, frozen=True):
+    """It may start, if these cells are written in the same write."""
+
+    cells: tuple[CellWrite, ...] = ()
+    claim: Free | Mine | Waits | None = None  # of a key that holds store-wide: to be claimed first
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Somebody has to be asked."""
+
+    ticket: Ticket
+
+
+class Deny(msgspec.Struct, frozen=True):
+    """It is not made."""
+
+    why: str
+
+
+class Borrow(msgspec.Struct, frozen=True):
+    """A call with the same key was done: its result is this one's."""
+
+    reuse: Reuse
+
+
+Clearance: TypeAlias = Go | Ask | Deny | Borrow
+
+
+def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
+    """Whether `record` may start."""
+    most = desk.ground.effect_max
+    if not within(record.effect, most):
+        return Deny(f"on this line no call beyond {most} is made")
+    asked = tickets.find(desk.space, record.ticket) if record.ticket else None
+    seen = guard.seen(record, asked.ticket if asked else None)
+    verdict = guard.check(
+        desk.space,
+        record,
+        head=desk.journal.head.commit,
+        backend=record.backend,
+        policy=tool.repeat_guard,
+        seen=seen,
+    )
+    if isinstance(verdict, Repeats):
+        return _repeats(desk, tool, record, verdict)
+    home = desk.ground.store if record.key_scope == "store" else desk.space
+    standing = claims.owner_of_key(home, desk.space, record, now=desk.now())
+    match standing:
+        case Reuse():
+            return Borrow(standing)
+        case Waits() if not seen:
+            return Ask(_question(desk, record, standing))
+        case _:
+            cells = guard.starting(record, verdict)
+            if record.key_scope == "store":
+                return Go(cells, standing)
+            return Go((*cells, *claims.claiming(desk.space, record, standing, at=desk.now())))
+
+
+def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
+    if tool.repeat_guard == "deny":
+        return Deny(_words(found))
+    return Ask(tickets.repetition(record, found, id=desk.space.ids(), at=desk.now(), message=_words(found)))
+
+
+def _question(desk: Desk, record: CallRecord, waits: Waits) -> Ticket:
+    state = waits.record.state if waits.record else "gone with its thread"
+    return tickets.question(
+        record,
+        id=desk.space.ids(),
+        at=desk.now(),
+        action="repeat",
+        message=f"a call with the same key ({record.key}) is {state}: '{waits.owner.call}'",
+    )
+
+
+def _words(found: Repeats) -> str:
+    earlier = found.earlier
+    match found.case:
+        case "unclear":
+            what = f"is {earlier.state}: it may have happened"
+        case "elsewhere":
+            what = "was done, but is not in the history of this line"
+        case "backend":
+            what = f"was done, asked for by {earlier.backend or 'another backend'}"
+    return f"the same call to {earlier.tool}, '{earlier.id}', {what}"

@@ -1,0 +1,138 @@
+"""The desk of a live run: what its rounds of calls need at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.history.space import Space
+from holdfast.ledger import fingerprint, keys
+from holdfast.model.call import CallRecord
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.effect import Reach
+from holdfast.model.message import ToolCall
+from holdfast.runtime.arguments import Arguments
+from holdfast.runtime.call import Call, Ruling
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.journal import Journal
+from holdfast.runtime.room import Room
+from holdfast.runtime.slot import Slot
+from holdfast.runtime.tool import Tool
+
+__all__ = ["Desk", "args_body", "fingerprint_for"]
+
+_T = TypeVar("_T")
+
+
+class Desk:
+    """A live run as its rounds see it."""
+
+    def __init__(
+        self, ground: Ground, journal: Journal, backend: str | None, ours: Callable[[], bool]
+    ) -> None:
+        """Work for `journal`; `ours` says whether the lease is still held, by a clock that cannot be turned."""
+        self.ground, self.journal, self.backend = ground, journal, backend
+        self.toolbox = ground.agent.toolbox
+        self.ours = ours
+        self.holder = ground.space.engine.holder()
+
+    @property
+    def space(self) -> Space:
+        """The thread's space, fenced by the lease."""
+        return self.journal.space
+
+    @property
+    def epoch(self) -> int:
+        """Of the lease."""
+        return self.journal.lease.epoch if self.journal.lease else 0
+
+    async def do(self, work: Callable[[], _T]) -> _T:
+        """Do blocking work."""
+        return await self.ground.hands(work)
+
+    def now(self) -> int:
+        """µs since 1970, UTC."""
+        return self.ground.space.clock()
+
+    def record(
+        self,
+        call: ToolCall,
+        label: str,
+        tool: Tool | None,
+        arguments: Arguments | None,
+        vendor_id: str | None,
+    ) -> CallRecord:
+        """What is known of a call that the model has just asked for."""
+        now = self.now()
+        reach = tool.reach if tool else Reach()
+        body = args_body(call.args)
+        return CallRecord(
+            id=call.id,
+            tool=call.name,
+            state="proposed",
+            args=body.digest,
+            args_size=len(body.body),
+            at=now,
+            fingerprint=fingerprint_for(tool, arguments),
+            effect=reach.effect,
+            idempotent=reach.idempotent,
+            version=tool.version if tool else None,
+            key=self._key(call.id, tool, arguments),
+            key_scope=tool.key_scope if tool else "thread",
+            key_until=_until(now, tool),
+            timeline=self.ground.timeline,
+            run=self.journal.run,
+            label=label,
+            backend=self.backend,
+            vendor_id=vendor_id,
+        )
+
+    def call(
+        self, slot: Slot, root: Digest, *, attempt: int, ruling: Ruling | None = None
+    ) -> tuple[Call, Room]:
+        """The handle that a tool gets for one attempt, and the state behind it."""
+        record = slot.record
+        standing = self.ground.standing
+        agent = None
+        if standing.agent is not None:
+            agent = (standing.agent, standing.agent.root_at(standing.sight(self.journal.head).commit))
+        room = Room(record.id, self.ground.space, root, agent=agent, defaults=standing.defaults)
+        handle = Call(
+            id=record.id,
+            tool=record.tool,
+            key=record.key or "",
+            attempt=attempt,
+            arguments=slot.arguments.normal if slot.arguments else {},
+            decision=ruling,
+            room=room,
+        )
+        return handle, room
+
+    def _key(self, call: str, tool: Tool | None, arguments: Arguments | None) -> str:
+        space = self.ground.space
+        if tool is None or tool.key is None or arguments is None:
+            return keys.default_key(space.label, call)
+        return keys.templated_key(
+            tool.key,
+            dict(arguments.normal),
+            agent=self.ground.agent.name,
+            thread=space.label,
+            scope=tool.key_scope,
+        )
+
+
+def args_body(args: str) -> Object:
+    """The body that holds raw arguments."""
+    return Object.of(Kind.BODY, args.encode("utf-8", "surrogatepass"))
+
+
+def fingerprint_for(tool: Tool | None, arguments: Arguments | None) -> str:
+    """What a call means: tool, version and arguments; empty where they were refused."""
+    if tool is None or arguments is None:
+        return ""
+    return fingerprint.fingerprint_of(tool.name, tool.version, dict(arguments.normal))
+
+
+def _until(now: int, tool: Tool | None) -> int | None:
+    lifetime = tool.key_lifetime.total_seconds() if tool and tool.key_lifetime else None
+    return keys.key_until(now, lifetime)

@@ -1,0 +1,118 @@
+"""Drafts: one commit of a run in the making.
+
+Events, ops and whatever travels in the same write: postings of the ledger, cells.  A draft is
+built on the root that the one before it leads to, so several can become one durable write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.engines.contract import CellWrite
+from holdfast.history.patching import Ops
+from holdfast.history.space import Space
+from holdfast.history.writer import Proposal
+from holdfast.model.changeset import RunMeta, StateAction
+from holdfast.model.commit import LedgerRead, Reads
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import Event, MessageAppended
+from holdfast.model.message import Message, check_message, encode_message
+from holdfast.model.run import Usage
+
+__all__ = ["Draft", "appended"]
+
+
+class Draft:
+    """What one commit is going to hold."""
+
+    __slots__ = ("_space", "actions", "cells", "events", "forced", "meta", "objects", "ops", "reason")
+
+    def __init__(self, space: Space, root: Digest, reason: str, *, forced: bool = False) -> None:
+        """Begin on the map of that root; `forced`: it is committed even if nothing happened."""
+        self._space = space
+        self.reason, self.forced = reason, forced
+        self.ops = Ops(space, root)
+        self.events: list[Event] = []
+        self.objects: list[Object] = []
+        self.cells: list[CellWrite] = []
+        self.actions: list[StateAction] = []
+        self.meta: RunMeta | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to commit."""
+        return self.forced or bool(self.events) or bool(self.ops)
+
+    def say(
+        self,
+        message: Message,
+        *,
+        id: str,
+        backend: str | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """Add a message to the conversation."""
+        event, objects = appended(message, id=id, backend=backend, usage=usage)
+        self.events.append(event)
+        self.objects += objects
+
+    def keep(self, body: bytes) -> Object:
+        """Keep some bytes with this commit; the object that names them."""
+        kept = Object.of(Kind.BODY, body)
+        self.objects.append(kept)
+        return kept
+
+    def act(self, name: str, source: str) -> None:
+        """Name an intent behind the ops."""
+        self.actions.append(StateAction(name, source))
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Add events."""
+        self.events.extend(events)
+
+    def proposal(
+        self, *, run: str, parent_run: str | None, reads: Reads, ledger: LedgerRead | None
+    ) -> Proposal:
+        """What is to be written."""
+        patched = self.ops.finish()
+        return Proposal(
+            reason=self.reason,
+            root=patched.root,
+            patch=patched.patch,
+            events=tuple(self.events),
+            objects=(*self.objects, *patched.objects),
+            cells=(*self.cells, *patched.cells),
+            outside=reads,
+            ledger=ledger,
+            run=run,
+            parent_run=parent_run,
+            run_meta=self.meta,
+            state_actions=tuple(self.actions),
+        )
+
+
+def appended(
+    message: Message, *, id: str, backend: str | None = None, usage: Usage | None = None
+) -> tuple[MessageAppended, tuple[Object, ...]]:
+    """The event that appends a message, and the bodies that hold its words."""
+    check_message(message)
+    body = Object.of(Kind.BODY, encode_message(message))
+    vendor = _vendor(message)
+    provider, _, model = (backend or "").partition(":")
+    event = MessageAppended(
+        id=id,
+        role=message.role,
+        body=body.digest,
+        size=len(body.body),
+        vendor=vendor.digest if vendor else None,
+        vendor_size=len(vendor.body) if vendor else 0,
+        provider=provider or None,
+        model=model or None,
+        usage=usage,
+    )
+    return event, (body, vendor) if vendor else (body,)
+
+
+def _vendor(message: Message) -> Object | None:
+    if message.vendor_metadata is None:
+        return None
+    return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,108 @@
+"""What a run came to, as its caller gets it; the same whether it ran just now or long ago."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engines.contract import Step
+from holdfast.errors import Invalid
+from holdfast.history import reader
+from holdfast.history.space import Space
+from holdfast.ledger import calls, tickets
+from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended, ToolCallSuspended
+from holdfast.model.message import decode_message
+from holdfast.model.run import RunRecord, RunState, Usage
+from holdfast.model.ticket import Ticket
+
+__all__ = ["Result", "of_run", "result_of"]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to."""
+
+    run: str
+    status: RunState  # `succeeded`, `waiting`, `stopped` or `cancelled`; a failed run raises `RunFailed`
+    text: str = ""  # the assistant's last words
+    approvals: tuple[Ticket, ...] = ()  # what it waits for
+    usage: Usage = Usage()
+    steps: int = 0  # how often the model was asked
+    commit: Digest | None = None  # its last one
+    why: str | None = None  # in words, where it did not simply succeed
+    kind: str | None = None  # of the error, where it failed
+    shape: Any = None  # the type that was asked for with output=
+
+    def __str__(self) -> str:
+        """The run and how it ended, in words."""
+        return f"'{self.run}' {self.status}{': ' + self.why if self.why else ''}"
+
+    @property
+    def output(self) -> Any:
+        """The last words as the type that was asked for; raises `Invalid` if they are not one."""
+        if self.shape is None:
+            raise Invalid("this run was not asked for an output of a type; give output= to run().")
+        try:
+            return msgspec.json.decode(_unfenced(self.text), type=self.shape)
+        except msgspec.DecodeError as error:
+            raise Invalid(f"the last words of run '{self.run}' are no {self.shape}: {error}.") from error
+
+
+def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any = None) -> Result:
+    """What the run came to, read from its commits on the line that ends at `at`."""
+    steps = of_run(space, record.id, at)
+    spoken = [
+        event
+        for step in steps
+        for event in step.changeset.events
+        if isinstance(event, MessageAppended) and event.role == "assistant"
+    ]
+    usage = sum((event.usage for event in spoken if event.usage is not None), Usage())
+    return Result(
+        run=record.id,
+        status=record.state,
+        text=decode_message(space.body(spoken[-1].body)).text if spoken else "",
+        approvals=_waiting(space, steps) if record.state == "waiting" else (),
+        usage=usage,
+        steps=len(spoken),
+        commit=steps[-1].digest if steps else None,
+        why=record.why,
+        kind=record.kind,
+        shape=shape,
+    )
+
+
+def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
+    """The commits of a run on the line that ends at `at`, oldest first; others may stand between them."""
+    found: list[Step] = []
+    first = {*space.engine.labelled(space.name, run)}
+    for step in reader.steps(space, at):
+        if step.commit.run == run:
+            found.append(step)
+        if step.digest in first:
+            break
+    return found[::-1]
+
+
+def _waiting(space: Space, steps: list[Step]) -> tuple[Ticket, ...]:
+    asked = [
+        event.call
+        for step in steps
+        for event in step.changeset.events
+        if isinstance(event, ToolCallSuspended)
+    ]
+    found: list[Ticket] = []
+    for call in dict.fromkeys(asked):
+        record = calls.read(space, call).record
+        if record.state == "awaiting_approval" and record.ticket is not None:
+            found.append(tickets.read(space, record.ticket).ticket)
+    return tuple(found)
+
+
+def _unfenced(text: str) -> str:
+    """JSON without the fence of backticks that models like to put around it."""
+    bare = text.strip()
+    if bare.startswith("```") and bare.endswith("```"):
+        bare = bare[3:-3].removeprefix("json")
+    return bare

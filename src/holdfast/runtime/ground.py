@@ -1,0 +1,68 @@
+"""The ground that a run stands on: one line of a thread, and what surrounds it.
+
+Everything that a run needs of the outside is passed in here: the agent as it is declared,
+where the line stands, who renews leases, which threads sync tools run on, and how the awaitable
+face keeps the disk away from the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holdfast.history.space import Space
+from holdfast.history.standing import Standing
+from holdfast.model.effect import Effect
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.feed import Feeds
+from holdfast.runtime.ownership import Owners
+from holdfast.runtime.talks import Talks
+
+__all__ = ["Ground", "Hands", "inline"]
+
+_T = TypeVar("_T")
+
+LEASE_SECONDS = 30.0
+
+
+class Hands(Protocol):
+    """How blocking work is done from a coroutine."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
+        """What comes of `work`."""
+        ...
+
+
+async def inline(work: Callable[[], _T], /) -> _T:
+    """Do it here and now: this thread runs nothing but the run."""
+    return work()
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a thread, for runs on it."""
+
+    standing: Standing
+    agent: Agent
+    owners: Owners
+    feeds: Feeds
+    talks: Talks
+    crew: Executor  # sync tools run here
+    store: Space  # the store's own space, for keys that hold store-wide
+    finish: Callable[[], None]  # does what a commit leaves to be done in the agent's map
+    hands: Hands = inline
+    sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
+    effect_max: Effect | None = None  # the most that calls on this line may reach
+    lease_seconds: float = LEASE_SECONDS
+
+    @property
+    def space(self) -> Space:
+        """The thread's space."""
+        return self.standing.space
+
+    @property
+    def timeline(self) -> str:
+        """The line's name."""
+        return self.standing.timeline

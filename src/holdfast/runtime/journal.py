@@ -1,0 +1,197 @@
+"""The journal of a live run: every write that it makes, fenced by its lease.
+
+A run holds its own idea of the line: the head it last wrote and the root it stands on.  What
+others write to the line meanwhile it goes on top of, and says so where both wrote one path.
+Drafts are staged and written together: one durable write, one move of the head.
+
+If a write is refused because the lease is another's now, the run is over here: `Lost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engines.contract import CellWrite, Move, Write
+from holdfast.errors import Conflict
+from holdfast.history import reader, timelines, writer
+from holdfast.history.refs import Exactly
+from holdfast.history.space import Space
+from holdfast.history.writer import Proposal
+from holdfast.ledger import calls
+from holdfast.ledger import lease as leases
+from holdfast.ledger.calls import Held, Posting
+from holdfast.ledger.lease import Lease, Lost
+from holdfast.model.commit import Act, LedgerRead, Reads
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.event import AgentChanged, MessageAppended
+from holdfast.model.head import Head
+from holdfast.runtime.draft import Draft
+from holdfast.runtime.feed import Feed
+from holdfast.runtime.ground import Ground
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """What a run writes."""
+
+    def __init__(
+        self, ground: Ground, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
+    ) -> None:
+        """Begin on the head that was read."""
+        self.ground, self.run, self.feed = ground, run, feed
+        self.head = head  # of the line that is written to
+        self.root = ground.space.root_at(head.commit)  # after everything that is staged
+        self._space = ground.space
+        self.lease: Lease | None = None  # None: it is not taken yet
+        self._parent_run = parent_run
+        self._reads: Reads | None = None
+        self._ledger: LedgerRead | None = None
+        self._staged: list[Proposal] = []
+
+    @property
+    def space(self) -> Space:
+        """The thread's space, whose writes are refused once the lease is lost."""
+        return self._space
+
+    def hold(self, lease: Lease) -> None:
+        """From here on every write needs that lease."""
+        ground = self.ground.space
+        self.lease = lease
+        self._space = msgspec.structs.replace(ground, fences=(*ground.fences, leases.fence(lease)))
+
+    def draft(self, reason: str, *, forced: bool = False) -> Draft:
+        """A commit in the making, on top of what is staged."""
+        return Draft(self._space, self.root, reason, forced=forced)
+
+    def stage(self, draft: Draft) -> None:
+        """Have a draft written with the next write; one without anything in it is left out."""
+        if not draft:
+            return
+        proposal = draft.proposal(
+            run=self.run, parent_run=self._parent_run, reads=self._seen(), ledger=self._ledger
+        )
+        self.root = proposal.root
+        self._staged.append(proposal)
+
+    def write(
+        self,
+        *,
+        op_id: str | None = None,
+        intent: Digest | None = None,
+        cells: Sequence[CellWrite] = (),
+        postings: Sequence[Posting] = (),
+        also: tuple[tuple[str, Head | None], ...] = (),
+    ) -> None:
+        """Make everything that is staged durable, at once, with these cells and postings.
+
+        Raises `Lost` if the lease is another's now, `StaleHead` if the line went another way, and
+        `Conflict` if a cell or call did: then what is staged still is, and can be written otherwise.
+        """
+        if not self._staged:
+            return
+        staged = [*self._staged[:-1], _with(self._staged[-1], cells, postings)]
+        try:
+            done = writer.commit(
+                self._space,
+                self.head,
+                *staged,
+                op_id=op_id or self._space.ids(),
+                intent=intent,
+                on_conflict="cover",
+                repeatable=intent is not None,
+                entries=tuple([posting.entry for posting in postings]),
+                also=also,
+            )
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+        self._staged = []
+        self._moved(done, staged)
+
+    def post(self, *postings: Posting) -> tuple[Held, ...]:
+        """Write to the ledger alone; no head moves."""
+        try:
+            return calls.post(self._space, postings)
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+
+    def branch(self, name: str) -> None:
+        """Begin a timeline where the run stands, and write there from here on."""
+        commit = self.head.commit
+        assert commit is not None, "a run has committed its input"
+        timelines.fork(self._space, self.head.timeline, name, Exactly(commit), op_id=f"begin:{name}")
+        self.head = reader.head_of(self._space, name)
+
+    def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:
+        """Let another line's head come to where the run stands, and write these cells."""
+        move = Move(act=Act.COMMIT, timeline=other.timeline, expected=other, to=self.head.commit)
+        write = Write(
+            space=self._space.name,
+            op_id=self._space.ids(),
+            intent=digest_of(Kind.BODY, f"lead {other.timeline} {self.head.commit}".encode()),
+            fences=self._space.fences,
+            moves=(move,),
+            cells=tuple(cells),
+        )
+        try:
+            writer.submit(self._space, write, other)
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether anything waits to be written."""
+        return bool(self._staged)
+
+    def stand_on(self, timeline: str) -> None:
+        """Go on from another line whose head has come to the run's last commit."""
+        self.head = reader.head_of(self._space, timeline)
+
+    def write_onto(self, head: Head, before: Sequence[Proposal], *, cells: Sequence[CellWrite]) -> None:
+        """Write `before` and everything that is staged on top of a line that others have written to."""
+        self.head = head
+        self._staged = [*before, *self._staged]
+        self.write(cells=cells)
+
+    def unstage(self) -> None:
+        """Give up what is staged."""
+        self._staged = []
+        self.root = self._space.root_at(self.head.commit)
+
+    def _moved(self, done: writer.Committed, staged: list[Proposal]) -> None:
+        self.head = done.head
+        self.root = self._space.root_at(done.head.commit)
+        if done.receipt.position:
+            self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
+        events = [event for each in staged for event in each.events]
+        if any(isinstance(event, AgentChanged) for event in events):
+            self._reads = None
+            self.ground.finish()
+        spoken = any(isinstance(event, MessageAppended) and event.role == "assistant" for event in events)
+        self.feed.committed(spoken=spoken)
+
+    def _seen(self) -> Reads:
+        """What lies outside the thread, as this run sees it."""
+        if self._reads is None:
+            self._reads = self.ground.standing.sight(self.head).reads
+        return self._reads
+
+    def _lost(self, conflict: Conflict) -> Conflict:
+        """The same conflict, or `Lost` if the lease is the reason."""
+        if self.lease is None or type(conflict) is not Conflict:
+            return conflict
+        cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
+        return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)
+
+
+def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[Posting]) -> Proposal:
+    """The proposal with more that becomes true in the same write."""
+    if not cells and not postings:
+        return proposal
+    posted = [cell for posting in postings for cell in posting.cells]
+    brought = [each for posting in postings for each in posting.objects]
+    return msgspec.structs.replace(
+        proposal, cells=(*proposal.cells, *cells, *posted), objects=(*brought, *proposal.objects)
+    )

@@ -1,0 +1,368 @@
+"""A live run: the loop from input to finish, and the commits along the way.
+
+    inbound, start       one write (beginning.py)
+    the model speaks     one write: its words, the requests, the starts
+    tools run            each result durable as it comes; the last with the round's commit
+    … and again, until the model asks for nothing: its last words and the end are one write
+
+Whatever fails fails the run, which says so in a closing commit if it still can.  If even that
+fails nothing is announced: the run counts as interrupted, and the log alone finishes it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Conflict, RunFailed
+from holdfast.ledger.lease import Lost, releasing
+from holdfast.model.call import CallRecord
+from holdfast.model.context import Context
+from holdfast.model.event import RunFinished, ToolCallRequested
+from holdfast.model.message import Message
+from holdfast.model.run import RunState
+from holdfast.providers.contract import Model
+from holdfast.runtime import points, records, steering
+from holdfast.runtime.beginning import Begun, cleaned
+from holdfast.runtime.branching import Branch
+from holdfast.runtime.carrying import Carrier
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.draft import Draft
+from holdfast.runtime.ended import Result, result_of
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.inference import Said, infer
+from holdfast.runtime.ownership import Keeping
+from holdfast.runtime.planning import plan
+from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
+from holdfast.runtime.recovery import open_slots
+from holdfast.runtime.restoring import restore
+from holdfast.runtime.round import commit_round
+from holdfast.runtime.slot import Slot
+from holdfast.runtime.stop import COUNTERS, Counters
+from holdfast.runtime.words import said_by
+
+__all__ = ["LiveRun"]
+
+
+class LiveRun:
+    """One run, from where it stands to its end, or to the next question."""
+
+    def __init__(self, ground: Ground, begun: Begun, model: Model, *, shape: Any = None) -> None:
+        """Go on from `begun`; `shape` is the type that the last words are to have."""
+        self._ground, self._begun, self._model, self._shape = ground, begun, model, shape
+        self._journal = begun.journal
+        self._kept = begun.kept
+        self._source = begun.kept.record.continues or begun.kept.record.id  # whose calls are open
+        self._plugins = ground.agent.plugins
+        self._stop = ground.agent.stop
+        self._counters = Counters(began_at=begun.kept.record.begun_at)
+        self._why = ""  # of a cancellation
+        self._is_lost = False
+        self._keeping: Keeping | None = None
+        self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
+        self._branch = Branch(self._journal, begun)
+        self._talk = ground.talks.take(ground.space, ground.timeline, self._journal.head.commit)
+
+    async def go(self) -> Result:
+        """Run to the end, or until somebody has to decide something.
+
+        Raises `RunFailed` if it fails, `Lost` if another process has taken over.
+        """
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(why: str, *, lost: bool) -> None:
+            self._why, self._is_lost = why, lost
+            task.cancel()
+
+        def told(why: str, *, lost: bool = False) -> None:
+            loop.call_soon_threadsafe(partial(stop, why, lost=lost))
+
+        self._keeping = self._ground.owners.hold(
+            self._begun.lease, space=self._ground.space, lost=lambda: told("", lost=True), cancelled=told
+        )
+        try:
+            return await self._to_the_end(task)
+        finally:
+            self._keeping.release()
+            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+
+    async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:
+        try:
+            return await self._steps()
+        except asyncio.CancelledError:
+            task.uncancel()
+            if self._is_lost:
+                raise Lost(self._begun.lease) from None
+            result = await self._do(
+                partial(self._close, "cancelled", self._why or "the caller was cancelled")
+            )
+            if not self._why:
+                raise
+            return result
+        except (Lost, RunFailed):
+            raise
+        except Exception as error:  # whatever a model, a plug-in or the store raised fails the run
+            raise await self._failed(error) from error
+
+    async def _steps(self) -> Result:
+        if self._begun.fresh:
+            await self._begin()
+        else:
+            await self._do(self._recount)
+            waits = await self._take_up()
+            if waits:
+                return await self._do(self._wait)
+        while True:
+            reached = self._stop.reached(self._counters, self._desk.now())
+            if reached is not None:
+                return await self._end("stopped", reached)
+            slots, said = await self._turn()
+            if said is not None:
+                return said
+            if await self._round(slots, {}):
+                return await self._do(self._wait)
+
+    async def _begin(self) -> None:
+        """What is left of the start: the plug-ins' part, and the run's own line if it has one."""
+        if hooked(self._plugins, "run_start"):
+            draft = self._journal.draft("user_message")
+            cleaned(draft, self._ground.agent.run_scoped_paths())
+            await self._phase("run_start", draft)
+            self._journal.stage(draft)
+            await self._do(self._journal.write)
+        if self._kept.record.head_policy == "on_success":
+            await self._do(self._branch.begin)
+
+    async def _take_up(self) -> bool:
+        """Settle what an interruption, or a decision, has left; whether anything still waits."""
+        if self._kept.record.head_policy == "on_success":
+            await self._do(self._branch.begin)
+        slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
+        return bool(slots) and await self._round(slots, rulings)
+
+    async def _turn(self) -> tuple[list[Slot], Result | None]:
+        """Have the model speak; the calls that it asks for, or what the run came to."""
+        heard = await self._do(self._hear)
+        draft = self._journal.draft("assistant_turn_committed")
+        context = self._context()
+        await self._phase("before_inference", draft, context=context)
+        said = await infer(self._model, context, self._journal.feed, self._ground.space.ids)
+        await self._phase("after_inference", draft, message=said.message)
+        label = self._ground.space.ids()
+        draft.say(said.message, id=label, backend=self._model.backend, usage=said.usage)
+        self._talk.add(said.message)
+        points.reach("before_intent")
+        if said.message.tool_calls:
+            await self._phase("step_end", draft, message=said.message)
+            return await self._do(partial(self._request, draft, label, said, heard)), None
+        self._count(draft, said, [])
+        await self._phase("step_end", draft, message=said.message)
+        self._journal.stage(draft)
+        points.reach("before_finish")
+        return [], await self._end("succeeded", None, cells=heard)
+
+    async def _round(self, slots: list[Slot], rulings: dict[str, Any]) -> bool:
+        """Carry out the calls and commit what they came to; whether any of them waits."""
+        draft = self._journal.draft("tool_results_committed")
+        carrier = Carrier(self._desk, self._journal.root, rulings)
+        try:
+            await carrier.carry_out(slots)
+        except asyncio.CancelledError:
+            await self._do(partial(self._commit_round, slots, draft))
+            raise
+        await self._do(partial(self._commit_round, slots, draft))
+        while any(slot.stage == "suspended" for slot in slots):
+            slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
+            if not any(slot.stage != "suspended" for slot in slots):
+                return True
+            draft = self._journal.draft("tool_results_committed")
+            await Carrier(self._desk, self._journal.root, rulings).carry_out(slots)
+            await self._do(partial(self._commit_round, slots, draft))
+        return False
+
+    # ---- blocking parts, done by whoever may block
+
+    def _hear(self) -> list[Any]:
+        """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
+        waiting = steering.queued(self._ground.space, self._ground.timeline)
+        if not waiting:
+            return []
+        draft = self._journal.draft("user_message")
+        for each in waiting:
+            draft.say(each.message, id=each.id)
+            self._talk.add(each.message)
+        self._journal.stage(draft)
+        return [each.taken for each in waiting]
+
+    def _request(self, draft: Draft, label: str, said: Said, heard: list[Any]) -> list[Slot]:
+        """Make the assistant's turn durable, with the requests and the starts that need no approval."""
+        slots = self._planned(label, said, start=True)
+        self._count(draft, said, [slot.record.fingerprint for slot in slots])
+        draft.extend(self._requested(slot.record) for slot in slots)
+        self._journal.stage(draft)
+        try:
+            self._journal.write(cells=heard, postings=_postings(slots))
+        except Conflict as conflict:
+            if type(conflict) is not Conflict:
+                raise
+            slots = self._planned(label, said, start=False)  # another line started the same thing just now
+            self._journal.write(cells=heard, postings=_postings(slots))
+        for slot in slots:
+            slot.written()
+        points.reach("after_intent")
+        return slots
+
+    def _planned(self, label: str, said: Said, *, start: bool) -> list[Slot]:
+        taken: set[str] = set()
+        pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
+        return [
+            plan(self._desk, call, label, vendor_id=vendor or None, taken=taken, start=start)
+            for call, vendor in pairs
+        ]
+
+    def _requested(self, record: CallRecord) -> ToolCallRequested:
+        return ToolCallRequested(
+            id=self._ground.space.ids(),
+            call=record.id,
+            tool=record.tool,
+            args=record.args,
+            size=record.args_size,
+            idempotency_key=record.key,
+            side_effects=record.effect,
+        )
+
+    def _commit_round(self, slots: list[Slot], draft: Draft) -> None:
+        message = commit_round(self._desk, slots, draft)
+        if message is not None:
+            self._talk.add(message)
+
+    def _count(self, draft: Draft, said: Said, fingerprints: list[str]) -> None:
+        cost = self._stop.cost_of(said.usage)
+        self._counters = self._counters.after(said.usage, cost, [each for each in fingerprints if each])
+        if self._stop.counts:
+            draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
+
+    def _recount(self) -> None:
+        """Read how far the run had come."""
+        space = self._journal.space
+        entry = space.tree(self._journal.root).get(COUNTERS)
+        if entry is not None:
+            self._counters = msgspec.json.decode(space.body(entry.value), type=Counters)
+        else:
+            steps = result_of(space, self._kept.record, at=self._journal.head.commit).steps
+            self._counters = Counters(steps=steps, began_at=self._kept.record.begun_at)
+
+    def _wait(self) -> Result:
+        """Let the line go until somebody has decided."""
+        told, kept = records.moved(
+            self._kept, "waiting", at=self._desk.now(), after=self._journal.head.commit
+        )
+        ending = (told, releasing(self._begun.lease))
+        if self._branch.apart:
+            self._branch.join(ending)
+        else:
+            records.apply(self._journal.space, "wait", *ending)
+        self._kept = kept
+        return self._result()
+
+    async def _end(self, status: RunState, why: str | None, *, cells: list[Any] | None = None) -> Result:
+        draft = self._journal.draft("run_finished", forced=True)
+        await self._phase("run_end", draft, status=status)
+        result = await self._do(partial(self._finish, draft, status, why, cells or []))
+        points.reach("after_finish")
+        return result
+
+    def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
+        """End a run that did not come to its own end."""
+        self._journal.unstage()
+        self._settle_open()
+        draft = self._journal.draft("run_finished", forced=True)
+        if status == "failed" and self._kept.record.on_failure == "restore" and not self._branch.apart:
+            restore(self._journal, draft, self._ground.agent.run_scoped_paths())
+        return self._finish(draft, status, why, [], kind)
+
+    def _settle_open(self) -> None:
+        """Tell the conversation what became of calls that the run leaves behind."""
+        slots, _ = open_slots(self._desk, self._source)
+        for slot in slots:
+            Carrier(self._desk, self._journal.root, {}).abandon(slot)
+        left = [slot for slot in slots if slot.stage == "settled"]
+        if left:
+            commit_round(self._desk, left, self._journal.draft("tool_results_committed"))
+
+    def _finish(
+        self, draft: Draft, status: RunState, why: str | None, cells: list[Any], kind: str | None = None
+    ) -> Result:
+        space = self._ground.space
+        draft.events.append(RunFinished(id=space.ids(), status=status, why=why))
+        self._journal.stage(draft)
+        told, kept = records.moved(self._kept, status, at=self._desk.now(), why=why, kind=kind)
+        ending = (*cells, told, releasing(self._begun.lease))
+        if status == "failed" or status == "cancelled":
+            self._branch.leave(ending)
+        else:
+            self._branch.join(ending)
+        self._kept = kept
+        return self._result()
+
+    def _result(self) -> Result:
+        head = self._journal.head
+        self._talk.at = head.commit
+        if not self._branch.apart:
+            self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
+        return result_of(self._ground.space, self._kept.record, at=head.commit, shape=self._shape)
+
+    async def _failed(self, error: Exception) -> RunFailed:
+        why, kind = said_by(error), type(error).__name__
+        try:
+            result = await self._do(partial(self._close, "failed", why, kind))
+        except Exception:  # noqa: BLE001  # the store cannot even be told: the run counts as interrupted
+            record = msgspec.structs.replace(self._kept.record, state="failed", why=why, kind=kind)
+            result = Result(run=record.id, status="failed", why=why, kind=kind)
+        return RunFailed(result)
+
+    # ---- small things
+
+    async def _do(self, work: Any) -> Any:
+        return await self._ground.hands(work)
+
+    def _is_ours(self) -> bool:
+        return self._keeping is not None and self._keeping.still_ours()
+
+    def _context(self) -> Context:
+        agent, most = self._ground.agent, self._ground.effect_max
+        system = agent.instructions
+        if most is not None:
+            system = f"{system}\n\nOn this line no call beyond {most} is made; do not ask for any.".strip()
+        options = dict(agent.options)
+        if self._shape is not None:
+            options["output_schema"] = msgspec.json.schema(self._shape)
+        return Context(
+            system=system,
+            messages=self._talk.conversation.messages(),
+            tools=tuple(tool.spec for tool in self._desk.toolbox.values()),
+            options=options,
+        )
+
+    async def _phase(
+        self,
+        phase: Phase,
+        draft: Draft,
+        *,
+        context: Context | None = None,
+        message: Message | None = None,
+        status: str | None = None,
+    ) -> None:
+        if hooked(self._plugins, phase):
+            moment = Moment(
+                phase, self._journal.run, draft.ops, context=context, message=message, status=status
+            )
+            await run_phase(self._plugins, moment)
+
+
+def _postings(slots: list[Slot]) -> list[Any]:
+    return [slot.posting for slot in slots if slot.posting is not None]

@@ -1,0 +1,246 @@
+"""Recovery: finding, from the log alone, what a run left open, and what to do about each call.
+
+The calls of the last assistant's turn that the conversation holds no result for are open.  The
+ledger says how far each of them came:
+
+    settled              its result is put into the conversation
+    waiting              it still waits, unless its time is up
+    approved             it runs, if it is still what was approved; an answer is the result
+    requested            it was never started: it starts
+    started, unknown     it runs again if it may be repeated; else its tool is asked, else a person
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from holdfast.engines.contract import Step
+from holdfast.errors import Invalid
+from holdfast.history import artifacts, reader
+from holdfast.history.space import Space
+from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger.calls import Held
+from holdfast.model.call import SETTLED, UNCLEAR, CallState
+from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended, ToolCallSuspended
+from holdfast.model.message import ToolCall, ToolResult, decode_message
+from holdfast.model.ticket import Decision, Ticket
+from holdfast.runtime import result
+from holdfast.runtime.call import Ruling
+from holdfast.runtime.carrying import unclear
+from holdfast.runtime.desk import Desk, fingerprint_for
+from holdfast.runtime.result import Told, told
+from holdfast.runtime.slot import Slot, encode_result, recalled
+from holdfast.runtime.tool import Tool
+
+__all__ = ["open_calls", "open_slots"]
+
+
+class _Open(msgspec.Struct):
+    """What the conversation says of the calls of a run."""
+
+    calls: list[ToolCall]
+    answered: set[str]
+    told: set[str]  # whose suspension is in the history
+
+
+def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall], set[str]]:
+    """The calls of a run without a result, in order, and those of them whose suspension is in the history."""
+    found = _Open([], set(), set())
+    for step in _of_run(space, run, at):
+        for event in step.changeset.events:
+            if isinstance(event, ToolCallSuspended):
+                found.told.add(event.call)
+            elif isinstance(event, MessageAppended) and event.role in ("assistant", "tool"):
+                message = decode_message(space.body(event.body))
+                found.calls += message.tool_calls
+                found.answered |= {each.call_id for each in message.tool_results}
+    return [call for call in found.calls if call.id not in found.answered], found.told
+
+
+def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
+    """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
+    left, suspended = open_calls(desk.space, run, desk.journal.head.commit)
+    slots: list[Slot] = []
+    rulings: dict[str, Ruling] = {}
+    for call in left:
+        slot = Slot(call, desk.toolbox.get(call.name))
+        slot.told = call.id in suspended
+        held = _held(desk, call)
+        if held is None:
+            _never_entered(slot)
+        else:
+            slot.held = held
+            _take_up(desk, slot, rulings)
+        slots.append(slot)
+    return slots, rulings
+
+
+def _of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
+    first = {*space.engine.labelled(space.name, run)}
+    found: list[Step] = []
+    for step in reader.steps(space, at):
+        found.append(step)
+        if step.digest in first:
+            break
+    return found[::-1]
+
+
+def _held(desk: Desk, call: ToolCall) -> Held | None:
+    """The call as it stands on this line: its own record, or the copy that was decided here."""
+    held = calls.find(desk.space, call.id)
+    if held is None or held.record.timeline == desk.ground.timeline or held.record.ticket is None:
+        return held
+    here = tickets.find(desk.space, f"{held.record.ticket}/{desk.ground.timeline}")
+    return calls.find(desk.space, here.ticket.call) if here else held
+
+
+def _take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
+    assert slot.held is not None
+    state = slot.held.record.state
+    if state == "awaiting_approval":
+        _lapse(desk, slot)
+        state = slot.held.record.state
+    if state in SETTLED:
+        recalled(slot, desk.space, unclear(slot))
+    elif state == "awaiting_approval":
+        slot.suspend(None)
+    elif slot.tool is None:
+        _without_tool(desk, slot)
+    elif state == "approved":
+        _approved(desk, slot, slot.tool, rulings)
+    elif _validated(desk, slot, slot.tool):
+        slot.recovering = state == "started" or state in UNCLEAR
+
+
+def _lapse(desk: Desk, slot: Slot) -> None:
+    """Close the ticket if its time is up."""
+    assert slot.held is not None
+    asked = tickets.find(desk.space, slot.held.record.ticket or "")
+    if asked is not None and decisions.due(asked.ticket, desk.now()):
+        decisions.expire_due(desk.ground.space)
+        slot.held = calls.read(desk.space, slot.held.record.id)
+
+
+def _approved(desk: Desk, slot: Slot, tool: Tool, rulings: dict[str, Ruling]) -> None:
+    """Somebody agreed: run the tool, or take the decision for the result."""
+    assert slot.held is not None
+    record = slot.held.record
+    asked = tickets.read(desk.space, record.ticket or "")
+    decision = asked.ticket.decision
+    assert decision is not None, "a call is approved by a decision"
+    ruling = _ruling(desk, decision)
+    rulings[slot.call.id] = ruling
+    as_result = asked.ticket.resume == "result" or decision.verdict == "answer"
+    if as_result and asked.ticket.resume != "arguments" and not _runs_on(asked.ticket, decision):
+        _answered(desk, slot, ruling)
+    elif _validated(desk, slot, tool):
+        _check_bound(desk, slot, tool, decision)
+
+
+def _runs_on(ticket: Ticket, decision: Decision) -> bool:
+    """Whether a tool that asked a question of its own goes on with the answer."""
+    return (
+        ticket.resume == "run" and ticket.action not in ("approve", "repeat") and decision.verdict == "answer"
+    )
+
+
+def _check_bound(desk: Desk, slot: Slot, tool: Tool, decision: Decision) -> None:
+    """Go on only with what was approved; anything else is asked anew."""
+    assert slot.held is not None
+    record = slot.held.record
+    meant = fingerprint_for(tool, slot.arguments)
+    if decision.verdict == "answer" or tickets.still_bound(record, meant):
+        if record.fingerprint != meant:
+            slot.held = desk.journal.post(calls.learn(slot.held, at=desk.now(), fingerprint=meant))[0]
+        if decision.verdict == "edit":
+            args = desk.space.body(record.args).decode("utf-8", "replace")
+            slot.note = f"Note: a person changed the arguments of this call to {args} before it ran."
+        return
+    changed = msgspec.structs.replace(record, fingerprint=meant)
+    ticket = tickets.question(
+        changed,
+        id=desk.space.ids(),
+        at=desk.now(),
+        message=f"{tool.name} is not what was approved any more: its version or defaults have changed",
+    )
+    slot.held = desk.journal.post(calls.learn(slot.held, at=desk.now(), fingerprint=meant))[0]
+    slot.told = False
+    slot.suspend(tickets.ask(slot.held, ticket))
+
+
+def _answered(desk: Desk, slot: Slot, ruling: Ruling) -> None:
+    """The decision is the result."""
+    assert slot.held is not None
+    value = (
+        ruling.value
+        if ruling.verdict in ("answer", "edit")
+        else {"decision": ruling.verdict, "by": ruling.by}
+    )
+    kept = result.keep(value)
+    staged = artifacts.stage(desk.space, (kept.content,), media_type=kept.media_type)
+    said = ToolResult(slot.call.id, "success", result.preview(kept, calls.reference(staged.digest)))
+    slot.staged = staged
+    slot.settle(
+        calls.settle(
+            slot.held,
+            "succeeded",
+            at=desk.now(),
+            staged=staged,
+            preview=encode_result(said),
+            status="success",
+        ),
+        said,
+    )
+
+
+def _validated(desk: Desk, slot: Slot, tool: Tool) -> bool:
+    """Read the arguments that the record names; False: the tool refuses them now, and the call has failed."""
+    assert slot.held is not None
+    record = slot.held.record
+    raw = desk.space.body(record.args).decode("utf-8", "surrogatepass")
+    try:
+        slot.arguments = tool.validated(raw)
+    except Invalid as error:
+        if record.reach.writes and (record.state == "started" or record.state in UNCLEAR):
+            return True  # it ran with them once; nothing but its hook is asked now
+        _settle(desk, slot, "failed", "invalid", str(error))
+        return False
+    return True
+
+
+def _without_tool(desk: Desk, slot: Slot) -> None:
+    """The tool is not there any more: what was not started fails, and of the rest nobody knows."""
+    assert slot.held is not None
+    state = slot.held.record.state
+    if state == "started":
+        _settle(desk, slot, "unknown", "unknown", "its tool is not declared any more")
+    elif state in UNCLEAR:
+        recalled(slot, desk.space, unclear(slot))
+    else:
+        _settle(desk, slot, "failed", "no_such_tool", "")
+
+
+def _settle(desk: Desk, slot: Slot, state: CallState, as_what: Told, why: str) -> None:
+    assert slot.held is not None
+    said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
+    posting = calls.settle(
+        slot.held, state, at=desk.now(), preview=encode_result(said), status="error", why=why or as_what
+    )
+    slot.settle(posting, said)
+
+
+def _never_entered(slot: Slot) -> None:
+    """A call that was put into the conversation by other means: nothing is known of it."""
+    slot.settle(
+        None, ToolResult(slot.call.id, "error", told("unknown", "it was never recorded here", slot.call.name))
+    )
+
+
+def _ruling(desk: Desk, decision: Decision) -> Ruling:
+    value = None
+    if decision.value is not None:
+        value = json.loads(desk.space.body(decision.value))
+    return Ruling(verdict=decision.verdict, value=value, by=decision.by, why=decision.why, at=decision.at)

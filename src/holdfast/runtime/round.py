@@ -1,0 +1,141 @@
+"""The commit of a round: its results in the conversation, its changes in the state.
+
+The patches of the calls are applied in the order of the calls, each on top of the one before.
+What waits for a decision is named in the same commit.  If the lease is lost here, results that
+were still on their way are left as evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.history.reapplying import Source, reapply
+from holdfast.history.values import Kept
+from holdfast.ledger import tickets
+from holdfast.ledger.lease import Lost
+from holdfast.model.call import CallRecord
+from holdfast.model.canonical import encode_struct
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import (
+    AgentChanged,
+    ApprovalDecided,
+    Event,
+    ToolCallCompleted,
+    ToolCallStarted,
+    ToolCallSuspended,
+)
+from holdfast.model.message import Message
+from holdfast.model.patch import Op, Patch, Stored
+from holdfast.runtime import points
+from holdfast.runtime.carrying import late
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.draft import Draft
+from holdfast.runtime.slot import Slot
+
+__all__ = ["commit_round", "source_of"]
+
+
+def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
+    """Write what the calls of a round came to; the message that tells the model, if there is anything to tell."""
+    message = _told(desk, slots, draft)
+    for slot in slots:
+        draft.extend(_events(desk, slot))
+        if slot.patch is not None:
+            source = source_of(desk, slot)
+            for op in slot.patch.ops:
+                reapply(draft.ops, op, source)
+            draft.act("apply", f"tool:{slot.call.name}")
+    _hand_over(desk, slots, draft)
+    desk.journal.stage(draft)
+    points.reach("while_recording")
+    try:
+        desk.journal.write(postings=[slot.posting for slot in slots if slot.posting is not None])
+    except Lost:
+        for slot in slots:
+            late(desk, slot)
+        raise
+    for slot in slots:
+        slot.written()
+    points.reach("after_turn")
+    return message
+
+
+def source_of(desk: Desk, slot: Slot) -> Source:
+    """Where the values of a call's patch are: in the store, or on their way there."""
+    brought, space = slot.brought, desk.ground.space
+
+    def body(digest: Digest) -> bytes:
+        return brought[digest].body if digest in brought else space.body(digest)
+
+    def kept(stored: Stored) -> Kept:
+        new = brought.get(stored.value)
+        return Kept(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
+
+    return Source(kept, body)
+
+
+def _told(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
+    results = tuple(slot.result for slot in slots if slot.result is not None)
+    if not results:
+        return None
+    message = Message("tool", (), (), results)
+    draft.say(message, id=desk.space.ids())
+    return message
+
+
+def _events(desk: Desk, slot: Slot) -> list[Event]:
+    record = slot.record
+    ids = desk.space.ids
+    if slot.stage == "suspended":
+        if slot.told:
+            return []
+        return [ToolCallSuspended(id=ids(), call=slot.call.id, ticket=record.ticket or "")]
+    found: list[Event] = _decided(desk, record, slot.call.id)
+    if record.attempt:
+        found.append(ToolCallStarted(id=ids(), call=slot.call.id, attempt=record.attempt))
+    found.append(
+        ToolCallCompleted(
+            id=ids(),
+            call=slot.call.id,
+            status=record.state,
+            result_ref=record.result,
+            side_effects=record.effect,
+        )
+    )
+    return found
+
+
+def _decided(desk: Desk, record: CallRecord, call: str) -> list[Event]:
+    asked = tickets.find(desk.space, record.ticket) if record.ticket else None
+    decision = asked.ticket.decision if asked else None
+    if asked is None or decision is None:
+        return []
+    return [
+        ApprovalDecided(
+            id=desk.space.ids(),
+            call=call,
+            ticket=asked.ticket.id,
+            decision=decision.verdict,
+            by=decision.by,
+            why=decision.why,
+        )
+    ]
+
+
+def _hand_over(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
+    """What the calls change in the agent's own map, as one event: it is taken over by one write."""
+    ops: list[Op] = [op for slot in slots if slot.agent_patch for op in slot.agent_patch.ops]
+    agent = desk.ground.standing.agent
+    if not ops or agent is None:
+        return
+    body = Object.of(Kind.BODY, encode_struct(Patch(tuple(ops))))
+    draft.objects.append(body)
+    draft.events.append(
+        AgentChanged(
+            id=desk.space.ids(),
+            agent=agent.label,
+            timeline=desk.ground.standing.agent_line,
+            patch=body.digest,
+            size=len(body.body),
+        )
+    )

@@ -1,0 +1,235 @@
+"""Running: what a caller asks of a line, from a new input to the end of its run.
+
+An input that was given before leads to the run that came of it.  A run that was cut off is
+finished first.  A run that waits goes on when somebody has decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Busy, Conflict, NotFound, RunFailed
+from holdfast.history import reader
+from holdfast.history.space import Space
+from holdfast.history.values import Given
+from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger import lease as leases
+from holdfast.ledger.lease import Lost
+from holdfast.model.digest import Digest
+from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
+from holdfast.runtime import records
+from holdfast.runtime.agent import model_of
+from holdfast.runtime.beginning import Begun, Earlier, Interrupted, Wanted, begin, continued
+from holdfast.runtime.ended import Result, result_of
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.inbound import Input, inbound
+from holdfast.runtime.live import LiveRun
+from holdfast.runtime.plugin import hooked
+from holdfast.runtime.records import Kept
+from holdfast.runtime.recovery import open_calls
+
+__all__ = ["cancel", "earlier", "open_on", "resume", "run"]
+
+_WAIT_SECONDS = 0.05
+_PAGE = 100
+
+
+async def run(
+    ground: Ground,
+    given: Input,
+    *,
+    id: str | None = None,
+    state: Mapping[str, Given] | None = None,
+    head_policy: HeadPolicy = "each_step",
+    on_failure: OnFailure = "restore",
+    output: Any = None,
+    parent_run: str | None = None,
+    begun: Callable[[Begun], None] | None = None,
+) -> Result:
+    """Run the agent on the line with an input; the same id again gives the first result.
+
+    `begun` is called once it has begun, before anything else happens.
+
+    Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
+    given before with other words.
+    """
+    model = model_of(ground.agent)
+    wanted = Wanted(
+        inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
+        backend=model.backend,
+        head_policy=head_policy,
+        on_failure=on_failure,
+        parent_run=parent_run,
+    )
+    starts = hooked(ground.agent.plugins, "run_start")
+    while True:
+        start = await ground.hands(partial(begin, ground, wanted, hooked=starts))
+        match start:
+            case Begun():
+                if begun is not None:
+                    begun(start)
+                return await LiveRun(ground, start, model, shape=output).go()
+            case Earlier(earlier_run):
+                return await earlier(ground, earlier_run, shape=output)
+            case Interrupted(cut_off):
+                await _finish_first(ground, cut_off)
+
+
+async def resume(
+    ground: Ground,
+    id: str | None = None,
+    *,
+    shape: Any = None,
+    begun: Callable[[Begun], None] | None = None,
+) -> Result:
+    """Go on with a run that was cut off, or that waits and has been decided; None: the one on this line.
+
+    One that still waits for everything is left as it is.  Raises `NotFound` if there is nothing to
+    go on with, `Busy` if a run lives on the line.
+    """
+    kept = await ground.hands(partial(_to_resume, ground, id))
+    if kept.record.state in ENDED:
+        return await earlier(ground, kept.record.id, shape=shape)
+    if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
+        return await ground.hands(partial(_result, ground, kept.record, shape))
+    start = await ground.hands(partial(continued, ground, kept))
+    if begun is not None:
+        begun(start)
+    return await LiveRun(ground, start, model_of(ground.agent), shape=shape).go()
+
+
+async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
+    """What a run came to, waiting for it while it lives; one that was cut off is finished first."""
+    while True:
+        kept = await ground.hands(partial(records.read, ground.space, id))
+        if kept.record.state != "running":
+            result = await ground.hands(partial(_result, ground, kept.record, shape))
+            if result.status == "failed":
+                raise RunFailed(result)
+            return result
+        held = await ground.hands(partial(leases.current, ground.space, kept.record.timeline))
+        if (
+            held is not None
+            and held.run == id
+            and await ground.hands(partial(leases.state, ground.space, held, owners=ground.owners)) != "live"
+        ):
+            await _finish_first(ground, id)
+        else:
+            await asyncio.sleep(_WAIT_SECONDS)
+
+
+def cancel(ground: Ground, id: str | None, why: str) -> RunRecord:
+    """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.
+
+    A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
+    One that waits is ended here.  Raises `NotFound` if there is none.
+    """
+    kept = _to_resume(ground, id)
+    if kept.record.state in ENDED:
+        return kept.record
+    told, kept = records.changed(kept, cancel=why or "cancelled")
+    records.apply(ground.space, "cancel", told)
+    return kept.record
+
+
+def open_on(space: Space, timeline: str | None = None) -> Iterator[RunRecord]:
+    """The runs of a thread that have not ended, those of one line if it is named."""
+    for name, record in records.open_runs(space.engine):
+        if name == space.name and timeline in (None, record.timeline):
+            yield record
+
+
+async def _finish_first(ground: Ground, id: str) -> None:
+    """Finish a run that was cut off; that it fails is no reason not to go on."""
+    try:
+        await resume(ground, id)
+    except (RunFailed, Lost, Busy):
+        await asyncio.sleep(_WAIT_SECONDS)
+
+
+def _to_resume(ground: Ground, id: str | None) -> Kept:
+    space, timeline = ground.space, ground.timeline
+    if id is not None:
+        return records.read(space, id)
+    held = leases.current(space, timeline)
+    if held is not None:
+        return records.read(space, held.run)
+    waiting = [record for record in open_on(space) if record.state == "waiting"]
+    here = [record for record in waiting if record.timeline == timeline]
+    for record in sorted(here, key=lambda each: (not _is_decided(ground, each), -each.begun_at)):
+        return records.read(space, record.id)
+    elsewhere = next((record for record in waiting if _is_decided(ground, record)), None)
+    if elsewhere is not None:
+        return _continuation(ground, elsewhere)
+    raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was resumed.")
+
+
+def _continuation(ground: Ground, origin: RunRecord) -> Kept:
+    """A run of this line that takes up what another line's run left open, decided here."""
+    space = ground.space
+    now = space.clock()
+    record = msgspec.structs.replace(
+        origin,
+        id=space.ids(),
+        timeline=ground.timeline,
+        state="waiting",
+        at=now,
+        begun_at=now,
+        parent_run=origin.id,
+        continues=origin.continues or origin.id,
+        head_policy="each_step",
+        input=(),
+        after=None,
+    )
+    records.apply(space, "continue", records.new(record))
+    return Kept(record, 1)
+
+
+def _is_decided(ground: Ground, record: RunRecord) -> bool:
+    """Whether there is anything to go on with on this line: a decision, a lapse, or nothing that waits."""
+    space = ground.space
+    head = reader.head_of(space, ground.timeline)
+    left, _ = open_calls(space, record.continues or record.id, head.commit)
+    if record.timeline != ground.timeline:
+        return any(_decided_here(ground, call.id) for call in left)
+    return not left or any(_goes_on(space, call.id) for call in left) or record.cancel is not None
+
+
+def _goes_on(space: Space, call: str) -> bool:
+    held = calls.find(space, call)
+    if held is None or held.record.state != "awaiting_approval":
+        return True
+    asked = tickets.find(space, held.record.ticket or "")
+    return asked is not None and decisions.due(asked.ticket, space.clock())
+
+
+def _decided_here(ground: Ground, call: str) -> bool:
+    held = calls.find(ground.space, call)
+    if held is None or held.record.ticket is None:
+        return False
+    return tickets.find(ground.space, f"{held.record.ticket}/{ground.timeline}") is not None
+
+
+def _result(ground: Ground, record: RunRecord, shape: Any) -> Result:
+    return result_of(ground.space, record, at=_last(ground, record), shape=shape)
+
+
+def _last(ground: Ground, record: RunRecord) -> Digest | None:
+    """A commit from which the run's own can be reached, also after an undo."""
+    space = ground.space
+    first = space.engine.labelled(space.name, record.id)
+    head = reader.head_of(space, record.timeline).commit
+    if not first or any(reader.is_ancestor(space, commit, head) for commit in first):
+        return head
+    before: int | None = None
+    while moves := space.engine.moves(space.name, record.timeline, before=before, limit=_PAGE):
+        for move in moves:
+            if move.to is not None and space.step(move.to).commit.run == record.id:
+                return move.to
+        before = moves[-1].version
+    raise Conflict(f"the commits of run '{record.id}' are on no line of '{space.label}'; nothing was read.")

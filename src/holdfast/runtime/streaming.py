@@ -1,0 +1,166 @@
+"""Streaming: a run as it goes on, for one who watches; leaving never stops it.
+
+Durable events come from the store, words from the run's feed if it lives in this process.  Whoever
+comes in the middle of a message gets one `TextSoFar`, then what is written after that; where the
+run lives elsewhere, the finished message.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from holdfast.history import reader
+from holdfast.ledger import lease as leases
+from holdfast.runtime.beginning import Begun
+from holdfast.runtime.ended import Result
+from holdfast.runtime.feed import Feed, Watcher
+from holdfast.runtime.following import Follower, cursor_at
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.happening import Cursor, Happening, Live, RunEnded, TextSoFar
+
+__all__ = ["Watching", "follow", "stream"]
+
+_POLL_SECONDS = 0.1
+
+
+class Watching:
+    """A run that is being started, and what comes of it; made known by whoever runs it."""
+
+    def __init__(self, ground: Ground, wake: Callable[[], None] | None = None) -> None:
+        """Watch the line; `wake` is called whenever there is something new."""
+        self._ground, self._wake = ground, wake
+        head = reader.head_of(ground.space, ground.timeline).commit
+        self.follower = Follower(ground.space, ground.timeline, cursor_at(ground.space, head))
+        self.ready = threading.Event()  # it has begun, or never will
+        self.watcher: Watcher | None = None
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self._feed: Feed | None = None
+
+    def begun(self, start: Begun) -> None:
+        """The run has begun."""
+        self._feed = start.journal.feed
+        self.watcher = self._feed.watch(self._wake)
+        self._tell()
+
+    def ended(self, result: Result | None, error: BaseException | None) -> None:
+        """It has come to its end."""
+        self.result, self.error = result, error
+        if self.watcher is not None:
+            self.watcher.end()
+        self._tell()
+
+    def leave(self) -> None:
+        """Watch no longer."""
+        if self._feed is not None and self.watcher is not None:
+            self._feed.leave(self.watcher)
+
+    def news(self, timeout: float) -> Iterator[Happening]:
+        """What has happened since, waiting for it up to `timeout` seconds."""
+        assert self.watcher is not None
+        for item in self.watcher.take(timeout):
+            if item is None:  # something was committed
+                yield from self.follower.read()
+            else:
+                yield _placed(item, self.follower.cursor)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes from the feed."""
+        return self.watcher is None or self.watcher.over
+
+    def last(self) -> Iterator[Happening]:
+        """What is left once the run is over; raises what the run raised."""
+        yield from self.follower.read()
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        yield RunEnded(self.result, self.follower.cursor)
+
+    def _tell(self) -> None:
+        self.ready.set()
+        if self._wake is not None:
+            self._wake()
+
+
+def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happening]:
+    """The events of a run that `start` begins elsewhere; leaving the iteration does not stop it."""
+    watching = Watching(ground)
+    start(watching)
+    watching.ready.wait()
+    try:
+        while not watching.is_over:
+            yield from watching.news(_POLL_SECONDS)
+        yield from _rest(watching)
+    finally:
+        watching.leave()
+
+
+def follow(ground: Ground, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
+    """The events of the line after a cursor; None begins with the run that lives there, or now.
+
+    Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
+    """
+    follower = Follower(ground.space, ground.timeline, _place(ground, after))
+    while True:
+        feed = ground.feeds.find(ground.space.name, ground.timeline)
+        if feed is not None:
+            yield from _live(follower, feed)
+        found = False
+        for event in follower.read():
+            found = True
+            yield event
+        if found or _is_live(ground):
+            time.sleep(0 if found else _POLL_SECONDS)
+        elif not wait:
+            return
+        else:
+            time.sleep(_POLL_SECONDS)
+
+
+def _live(follower: Follower, feed: Feed) -> Iterator[Happening]:
+    watcher = feed.watch()
+    try:
+        yield from follower.read()
+        if watcher.text:
+            yield TextSoFar(watcher.text, follower.cursor)
+        while not watcher.over:
+            for item in watcher.take(_POLL_SECONDS):
+                if item is None:  # something was committed
+                    yield from follower.read()
+                else:
+                    yield _placed(item, follower.cursor)
+    finally:
+        feed.leave(watcher)
+
+
+def _rest(watching: Watching) -> Iterator[Happening]:
+    if watching.watcher is not None:
+        yield from watching.news(0)
+    while watching.result is None and watching.error is None:
+        time.sleep(0.001)
+    yield from watching.last()
+
+
+def _place(ground: Ground, after: str | None) -> Cursor | None:
+    if after is not None:
+        return Cursor.read(after)
+    space = ground.space
+    held = leases.current(space, ground.timeline)
+    if held is None:
+        return cursor_at(space, reader.head_of(space, ground.timeline).commit)
+    first = space.engine.labelled(space.name, held.run)
+    return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
+
+
+def _is_live(ground: Ground) -> bool:
+    held = leases.current(ground.space, ground.timeline)
+    return held is not None and leases.state(ground.space, held, owners=ground.owners) == "live"
+
+
+def _placed(item: Live, cursor: str | None) -> Live:
+    return msgspec.structs.replace(item, cursor=cursor)
