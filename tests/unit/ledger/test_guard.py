@@ -297,3 +297,33 @@ def test_a_hundred_equal_calls_are_looked_at_once(keeper: Keeper, monkeypatch: p
     assert isinstance(keeper.check(keeper.record("last")), Clear)
     assert asked == ["c99"]
     assert repeated(keeper, keeper.record("last", backend=ANTHROPIC)) == ("c0", "backend")
+
+
+def test_what_somebody_allowed_is_not_forgotten(keeper: Keeper) -> None:
+    """The repeat that was allowed went well; the call that it repeated is as unclear as before."""
+    ended(keeper, "first", "unknown")
+    again = keeper.record("again")
+    keeper.ask_for(again)
+
+    keeper.succeed(keeper.post(keeper.starting(again, keeper.check(again, seen=1))))
+
+    assert repeated(keeper, keeper.record("third")) == ("first", "unclear")
+
+
+def test_what_is_well_for_now_is_looked_at_again(keeper: Keeper) -> None:
+    """A result that was not committed yet when an equal call of its round started may be missing on a fork."""
+    held = keeper.start(keeper.record("first"))
+    keeper.post(calls.settle(held, "succeeded", at=9, status="success", result_label="told"))
+    keeper.move(keeper.post(keeper.starting(keeper.record("equal"))), "failed")
+    keeper.fork("between", keeper.head().commit)
+
+    keeper.ask_for(keeper.record("x", label="told"))
+
+    assert repeated(keeper, keeper.record("x", timeline="between")) == ("first", "elsewhere")
+
+
+def test_a_call_is_not_stopped_by_itself(keeper: Keeper) -> None:
+    """Whoever looks at an unclear call asks for what stands in its way, and it is not its own obstacle."""
+    held = ended(keeper, "first", "unknown")
+
+    assert isinstance(keeper.check(held.record), Clear)
