@@ -207,15 +207,21 @@ def _stands(space: Space, mark: _Mark, head: Digest | None, backend: str | None)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
-    """The calls that were started, in order, those after number `after`."""
-    prefix, name = f"{TWIN}{gate.fingerprint}/", _twin(gate.fingerprint, after)
-    while page := space.engine.cells(space.name, prefix=prefix, after=name, limit=_PAGE):
-        for cell in page:
-            held = calls.find(space, cells.read(cell, _names))
-            if held is None:
-                raise Corrupt(f"cell '{cell.name}' names a call that is not there. Run `holdfast verify`.")
-            yield held.record
-        name = page[-1].name
+    """The calls that were started, in order, those after number `after`; raises `Corrupt` if one is missing."""
+    prefix = f"{TWIN}{gate.fingerprint}/"
+    while after < gate.count:  # a start that came later has moved the gate, and is refused there
+        wanted = min(_PAGE, gate.count - after)
+        page = space.engine.cells(
+            space.name, prefix=prefix, after=_twin(gate.fingerprint, after), limit=wanted
+        )
+        found = [calls.find(space, cells.read(cell, _names)) for cell in page]
+        if len(page) < wanted or None in found:
+            raise Corrupt(
+                f"a start of the calls with fingerprint {gate.fingerprint} is missing, so nobody can tell what would "
+                "be repeated; nothing was started. Run `holdfast verify`."
+            )
+        yield from (held.record for held in found if held)
+        after += wanted
 
 
 def _gate(space: Space, fingerprint: str) -> Gate:

@@ -8,7 +8,8 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from holdfast.errors import Conflict
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Conflict, Corrupt
 from holdfast.ledger import calls, decisions, guard, tickets
 from holdfast.ledger.calls import Held
 from holdfast.ledger.guard import Clear, Repeats
@@ -327,3 +328,17 @@ def test_a_call_is_not_stopped_by_itself(keeper: Keeper) -> None:
     held = ended(keeper, "first", "unknown")
 
     assert isinstance(keeper.check(held.record), Clear)
+
+
+@pytest.mark.parametrize("lost", ["twin", "call"])
+def test_a_guard_that_cannot_tell_lets_nothing_through(lost: str) -> None:
+    """A start that is gone from the store is damage, not a clear way."""
+    engine = MemoryEngine()
+    keeper = Keeper(engine)
+    record = ended(keeper, "first", "unknown").record
+    cells = engine._store.spaces[keeper.space.name].cells
+
+    del cells["call/first" if lost == "call" else f"twin/{record.fingerprint}/{1:012d}"]
+
+    with pytest.raises(Corrupt, match="nothing was started"):
+        keeper.check(keeper.record("again"))
