@@ -17,10 +17,17 @@ TYPE_CHECKING = (
 
 if TYPE_CHECKING:
     from holdfast import aio, errors, testing
+    from holdfast.errors import NotDone
     from holdfast.model.head import Head
     from holdfast.model.limits import Limits
     from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-    from holdfast.runtime.agent import Agent, state
+    from holdfast.runtime.agent import Agent
+    from holdfast.runtime.call import Call, Outcome
+    from holdfast.runtime.declared import state
+    from holdfast.runtime.ended import Result
+    from holdfast.runtime.plugin import Plugin
+    from holdfast.runtime.stop import Stop
+    from holdfast.runtime.tool import Retry, Tool, tool
     from holdfast.threads.change import Change
     from holdfast.threads.opening import open
     from holdfast.threads.store import Store
@@ -29,16 +36,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Call",
     "Change",
     "File",
     "Head",
     "Image",
     "Limits",
     "Message",
+    "NotDone",
+    "Outcome",
+    "Plugin",
     "ReasoningSummary",
+    "Result",
+    "Retry",
+    "Stop",
     "Store",
     "Text",
     "Thread",
+    "Tool",
     "ToolCall",
     "ToolResult",
     "View",
@@ -47,26 +62,36 @@ __all__ = [
     "open",
     "state",
     "testing",
+    "tool",
 ]
 
 _MESSAGE = "holdfast.model.message"
 _HOMES = {
     "Agent": "holdfast.runtime.agent",
+    "Call": "holdfast.runtime.call",
     "Change": "holdfast.threads.change",
     "File": _MESSAGE,
     "Head": "holdfast.model.head",
     "Image": _MESSAGE,
     "Limits": "holdfast.model.limits",
     "Message": _MESSAGE,
+    "NotDone": "holdfast.errors",
+    "Outcome": "holdfast.runtime.call",
+    "Plugin": "holdfast.runtime.plugin",
     "ReasoningSummary": _MESSAGE,
+    "Result": "holdfast.runtime.ended",
+    "Retry": "holdfast.runtime.tool",
+    "Stop": "holdfast.runtime.stop",
     "Store": "holdfast.threads.store",
     "Text": _MESSAGE,
     "Thread": "holdfast.threads.thread",
+    "Tool": "holdfast.runtime.tool",
     "ToolCall": _MESSAGE,
     "ToolResult": _MESSAGE,
     "View": "holdfast.threads.view",
     "open": "holdfast.threads.opening",
     "state": "holdfast.runtime.declared",
+    "tool": "holdfast.runtime.tool",
 }
 _MODULES = ("aio", "errors", "testing")
 

@@ -14,7 +14,8 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
@@ -22,15 +23,28 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.engines.contract import Receipt
-from holdfast.errors import Invalid
+from holdfast.errors import Busy, Invalid, NotFound, RunFailed
+from holdfast.history.values import Given as GivenValue
 from holdfast.history.writer import OnConflict
+from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.model.limits import Limits
-from holdfast.threads import agents, artifacts, change, edits, line, opening, store, thread, view
+from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
+from holdfast.runtime import hand, running
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.ended import Result
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.hand import CallResult
+from holdfast.runtime.happening import Happening
+from holdfast.runtime.inbound import Input
+from holdfast.runtime.streaming import Following, Watching
+from holdfast.runtime.tool import Tool
+from holdfast.threads import agents, artifacts, change, edits, line, opening, store, streams, thread, view
 from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed
 
 __all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Store", "Thread", "View", "open"]
@@ -81,7 +95,7 @@ class _Edits(Twin):
     async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
-        return await self.run(lambda: self.target().get(path, type=type, default=default))
+        return await self.work(lambda: self.target().get(path, type=type, default=default))
 
 
 class AgentChange(_Edits):
@@ -96,9 +110,9 @@ class AgentChange(_Edits):
         """The blocking object."""
         return self._block.target().agent
 
-    async def run(self, work: Callable[[], _R]) -> _R:
+    async def work(self, work: Callable[[], _R]) -> _R:
         """Do `work` on a worker, in its turn among everything that the block does."""
-        return await self._block.run(work)
+        return await self._block.work(work)
 
 
 class Change(_Edits):
@@ -128,14 +142,14 @@ class Change(_Edits):
 
     async def __aenter__(self) -> Self:
         """Read the head."""
-        await self.run(self._enter)
+        await self.work(self._enter)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, unless the block raised or changed nothing."""
-        await self.run(partial(self.target().__exit__, kind, error, trace))
+        await self.work(partial(self.target().__exit__, kind, error, trace))
 
     def target(self) -> change.Change:
         """The blocking object."""
@@ -143,7 +157,7 @@ class Change(_Edits):
             raise Invalid("this change is not open; nothing was done. Use it inside its `async with` block.")
         return self._made
 
-    async def run(self, work: Callable[[], _R]) -> _R:
+    async def work(self, work: Callable[[], _R]) -> _R:
         """Do `work` on a worker, after everything that was asked of this block before."""
         before, done = self._last, Event()
         self._last = done
@@ -156,7 +170,7 @@ class Change(_Edits):
             finally:
                 done.set()
 
-        return await super().run(in_turn)
+        return await super().work(in_turn)
 
     def _enter(self) -> None:
         self._made = self._made or self._make()
@@ -199,7 +213,7 @@ class _View(_Held[_V]):
     async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """The value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
-        return await self.run(lambda: self._held.get(path, type=type, default=default))
+        return await self.work(lambda: self._held.get(path, type=type, default=default))
 
 
 class View(_View[view.View]):
@@ -272,6 +286,92 @@ class Thread(_Line[thread.Thread]):
     merge = Awaited(thread.Thread.merge)
     cherry_pick = Awaited(thread.Thread.cherry_pick)
     rm = Awaited(thread.Thread.rm)
+    steer = Awaited(thread.Thread.steer)
+    decide = Awaited(thread.Thread.decide)
+    calls = Awaited(thread.Thread.calls)
+    approvals = Awaited(thread.Thread.approvals)
+    runs = Awaited(thread.Thread.runs)
+
+    async def run(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, GivenValue] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> Result:
+        """Run the agent on this event loop with an input to its end, or until somebody has to decide something.
+
+        Cancelling the task that awaits it cancels the run, which says so in its last commit.
+        """
+        return await running.run(
+            await self._ground(),
+            input,
+            id=id,
+            state=state,
+            output=output,
+            head_policy=head_policy,
+            on_failure=on_failure,
+        )
+
+    async def stream(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, GivenValue] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> AsyncIterator[Happening]:
+        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does."""
+        ground = await self._ground()
+        news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        watching = await self.work(lambda: Watching(ground, streams.waker(loop, news)))
+        going_on = running.run(
+            ground,
+            input,
+            id=id,
+            state=state,
+            output=output,
+            head_policy=head_policy,
+            on_failure=on_failure,
+            begun=watching.begun,
+        )
+        task = streams.begin(going_on, watching)
+        async for event in streams.watched(self.work, watching, news, task):
+            yield event
+
+    async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
+        """The events of this line after a cursor, from any process; None begins with the run that lives here."""
+        ground = await self._ground()
+        following = await self.work(lambda: Following(ground, after, wait=wait))
+        async for event in streams.followed(self.work, following):
+            yield event
+
+    async def resume(self, run: str | None = None) -> Result:
+        """Go on with a run that was cut off, or that has been decided; None: the one on this line."""
+        return await running.resume(await self._ground(), run)
+
+    async def cancel(self, run: str | None = None, *, why: str = "cancelled") -> RunRecord:
+        """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can."""
+        ground = await self._ground()
+        record = await self.work(lambda: running.cancel(ground, run, why))
+        return await running.end_cancelled(ground, record)
+
+    async def call(
+        self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
+    ) -> CallResult:
+        """Take one call through the ledger without an agent; the same id and arguments give the first result."""
+        return await hand.call(await self._ground(), tool, arguments, id=id)
+
+    async def _ground(self) -> Ground:
+        """The line, for a run on this event loop: the disk is kept away from it."""
+        ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
+        return msgspec.structs.replace(ground, hands=self.work, sole=False)
 
 
 class Store(_Held[store.Store]):
@@ -290,12 +390,26 @@ class Store(_Held[store.Store]):
     backup = Awaited(store.Store.backup)
     facts = Awaited(store.Store.facts)
     agent = Given(store.Store.agent, AgentMap)
+    approvals = Awaited(store.Store.approvals)
+
+    async def resume(self, agent: Agent) -> list[Result]:
+        """Go on with every run of this agent that was cut off, or has been decided, one after another."""
+        found: list[Result] = []
+        for id, record in await self.work(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
+            try:
+                one = await self.thread(id, agent=agent, timeline=record.timeline)
+                found.append(await one.resume(record.id))
+            except RunFailed as failed:
+                found += (failed.run,) if isinstance(failed.run, Result) else ()
+            except (Busy, NotFound):
+                continue  # another process has it, or its thread was removed
+        return found
 
     async def close(self) -> None:
         """Release everything.  Closing again is no error."""
         if not self._closed:
             self._closed = True
-            await self.run(self._held.close)
+            await self.work(self._held.close)
             self.crew.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:

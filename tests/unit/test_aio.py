@@ -29,7 +29,7 @@ TWINS = [
     (artifacts.Artifacts, aio.Artifacts),
 ]
 
-MACHINERY = {"crew", "run", "target"}
+MACHINERY = {"crew", "target", "work"}
 
 
 def names(kind: type) -> set[str]:

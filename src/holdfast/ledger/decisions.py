@@ -32,7 +32,7 @@ from holdfast.model.event import ApprovalDecided
 from holdfast.model.ticket import DECISIONS, Decision, Ticket, Verdict
 from holdfast.projections.calls import Transition
 
-__all__ = ["Outcome", "Rework", "decide", "deciding", "due", "expire_due", "withdraw"]
+__all__ = ["Outcome", "Rework", "decide", "deciding", "due", "expire_due", "is_seen", "withdraw"]
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 """What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
@@ -242,11 +242,15 @@ def _took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
     return False
 
 
-def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:
-    """Raise `Conflict` if the call is not in the history of the line; one never committed is where it was asked."""
+def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> bool:
+    """Whether the call is in the history of the line; one never committed is where it was asked."""
     commits = commits_of(space, ticket.label)
-    here = any(behind(space, commit, head) for commit in commits) if commits else line == ticket.timeline
-    if not here:
+    return any(behind(space, commit, head) for commit in commits) if commits else line == ticket.timeline
+
+
+def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:
+    """Raise `Conflict` if the line does not see the ticket."""
+    if not is_seen(space, ticket, line, head):
         raise Conflict(
             f"call '{ticket.call}' to {ticket.tool} is not in the history of timeline '{line}'; nothing was decided. "
             "It was undone, or belongs to another line; decide it there."

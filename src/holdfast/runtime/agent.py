@@ -37,7 +37,7 @@ class Agent:
     state: Sequence[State] = ()
     plugins: Sequence[Plugin] = ()
     stop: Stop = field(default_factory=Stop)
-    options: Mapping[str, Json] = field(default_factory=dict[str, Json])  # handed to the backend
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # handed to the backend
     version: str | None = None
 
     def __post_init__(self) -> None:

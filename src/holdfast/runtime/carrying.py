@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
@@ -282,8 +284,7 @@ class Carrier:
         return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
 
     def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
-        kept = result.keep(value)
-        staged = self._staged(kept)
+        kept, staged = self._staged(result.keep(value))
         slot.staged = staged
         said = _noted(_result(slot.call.id, kept, staged), slot.note)
         self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
@@ -332,6 +333,7 @@ class Carrier:
             patch=_encoded(slot.patch),
             agent_patch=_encoded(slot.agent_patch),
             why=why,
+            result_label=self._desk.label,
         )
         slot.settle(_carrying(posting, slot), said)
         self._tell(slot, posting.record.state)
@@ -399,8 +401,14 @@ class Carrier:
 
         done.later.add_done_callback(arrived)
 
-    def _staged(self, kept: Kept) -> Staged:
-        return artifacts.stage(self._desk.space, (kept.content,), media_type=kept.media_type)
+    def _staged(self, kept: Kept) -> tuple[Kept, Staged]:
+        """The result on its way into the store; of one beyond all limits, as much as can be kept."""
+        space = self._desk.space
+        most = space.limits.artifact_bytes_max
+        if len(kept.content) > most:
+            note = Text(f"[the result had {len(kept.content):,} bytes; only the first {most:,} are kept]")
+            kept = msgspec.structs.replace(kept, content=kept.content[:most], blocks=(note, *kept.blocks))
+        return kept, artifacts.stage(space, (kept.content,), media_type=kept.media_type)
 
     def _tell(self, slot: Slot, state: str) -> None:
         feed = self._desk.journal.feed

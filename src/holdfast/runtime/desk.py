@@ -28,9 +28,17 @@ class Desk:
     """A live run as its rounds see it."""
 
     def __init__(
-        self, ground: Ground, journal: Journal, backend: str | None, ours: Callable[[], bool]
+        self,
+        ground: Ground,
+        journal: Journal,
+        backend: str | None,
+        ours: Callable[[], bool],
+        *,
+        origin: str | None = None,
     ) -> None:
         """Work for `journal`; `ours` says whether the lease is still held, by a clock that cannot be turned."""
+        self.label = ""  # what will name the commit of this round's results
+        self.origin = origin  # of its calls; None: a run
         self.ground, self.journal, self.backend = ground, journal, backend
         self.toolbox = ground.agent.toolbox
         self.ours = ours
@@ -85,6 +93,7 @@ class Desk:
             label=label,
             backend=self.backend,
             vendor_id=vendor_id,
+            origin=self.origin,
         )
 
     def call(

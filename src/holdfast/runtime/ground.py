@@ -20,12 +20,11 @@ from holdfast.runtime.agent import Agent
 from holdfast.runtime.feed import Feeds
 from holdfast.runtime.ownership import Owners
 from holdfast.runtime.talks import Talks
+from holdfast.runtime.workshop import Workshop
 
 __all__ = ["Ground", "Hands", "inline"]
 
 _T = TypeVar("_T")
-
-LEASE_SECONDS = 30.0
 
 
 class Hands(Protocol):
@@ -46,16 +45,37 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
     standing: Standing
     agent: Agent
-    owners: Owners
-    feeds: Feeds
-    talks: Talks
-    crew: Executor  # sync tools run here
+    workshop: Workshop
     store: Space  # the store's own space, for keys that hold store-wide
     finish: Callable[[], None]  # does what a commit leaves to be done in the agent's map
     hands: Hands = inline
     sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
-    lease_seconds: float = LEASE_SECONDS
+
+    @property
+    def owners(self) -> Owners:
+        """Who renews leases."""
+        return self.workshop.owners
+
+    @property
+    def feeds(self) -> Feeds:
+        """What live runs hand out."""
+        return self.workshop.feeds
+
+    @property
+    def talks(self) -> Talks:
+        """Conversations, kept between steps."""
+        return self.workshop.talks
+
+    @property
+    def crew(self) -> Executor:
+        """The threads on which plain tools run."""
+        return self.workshop.crew
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts unless it is renewed."""
+        return self.workshop.owners.ttl
 
     @property
     def space(self) -> Space:

@@ -90,6 +90,13 @@ class LiveRun:
             self._keeping.release()
             self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
 
+    async def end_cancelled(self, why: str) -> Result:
+        """End the run where it stands, without another step."""
+        try:
+            return await self._do(partial(self._close, "cancelled", why))
+        finally:
+            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+
     async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:
         try:
             return await self._steps()
@@ -168,6 +175,7 @@ class LiveRun:
     async def _round(self, slots: list[Slot], rulings: dict[str, Any]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
         draft = self._journal.draft("tool_results_committed")
+        self._desk.label = self._desk.label or self._ground.space.ids()
         carrier = Carrier(self._desk, self._journal.root, rulings)
         try:
             await carrier.carry_out(slots)
@@ -237,6 +245,7 @@ class LiveRun:
 
     def _commit_round(self, slots: list[Slot], draft: Draft) -> None:
         message = commit_round(self._desk, slots, draft)
+        self._desk.label = ""
         if message is not None:
             self._talk.add(message)
 

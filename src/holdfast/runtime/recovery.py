@@ -35,7 +35,7 @@ from holdfast.runtime.result import Told, told
 from holdfast.runtime.slot import Slot, encode_result, recalled
 from holdfast.runtime.tool import Tool
 
-__all__ = ["open_calls", "open_slots"]
+__all__ = ["open_calls", "open_slots", "take_up"]
 
 
 class _Open(msgspec.Struct):
@@ -63,6 +63,7 @@ def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall
 def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
     """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
     left, suspended = open_calls(desk.space, run, desk.journal.head.commit)
+    desk.label = _label(desk, left)
     slots: list[Slot] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
@@ -73,9 +74,18 @@ def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
             _never_entered(slot)
         else:
             slot.held = held
-            _take_up(desk, slot, rulings)
+            take_up(desk, slot, rulings)
         slots.append(slot)
     return slots, rulings
+
+
+def _label(desk: Desk, left: list[ToolCall]) -> str:
+    """The id of the message that will hold the results: the one that some of them were recorded for already."""
+    for call in left:
+        held = calls.find(desk.space, call.id)
+        if held is not None and held.record.result_label:
+            return held.record.result_label
+    return desk.space.ids()
 
 
 def _of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
@@ -97,7 +107,8 @@ def _held(desk: Desk, call: ToolCall) -> Held | None:
     return calls.find(desk.space, here.ticket.call) if here else held
 
 
-def _take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
+def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
+    """Take a call up where the ledger says that it stands: settled, suspended or ready; fill in what was decided."""
     assert slot.held is not None
     state = slot.held.record.state
     if state == "awaiting_approval":
@@ -191,6 +202,7 @@ def _answered(desk: Desk, slot: Slot, ruling: Ruling) -> None:
             staged=staged,
             preview=encode_result(said),
             status="success",
+            result_label=desk.label,
         ),
         said,
     )

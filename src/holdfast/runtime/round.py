@@ -30,14 +30,18 @@ from holdfast.runtime import points
 from holdfast.runtime.carrying import late
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
+from holdfast.runtime.room import scratch_prefix
 from holdfast.runtime.slot import Slot
 
 __all__ = ["commit_round", "source_of"]
 
 
-def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
-    """Write what the calls of a round came to; the message that tells the model, if there is anything to tell."""
-    message = _told(desk, slots, draft)
+def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool = True) -> Message | None:
+    """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
+
+    With `spoken` off nothing is said in the conversation: nobody there asked for the calls.
+    """
+    message = _told(desk, slots, draft) if spoken else None
     for slot in slots:
         draft.extend(_events(desk, slot))
         if slot.patch is not None:
@@ -45,6 +49,8 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | N
             for op in slot.patch.ops:
                 reapply(draft.ops, op, source)
             draft.act("apply", f"tool:{slot.call.name}")
+        if slot.stage == "settled":
+            _clean(draft, slot)
     _hand_over(desk, slots, draft)
     desk.journal.stage(draft)
     points.reach("while_recording")
@@ -58,6 +64,14 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | N
         slot.written()
     points.reach("after_turn")
     return message
+
+
+def _clean(draft: Draft, slot: Slot) -> None:
+    """Call scope ends when the call settles."""
+    scratch = scratch_prefix(slot.record.id)
+    if draft.ops.paths(scratch):
+        draft.ops.clear(scratch)
+        draft.act("scope_cleanup", f"tool:{slot.call.name}")
 
 
 def source_of(desk: Desk, slot: Slot) -> Source:
@@ -79,7 +93,7 @@ def _told(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
     if not results:
         return None
     message = Message("tool", (), (), results)
-    draft.say(message, id=desk.space.ids())
+    draft.say(message, id=desk.label)
     return message
 
 

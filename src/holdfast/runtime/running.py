@@ -7,7 +7,7 @@ finished first.  A run that waits goes on when somebody has decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,10 @@ from holdfast.history.values import Given
 from holdfast.ledger import calls, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
+from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
+from holdfast.providers.contract import ModelEvent
 from holdfast.runtime import records
 from holdfast.runtime.agent import model_of
 from holdfast.runtime.beginning import Begun, Earlier, Interrupted, Wanted, begin, continued
@@ -33,7 +35,7 @@ from holdfast.runtime.plugin import hooked
 from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
 
-__all__ = ["cancel", "earlier", "open_on", "resume", "run"]
+__all__ = ["cancel", "earlier", "end_cancelled", "open_on", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
@@ -135,6 +137,36 @@ def cancel(ground: Ground, id: str | None, why: str) -> RunRecord:
     told, kept = records.changed(kept, cancel=why or "cancelled")
     records.apply(ground.space, "cancel", told)
     return kept.record
+
+
+async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
+    """End a run that was asked to stop and that nobody is running."""
+    if record.state in ENDED or await ground.hands(partial(_lives, ground, record)):
+        return record
+    kept = await ground.hands(partial(records.read, ground.space, record.id))
+    begun = await ground.hands(partial(continued, ground, kept))
+    await LiveRun(ground, begun, _Nobody(record.backend or "nobody")).end_cancelled(
+        record.cancel or "cancelled"
+    )
+    return (await ground.hands(partial(records.read, ground.space, record.id))).record
+
+
+def _lives(ground: Ground, record: RunRecord) -> bool:
+    held = leases.current(ground.space, record.timeline)
+    return (
+        held is not None
+        and held.run == record.id
+        and leases.state(ground.space, held, owners=ground.owners) == "live"
+    )
+
+
+class _Nobody(msgspec.Struct, frozen=True):
+    """A model that is never asked."""
+
+    backend: str
+
+    def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        raise AssertionError("a run that only ends asks no model")
 
 
 def open_on(space: Space, timeline: str | None = None) -> Iterator[RunRecord]:

@@ -17,12 +17,12 @@ from holdfast.history import reader
 from holdfast.ledger import lease as leases
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.ended import Result
-from holdfast.runtime.feed import Feed, Watcher
+from holdfast.runtime.feed import COMMITTED, Feed, Watcher
 from holdfast.runtime.following import Follower, cursor_at
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.happening import Cursor, Happening, Live, RunEnded, TextSoFar
 
-__all__ = ["Watching", "follow", "stream"]
+__all__ = ["Following", "Watching", "follow", "stream"]
 
 _POLL_SECONDS = 0.1
 
@@ -36,6 +36,7 @@ class Watching:
         head = reader.head_of(ground.space, ground.timeline).commit
         self.follower = Follower(ground.space, ground.timeline, cursor_at(ground.space, head))
         self.ready = threading.Event()  # it has begun, or never will
+        self.settled = threading.Event()  # it is known what came of it
         self.watcher: Watcher | None = None
         self.result: Result | None = None
         self.error: BaseException | None = None
@@ -45,6 +46,7 @@ class Watching:
         """The run has begun."""
         self._feed = start.journal.feed
         self.watcher = self._feed.watch(self._wake)
+        self.watcher.give(COMMITTED)  # the input is durable already
         self._tell()
 
     def ended(self, result: Result | None, error: BaseException | None) -> None:
@@ -52,6 +54,7 @@ class Watching:
         self.result, self.error = result, error
         if self.watcher is not None:
             self.watcher.end()
+        self.settled.set()
         self._tell()
 
     def leave(self) -> None:
@@ -73,18 +76,68 @@ class Watching:
         """Whether nothing more comes from the feed."""
         return self.watcher is None or self.watcher.over
 
-    def last(self) -> Iterator[Happening]:
-        """What is left once the run is over; raises what the run raised."""
+    def rest(self) -> Iterator[Happening]:
+        """What is left once the run is over."""
+        if self.watcher is not None:
+            yield from self.news(0)
         yield from self.follower.read()
+
+    def end(self) -> RunEnded:
+        """What the run came to; raises what it raised."""
         if self.error is not None:
             raise self.error
-        assert self.result is not None
-        yield RunEnded(self.result, self.follower.cursor)
+        assert self.result is not None, "a run that is over has come to something"
+        return RunEnded(self.result, self.follower.cursor)
 
     def _tell(self) -> None:
         self.ready.set()
         if self._wake is not None:
             self._wake()
+
+
+class Following:
+    """Whoever reads a line from a place on, and the words of the run that lives there."""
+
+    def __init__(self, ground: Ground, after: str | None, *, wait: bool = False) -> None:
+        """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
+        self._ground, self._wait = ground, wait
+        self._follower = Follower(ground.space, ground.timeline, _place(ground, after))
+        self._feed: Feed | None = None
+        self._watcher: Watcher | None = None
+
+    def step(self, timeout: float) -> list[Happening] | None:
+        """What has happened since, waiting for it up to `timeout` seconds; None: nothing more comes."""
+        if self._watcher is not None:
+            return self._watched(self._watcher, timeout)
+        self._feed = self._ground.feeds.find(self._ground.space.name, self._ground.timeline)
+        if self._feed is not None:
+            self._watcher = self._feed.watch()
+        found: list[Happening] = list(self._follower.read())
+        if self._watcher is not None:
+            so_far = self._watcher.text
+            return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
+        if not found and not self._wait and not _is_live(self._ground):
+            return list(self._follower.read()) or None  # the run may have ended just now
+        if not found:
+            time.sleep(timeout)
+        return found
+
+    def leave(self) -> None:
+        """Read no longer."""
+        if self._feed is not None and self._watcher is not None:
+            self._feed.leave(self._watcher)
+        self._feed = self._watcher = None
+
+    def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
+        found: list[Happening] = []
+        for item in watcher.take(timeout):
+            if item is None:  # something was committed
+                found += self._follower.read()
+            else:
+                found.append(_placed(item, self._follower.cursor))
+        if watcher.over:
+            self.leave()
+        return found
 
 
 def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happening]:
@@ -95,7 +148,9 @@ def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happen
     try:
         while not watching.is_over:
             yield from watching.news(_POLL_SECONDS)
-        yield from _rest(watching)
+        watching.settled.wait()
+        yield from watching.rest()
+        yield watching.end()
     finally:
         watching.leave()
 
@@ -105,45 +160,12 @@ def follow(ground: Ground, after: str | None, *, wait: bool = False) -> Iterator
 
     Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
     """
-    follower = Follower(ground.space, ground.timeline, _place(ground, after))
-    while True:
-        feed = ground.feeds.find(ground.space.name, ground.timeline)
-        if feed is not None:
-            yield from _live(follower, feed)
-        found = False
-        for event in follower.read():
-            found = True
-            yield event
-        if found or _is_live(ground):
-            time.sleep(0 if found else _POLL_SECONDS)
-        elif not wait:
-            return
-        else:
-            time.sleep(_POLL_SECONDS)
-
-
-def _live(follower: Follower, feed: Feed) -> Iterator[Happening]:
-    watcher = feed.watch()
+    following = Following(ground, after, wait=wait)
     try:
-        yield from follower.read()
-        if watcher.text:
-            yield TextSoFar(watcher.text, follower.cursor)
-        while not watcher.over:
-            for item in watcher.take(_POLL_SECONDS):
-                if item is None:  # something was committed
-                    yield from follower.read()
-                else:
-                    yield _placed(item, follower.cursor)
+        while (events := following.step(_POLL_SECONDS)) is not None:
+            yield from events
     finally:
-        feed.leave(watcher)
-
-
-def _rest(watching: Watching) -> Iterator[Happening]:
-    if watching.watcher is not None:
-        yield from watching.news(0)
-    while watching.result is None and watching.error is None:
-        time.sleep(0.001)
-    yield from watching.last()
+        following.leave()
 
 
 def _place(ground: Ground, after: str | None) -> Cursor | None:

@@ -11,6 +11,7 @@ leaving it then gives the first one's receipt and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -24,7 +25,7 @@ from holdfast.history.reader import is_ancestor
 from holdfast.history.space import Space
 from holdfast.history.standing import Sight, Standing
 from holdfast.history.touched import Touched
-from holdfast.history.writer import OnConflict, Proposal
+from holdfast.history.writer import Committed, OnConflict, Proposal
 from holdfast.model import names
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import AgentChanged, Event, MessageAppended
@@ -42,6 +43,7 @@ from holdfast.model.message import (
 from holdfast.threads.edits import Edits
 from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
+from holdfast.threads.unattended import beside
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id"]
 
@@ -240,18 +242,22 @@ class Change(Edits):
         if self._earlier is not None:
             self._repeat(self._earlier, proposal)
         elif proposal is not None:
-            given = self._how.op_id
-            done = writer.commit(
-                self._standing.space,
-                self.head,
-                proposal,
-                op_id=given or self._standing.space.ids(),
-                on_conflict=self._how.on_conflict,
-                repeatable=given is not None,
-            )
+            done = self._commit(self.head, proposal)
             self.head, self.receipt = done.head, done.receipt
         if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
             self._after()
+
+    def _commit(self, head: Head, proposal: Proposal) -> Committed:
+        given = self._how.op_id
+        commit = partial(
+            writer.commit,
+            op_id=given or self._standing.space.ids(),
+            on_conflict=self._how.on_conflict,
+            repeatable=given is not None,
+        )
+        if not self._by_hand or self._standing.agent is None:
+            return commit(self._standing.space, head, proposal)
+        return beside(self._standing.space, head, proposal, commit)
 
     def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
         timeline = self._standing.timeline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import UNSET
@@ -17,6 +18,7 @@ from holdfast.threads import moments
 from holdfast.threads.change import Change, How, check_op_id
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Wanted
+from holdfast.threads.unattended import unattended
 from holdfast.threads.view import View
 
 __all__ = ["Line"]
@@ -82,13 +84,15 @@ class Line(View):
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
             )
         if to is UNSET:
-            return timelines.undo(self._space, self.timeline, turns=turns, op_id=self._op_id(op_id))
-        name = moments.name_of(to)
-        return timelines.undo_to(self._space, self.timeline, name, op_id=self._op_id(op_id))
+            act = partial(timelines.undo, turns=turns, op_id=self._op_id(op_id))
+        else:
+            act = partial(timelines.undo_to, to=moments.name_of(to), op_id=self._op_id(op_id))
+        return unattended(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
 
     def redo(self, *, op_id: _OpId = None) -> Head:
         """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
-        return timelines.redo(self._space, self.timeline, op_id=self._op_id(op_id))
+        act = partial(timelines.redo, op_id=self._op_id(op_id))
+        return unattended(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
 
     def _now(self) -> tuple[Head, Digest | None]:
         head = reader.head_of(self._space, self.timeline)

@@ -13,6 +13,7 @@ from holdfast.engines.contract import Engine, Fence
 from holdfast.history.space import AGENTS, ALIVE, STORE, Space, label_of
 from holdfast.history.tree import Cache
 from holdfast.model.limits import Limits
+from holdfast.runtime.workshop import Workshop
 
 __all__ = ["Shelf"]
 
@@ -27,6 +28,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     ids: Callable[[], str]
     limits: Limits = Limits()
     cache: Cache = msgspec.field(default_factory=Cache)
+    workshop: Workshop = msgspec.field(default_factory=Workshop)
 
     @property
     def store(self) -> Space:

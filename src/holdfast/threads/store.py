@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
+from holdfast.engines.contract import Engine
+from holdfast.errors import Busy, NotFound, RunFailed
 from holdfast.history import verify
+from holdfast.history.space import label_of
 from holdfast.history.verify import Report
 from holdfast.model.head import MAIN
+from holdfast.model.run import RunRecord
+from holdfast.runtime import records
 from holdfast.runtime.agent import Agent
-from holdfast.threads import directory
+from holdfast.runtime.ended import Result
+from holdfast.threads import approvals, directory
 from holdfast.threads.agents import AgentMap
+from holdfast.threads.approvals import Approval
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf
 from holdfast.threads.thread import Thread
@@ -38,7 +46,7 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the store."""
-        self._shelf.engine.close()
+        self._close()
 
     def __repr__(self) -> str:
         """Name the store."""
@@ -60,10 +68,19 @@ class Store:
             directory.record_agent(self._shelf.store, declared, declared=isinstance(agent, Agent))
         return found
 
-    def threads(self, *, owner: str | None = None, agent: Agent | str | None = None) -> Iterator[Thread]:
-        """All threads by id, or those of one owner or agent, read as they are asked for."""
+    def threads(
+        self,
+        *,
+        owner: str | None = None,
+        agent: Agent | str | None = None,
+        state: Literal["running", "waiting"] | None = None,
+    ) -> Iterator[Thread]:
+        """All threads by id, or those of one owner or agent, or with a run in that state, read as they are asked for."""
         name = None if agent is None else _declared(agent).name
+        spaces = None if state is None else _with_runs(self._shelf.engine, state)
         for id, record in directory.threads(self._shelf.store):
+            if spaces is not None and record.space not in spaces:
+                continue
             if owner in (None, record.owner) and name in (None, record.agent):
                 yield Thread(self._shelf, id, record, Agent(record.agent))
 
@@ -74,6 +91,23 @@ class Store:
     def agents(self) -> Iterator[str]:
         """The names of all agents, sorted, read as they are asked for."""
         return (record.name for record in directory.agents(self._shelf.store))
+
+    def approvals(self) -> list[Approval]:
+        """Everything that waits for a decision, over all threads, oldest first."""
+        return approvals.waiting(self._shelf.engine)
+
+    def resume(self, agent: Agent) -> list[Result]:
+        """Go on with every run of this agent that was cut off, or has been decided; what each came to.
+
+        For start-up.  A run that lives in another process is left alone; one that fails is in the list.
+        """
+        return [result for result in map(partial(self._resumed, agent), self._interrupted(agent)) if result]
+
+    def _interrupted(self, agent: Agent) -> list[tuple[str, RunRecord]]:
+        """The runs of this agent that have not ended, each with the id of its thread."""
+        engine = self._shelf.engine
+        found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
+        return [(label_of(engine, space), record) for space, record in found]
 
     def verify(self) -> Report:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
@@ -88,8 +122,22 @@ class Store:
         return self._shelf.engine.facts()
 
     def close(self) -> None:
-        """Release everything.  Closing again is no error."""
+        """Release everything, once what runs in the background has ended.  Closing again is no error."""
+        self._close()
+
+    def _close(self) -> None:
+        self._shelf.workshop.close()
         self._shelf.engine.close()
+
+    def _resumed(self, agent: Agent, found: tuple[str, RunRecord]) -> Result | None:
+        id, record = found
+        try:
+            thread = self.thread(id, agent=agent, timeline=record.timeline)
+            return thread.resume(record.id)
+        except RunFailed as failed:
+            return failed.run if isinstance(failed.run, Result) else None
+        except (Busy, NotFound):
+            return None  # another process has it, or its thread was removed
 
     def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
         """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
@@ -106,6 +154,10 @@ class Store:
             record = directory.find(self._shelf.store, id, advice=why)
         directory.check_record(record, id, agent and agent.name, owner)
         return record
+
+
+def _with_runs(engine: Engine, state: str) -> set[str]:
+    return {space for space, record in records.open_runs(engine) if record.state == state}
 
 
 def _declared(agent: Agent | str) -> Agent:

@@ -6,6 +6,7 @@ change, so it can be kept for as long as one likes, and used after a fork of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -15,16 +16,21 @@ from holdfast.engines.contract import Hold
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
 from holdfast.history.merge import Taken, Terms
+from holdfast.history.space import Space
 from holdfast.history.standing import Standing
+from holdfast.ledger import bounds
+from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
 from holdfast.runtime.agent import Agent, encoded_defaults
+from holdfast.runtime.ground import Ground
 from holdfast.threads import directory, moments, outbox
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
-from holdfast.threads.line import Line
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
+from holdfast.threads.runs import Runs
 from holdfast.threads.shelf import Shelf
+from holdfast.threads.unattended import unattended
 
 __all__ = ["OnTimeline", "Thread"]
 
@@ -39,7 +45,7 @@ class OnTimeline(Protocol):
 
 
 @blocking
-class Thread(Line):
+class Thread(Runs):
     """One timeline of a thread, `main` unless another was asked for."""
 
     def __init__(self, shelf: Shelf, id: str, record: Record, agent: Agent, timeline: str = MAIN) -> None:
@@ -65,9 +71,21 @@ class Thread(Line):
         """All timelines by name, `main` first: each with its head and whether it is sealed."""
         return list(timelines.timelines(self._space))
 
-    def fork(self, name: str, *, at: Wanted = UNSET, op_id: str | None = None) -> Thread:
-        """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied."""
+    def fork(
+        self,
+        name: str,
+        *,
+        at: Wanted = UNSET,
+        effect_max: Effect | None = None,
+        op_id: str | None = None,
+    ) -> Thread:
+        """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied.
+
+        `effect_max` is the most that tool calls may reach there, and on what is forked from it;
+        None: as far as they may here.
+        """
         moment = UNSET if at is UNSET else moments.name_of(at)
+        bounds.limit(self._space, self.timeline, name, effect_max)
         timelines.fork(self._space, self.timeline, name, moment, op_id=self._op_id(op_id))
         return self._on(name)
 
@@ -76,15 +94,17 @@ class Thread(Line):
 
         Raises `StaleHead`, having moved nothing, if `main` moves meanwhile.
         """
-        main, line = (reader.head_to_move(self._space, each) for each in (MAIN, _named(other)))
-        cells = outbox.promotion(self._space, self._shelf.agent(self.agent), main, line)
-        head = timelines.promote(self._space, line, op_id=self._op_id(op_id), onto=main, cells=cells)
+        lines = (MAIN, _named(other))
+        op_id = self._op_id(op_id)
+        head = unattended(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
         self._finish()
         return head
 
     def seal(self, *, op_id: str | None = None) -> Head:
         """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
-        return timelines.seal(self._space, self.timeline, op_id=self._op_id(op_id))
+        op_id = self._op_id(op_id)
+        act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
+        return unattended(self._space, (self.timeline,), "seal", act)
 
     def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
         """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
@@ -93,7 +113,9 @@ class Thread(Line):
         head = reader.head_to_move(self._space, self.timeline)
         if theirs is None:
             return Taken(head=head, commit=None, base=None, paths=0)
-        return merge.merge(self._space, head, theirs, self._terms(head, reason, op_id), source=source)
+        terms = self._terms(head, reason, op_id)
+        act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
+        return unattended(self._space, (self.timeline,), "merge", act)
 
     def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
         """Make the change that one commit made once more, here; raises `MergeConflict` if that clashes."""
@@ -101,13 +123,31 @@ class Thread(Line):
         picked = moments.resolve(self._space, head, commit)
         if picked is None:
             raise Invalid("the moment before the first commit changed nothing; nothing was written.")
-        return merge.cherry_pick(self._space, head, picked, self._terms(head, reason, op_id))
+        terms = self._terms(head, reason, op_id)
+        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(space, head, picked, terms)  # noqa: E731
+        return unattended(self._space, (self.timeline,), "cherry-pick", act)
 
     def rm(self) -> None:
         """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""
         reader.head_of(self._space, MAIN)
         outbox.finish(self._shelf.named, self._space)
         directory.remove(self._shelf.store, self._space, self.id)
+
+    def _ground(self) -> Ground:
+        """What a run on this line stands on, for the awaitable face."""
+        return Ground(
+            standing=self._standing,
+            agent=self._declared,
+            workshop=self._shelf.workshop,
+            store=self._shelf.store,
+            finish=self._finish,
+            effect_max=bounds.most(self._space, self.timeline),
+        )
+
+    def _promote(self, space: Space, lines: tuple[str, str], op_id: str) -> Head:
+        main, line = (reader.head_to_move(space, each) for each in lines)
+        cells = outbox.promotion(space, self._shelf.agent(self.agent), main, line)
+        return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
 
     def _on(self, timeline: str) -> Thread:
         return Thread(self._shelf, self.id, self._record, self._declared, timeline)

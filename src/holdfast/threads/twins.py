@@ -36,7 +36,7 @@ class Twin(ABC):
     def target(self) -> Any:
         """The blocking object; asked for on a worker."""
 
-    async def run(self, work: Callable[[], _R]) -> _R:
+    async def work(self, work: Callable[[], _R]) -> _R:
         """Do `work` on a worker."""
         return await handed(self.crew, work)
 
@@ -69,7 +69,7 @@ class Awaited(Generic[_P, _R]):
             return self
 
         def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
-            return twin.run(lambda: self._method(twin.target(), *args, **options))
+            return twin.work(lambda: self._method(twin.target(), *args, **options))
 
         return call
 
@@ -94,7 +94,7 @@ class Given(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> _A:
-            found = await twin.run(lambda: self._method(twin.target(), *args, **options))
+            found = await twin.work(lambda: self._method(twin.target(), *args, **options))
             return self._wrap(twin.crew, found)
 
         return call
@@ -122,8 +122,8 @@ class Flowing(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> AsyncIterator[_A]:
-            items = await twin.run(lambda: self._method(twin.target(), *args, **options))
-            while page := await twin.run(lambda: list(islice(items, _PAGE))):
+            items = await twin.work(lambda: self._method(twin.target(), *args, **options))
+            while page := await twin.work(lambda: list(islice(items, _PAGE))):
                 for item in page:
                     yield self._wrap(twin.crew, item)
 
@@ -143,7 +143,7 @@ class Later(Generic[_R]):
     def __get__(self, twin: Twin, owner: type) -> Coroutine[Any, Any, _R]: ...
     def __get__(self, twin: Twin | None, owner: type) -> Any:
         """What the property gives."""
-        return self if twin is None else twin.run(lambda: getattr(twin.target(), self._name))
+        return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
 
 
 def as_it_is(crew: ThreadPoolExecutor, found: _R) -> _R:

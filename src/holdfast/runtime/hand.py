@@ -1,0 +1,178 @@
+"""One call by hand: a tool taken through the ledger without an agent.
+
+What integrations with other frameworks are made of.  It is a turn by hand: one commit applies what
+the call changes.  The same id with the same arguments gives the first result; after a crash the
+same rules hold as in a run.  Nobody needs a lease for it: the call's own record is the fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Busy, Conflict, Invalid
+from holdfast.history import reader
+from holdfast.ledger import calls, tickets
+from holdfast.ledger.calls import Held
+from holdfast.model import names
+from holdfast.model.call import SETTLED, CallRecord, CallState
+from holdfast.model.canonical import Json
+from holdfast.model.message import ToolCall, ToolResult
+from holdfast.model.ticket import Ticket
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.carrying import Carrier
+from holdfast.runtime.desk import Desk, fingerprint_for
+from holdfast.runtime.feed import Feed
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.journal import Journal
+from holdfast.runtime.planning import plan
+from holdfast.runtime.recovery import take_up
+from holdfast.runtime.round import commit_round
+from holdfast.runtime.slot import Slot
+from holdfast.runtime.tool import Tool, tool
+
+__all__ = ["CallResult", "call"]
+
+_TRIES_MAX = 8
+
+
+class CallResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call by hand came to."""
+
+    id: str
+    state: CallState
+    result: ToolResult | None = None  # None: it waits for a decision
+    ticket: Ticket | None = None  # what it waits for
+
+    @property
+    def text(self) -> str:
+        """The words of the result."""
+        if self.result is None:
+            return ""
+        return "".join(getattr(block, "text", "") for block in self.result.content)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.result is not None and self.result.status == "success"
+
+
+async def call(
+    ground: Ground, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
+) -> CallResult:
+    """Carry out one call, once, whatever happens and however often it is asked for."""
+    names.check_id("call id", id)
+    declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
+    raw = arguments if isinstance(arguments, str) else _text(arguments)
+    asked = ToolCall(id, declared.name, raw)
+    ground = msgspec.structs.replace(ground, agent=_with(ground.agent, declared))
+    desk = _desk(ground, id)
+    held = await ground.hands(partial(calls.find, ground.space, id))
+    if held is not None:
+        _check_same(held.record, declared, raw)
+        if held.record.state in SETTLED:
+            return await ground.hands(partial(_settled, desk, asked, held))
+        slot, rulings = await ground.hands(partial(_taken_up, desk, asked, held))
+    else:
+        slot, rulings = await ground.hands(partial(_entered, desk, asked)), {}
+    carrier = Carrier(desk, desk.journal.root, rulings)
+    try:
+        await carrier.carry_out([slot])
+    except asyncio.CancelledError:
+        await ground.hands(partial(_commit, desk, slot))
+        raise
+    await ground.hands(partial(_commit, desk, slot))
+    return _result(desk, slot)
+
+
+def _with(agent: Agent, declared: Tool) -> Agent:
+    """The agent with that tool, and no other of its name."""
+    others = [each for each in agent.toolbox.values() if each.name != declared.name]
+    return Agent(agent.name, tools=[*others, declared], state=agent.state)
+
+
+def _desk(ground: Ground, id: str) -> Desk:
+    head = reader.head_to_move(ground.space, ground.timeline)
+    journal = Journal(ground, f"call:{id}" if len(id) < 190 else ground.space.ids(), head, Feed(id))
+    desk = Desk(ground, journal, None, lambda: True, origin="call")
+    desk.label = journal.run
+    return desk
+
+
+def _entered(desk: Desk, asked: ToolCall) -> Slot:
+    """Enter the call, and start it if it may."""
+    for start in (True, *[False] * _TRIES_MAX):
+        slot = plan(desk, asked, desk.journal.run, vendor_id=None, taken=set(), start=start)
+        assert slot.posting is not None
+        try:
+            desk.journal.post(slot.posting)
+        except Conflict as conflict:
+            if type(conflict) is not Conflict:
+                raise
+            if calls.find(desk.space, asked.id) is not None:
+                raise Conflict(
+                    f"call '{asked.id}' is being made by another at this moment; nothing was done."
+                ) from conflict
+            continue
+        slot.written()
+        return slot
+    raise Conflict(f"others make the same call all the time; call '{asked.id}' was not made. Try again.")
+
+
+def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, Any]]:
+    """Go on with a call that was asked for before."""
+    record = held.record
+    if record.state == "started" and record.holder is not None and not desk.space.engine.gone(record.holder):
+        raise Busy(f"call '{record.id}'", "it is settled")
+    slot = Slot(asked, desk.toolbox.get(asked.name))
+    slot.held = held
+    rulings: dict[str, Any] = {}
+    take_up(desk, slot, rulings)
+    return slot, rulings
+
+
+def _commit(desk: Desk, slot: Slot) -> None:
+    """One commit applies what the call changes and says what became of it; a call that waits has none yet."""
+    draft = desk.journal.draft("call")
+    commit_round(desk, [slot], draft, spoken=False)
+
+
+def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
+    slot = Slot(asked, None)
+    slot.held = held
+    take_up(desk, slot, {})
+    return _result(desk, slot)
+
+
+def _result(desk: Desk, slot: Slot) -> CallResult:
+    record = slot.record
+    ticket = (
+        tickets.read(desk.space, record.ticket).ticket
+        if slot.stage == "suspended" and record.ticket
+        else None
+    )
+    return CallResult(id=record.id, state=record.state, result=slot.result, ticket=ticket)
+
+
+def _check_same(record: CallRecord, declared: Tool, raw: str) -> None:
+    try:
+        meant = fingerprint_for(declared, declared.validated(raw))
+    except Invalid:
+        meant = ""
+    if record.tool != declared.name or (record.fingerprint != meant and record.approved is None):
+        raise Conflict(
+            f"call '{record.id}' was made before with another tool or other arguments; nothing was done. "
+            "Give it another id."
+        )
+
+
+def _text(arguments: Mapping[str, Json]) -> str:
+    try:
+        return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"arguments are JSON: {error}; nothing was done.") from error

@@ -1,0 +1,232 @@
+"""Runs as a program holds them: running an agent on a line, watching, deciding, going on.
+
+Thin: each method calls the package that owns the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.history import reader
+from holdfast.history.values import Given
+from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger.decisions import Rework
+from holdfast.model.call import CallRecord
+from holdfast.model.canonical import Json
+from holdfast.model.message import Message
+from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
+from holdfast.model.ticket import Ticket, Verdict
+from holdfast.runtime import hand, records, running, steering, streaming
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.beginning import Begun
+from holdfast.runtime.driving import drive
+from holdfast.runtime.ended import Result
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.hand import CallResult
+from holdfast.runtime.happening import Happening
+from holdfast.runtime.inbound import Input
+from holdfast.runtime.reworking import rework_with
+from holdfast.runtime.streaming import Watching
+from holdfast.runtime.tool import Tool
+from holdfast.threads.line import Line
+from holdfast.threads.loops import blocking
+
+__all__ = ["Runs"]
+
+_PAGE = 200
+
+
+@blocking
+class Runs(Line):
+    """A line on which an agent can be run."""
+
+    _declared: Agent
+
+    def run(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, Given] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> Result:
+        """Run the agent with an input to its end, or until somebody has to decide something.
+
+        The same `id` again gives the first result and runs nothing.  `state` replaces the whole
+        thread-scoped state first.  `output` is a type for the last words.  Raises `RunFailed` if it
+        fails, `Busy` if another run lives on this line.
+        """
+        return drive(
+            running.run(
+                self._ground(),
+                input,
+                id=id,
+                state=state,
+                output=output,
+                head_policy=head_policy,
+                on_failure=on_failure,
+            )
+        )
+
+    def stream(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, Given] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> Iterator[Happening]:
+        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does."""
+        ground = self._ground()
+        return self._watched(
+            ground,
+            lambda begun: running.run(
+                ground,
+                input,
+                id=id,
+                state=state,
+                output=output,
+                head_policy=head_policy,
+                on_failure=on_failure,
+                begun=begun,
+            ),
+        )
+
+    def follow(self, after: str | None = None, *, wait: bool = False) -> Iterator[Happening]:
+        """The events of this line after a cursor, from any process; None begins with the run that lives here.
+
+        Ends when no run lives here; with `wait` it goes on for the next one.
+        """
+        return streaming.follow(self._ground(), after, wait=wait)
+
+    def resume(self, run: str | None = None) -> Result:
+        """Go on with a run that was cut off, or that has been decided; None: the one on this line.
+
+        Raises `NotFound` if there is nothing to go on with, `RunFailed` if it fails.
+        """
+        return drive(running.resume(self._ground(), run))
+
+    def cancel(self, run: str | None = None, *, why: str = "cancelled") -> RunRecord:
+        """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
+
+        One that waits, or was cut off, is ended here and now.
+        """
+        ground = self._ground()
+        record = running.cancel(ground, run, why)
+        return drive(running.end_cancelled(ground, record))
+
+    def steer(self, text: str | Message, *, id: str | None = None) -> str:
+        """Say something to the run on this line; it hears it at its next step.  The message's id."""
+        return steering.queue(self._space, self.timeline, text, id=id)
+
+    def decide(
+        self,
+        call: str,
+        verdict: Verdict,
+        *,
+        value: Any = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> Ticket:
+        """Decide about a call that waits: `approve`, `deny`, `edit` (value: arguments), `answer` (value: result).
+
+        Durable when it returns; `resume` goes on with it.  The same again changes nothing, another
+        decision is `Decided`.
+        """
+        head = reader.head_of(self._space, self.timeline).commit
+        text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
+        decided = decisions.decide(
+            self._space,
+            call,
+            verdict,
+            line=self.timeline,
+            head=head,
+            value=text,
+            by=by,
+            why=why,
+            rework=self._rework(),
+        )
+        return decided.ticket
+
+    def call(
+        self,
+        tool: Tool | Callable[..., Any],
+        arguments: Mapping[str, Json] | str,
+        *,
+        id: str,
+    ) -> CallResult:
+        """Take one call through the ledger without an agent; the same id and arguments give the first result.
+
+        Raises `Conflict` if the id was used with other arguments.
+        """
+        return drive(hand.call(self._ground(), tool, arguments, id=id))
+
+    def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
+        """The tool calls of this thread, over all its timelines, oldest first; those of one run if it is named."""
+        found: list[CallRecord] = []
+        after = ""
+        while page := calls.listing(self._space, after=after, limit=_PAGE):
+            found += [held.record for held in page if run in (None, held.record.run)]
+            after = page[-1].record.id
+        return found if limit is None else found[-limit:]
+
+    def approvals(self) -> list[Ticket]:
+        """What waits for a decision, as seen from this line."""
+        head = reader.head_of(self._space, self.timeline).commit
+        found: list[Ticket] = []
+        after = ""
+        while page := tickets.listing(self._space, after=after, limit=_PAGE):
+            found += [
+                asked.ticket
+                for asked in page
+                if asked.ticket.decision is None
+                and decisions.is_seen(self._space, asked.ticket, self.timeline, head)
+            ]
+            after = page[-1].ticket.id
+        return found
+
+    def runs(self, *, limit: int | None = None) -> list[RunRecord]:
+        """The runs of this thread, oldest first; with a `limit` the last so many."""
+        found: list[RunRecord] = []
+        after = ""
+        while page := records.listing(self._space, after=after, limit=_PAGE):
+            found += page
+            after = page[-1].id
+        found.sort(key=lambda each: each.begun_at)
+        return found if limit is None else found[-limit:]
+
+    def _ground(self) -> Ground:
+        """What a run on this line stands on, for the awaitable face."""
+        raise NotImplementedError
+
+    def _rework(self) -> Rework:
+        return rework_with(self._ground())
+
+    def _watched(
+        self, ground: Ground, work: Callable[[Callable[[Begun], None]], Coroutine[Any, Any, Result]]
+    ) -> Iterator[Happening]:
+        def start(watching: Watching) -> None:
+            def go() -> None:
+                try:
+                    watching.ended(drive(work(watching.begun)), None)
+                except BaseException as error:  # noqa: BLE001  # it is raised where the stream is read
+                    watching.ended(None, error)
+
+            ground.workshop.begin(go)
+
+        return streaming.stream(ground, start)
+
+
+def _json_text(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"a decision's value is JSON, not {value!r}; nothing was decided.") from error

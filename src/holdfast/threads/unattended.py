@@ -1,0 +1,63 @@
+"""What cannot be done to a line while a run is on it: it raises `Busy`, and no run begins meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.errors import Conflict
+from holdfast.history.space import Space
+from holdfast.history.writer import Committed, Proposal
+from holdfast.ledger import lease as leases
+from holdfast.model.event import MessageAppended
+from holdfast.model.head import Head
+
+__all__ = ["beside", "unattended"]
+
+_T = TypeVar("_T")
+_TRIES_MAX = 16
+
+
+def unattended(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
+    """Do `act` on a space whose writes are refused if a run begins on one of `lines`.
+
+    Raises `Busy`, having done nothing, if a run is on one, be it live or interrupted.
+    """
+    for _ in range(_TRIES_MAX):
+        fences = tuple(leases.check_free(space, line, what) for line in lines)
+        try:
+            return act(msgspec.structs.replace(space, fences=(*space.fences, *fences)))
+        except Conflict as conflict:
+            if type(conflict) is not Conflict or all(_stands(space, each) for each in fences):
+                raise
+    raise Conflict(f"runs begin on '{space.label}' all the time; {what} was not done. Try again.")
+
+
+def beside(
+    space: Space, head: Head, proposal: Proposal, commit: Callable[[Space, Head, Proposal], Committed]
+) -> Committed:
+    """Commit a change by hand; while a run is on the line it belongs to that run's turn.
+
+    Raises `Busy`, having written nothing, if it says something there.
+    """
+    line = head.timeline
+    for _ in range(_TRIES_MAX):
+        cell = space.engine.cell(space.name, leases.LEASE + line)
+        held = None if cell is None or cell.value is None else leases.current(space, line)
+        if held is not None and any(isinstance(event, MessageAppended) for event in proposal.events):
+            raise leases.busy(space, held, "saying something")
+        fence = leases.Fence(leases.LEASE + line, cell.revision if cell else 0)
+        placed = msgspec.structs.replace(proposal, run=held.run) if held else proposal
+        try:
+            return commit(msgspec.structs.replace(space, fences=(*space.fences, fence)), head, placed)
+        except Conflict as conflict:
+            if type(conflict) is not Conflict or _stands(space, fence):
+                raise
+    raise Conflict(f"runs begin and end on '{line}' all the time; nothing was written. Try again.")
+
+
+def _stands(space: Space, fence: leases.Fence) -> bool:
+    cell = space.engine.cell(space.name, fence.cell)
+    return (cell.revision if cell else 0) == fence.revision
