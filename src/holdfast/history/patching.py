@@ -27,7 +27,7 @@ from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put,
 __all__ = ["Ops", "Patched", "apply", "document_faults", "replay"]
 
 
-class Patched(msgspec.Struct, frozen=True, kw_only=True):
+class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A patch, the root that it leads to, and what a write must carry for it."""
 
     patch: Patch

@@ -53,7 +53,7 @@ BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step as its author wants it, before it has a place in a history."""
 
     reason: str
@@ -74,7 +74,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     author: str | None = None
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
+class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of a write."""
 
     receipt: Receipt

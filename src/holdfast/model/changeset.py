@@ -14,7 +14,7 @@ from holdfast.model.patch import Patch, check_version, unreadable
 __all__ = ["Changeset", "RunMeta", "StateAction", "decode_changeset", "encode_changeset"]
 
 
-class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a run was when it made this step."""
 
     agent_version: str | None = None
@@ -23,7 +23,7 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     termination: str | None = None
 
 
-class StateAction(msgspec.Struct, frozen=True, omit_defaults=True):
+class StateAction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A named intent behind ops: its payload by digest, and where it came from (`tool:book`)."""
 
     name: str
@@ -34,7 +34,7 @@ class StateAction(msgspec.Struct, frozen=True, omit_defaults=True):
 _NO_PATCH = Patch()  # one object: the encoder leaves a default out only where it is this very one
 
 
-class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Events, patch and reason of one step."""
 
     reason: str

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class Reads(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What lay outside the thread when the step was taken."""
 
     agent_root: Digest | None = None
@@ -31,7 +31,7 @@ class Reads(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_root: Digest | None = None
 
 
-class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True):
+class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far the ledger had come when the step was taken."""
 
     position: int = 0
@@ -42,7 +42,7 @@ _NO_READS = Reads()  # one object each: the encoder leaves a default out only wh
 _NO_LEDGER = LedgerRead()
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One step of a history: what happened and what is then true, fixed by one digest."""
 
     parents: tuple[Digest, ...]
@@ -75,7 +75,9 @@ class Act(StrEnum):
     SEAL = "seal"
 
 
-class MoveRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+class MoveRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}, gc=False
+):
     """One recorded move of a head.  Each names the one before it, so a head can be checked against its last move."""
 
     timeline: str

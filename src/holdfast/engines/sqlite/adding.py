@@ -31,7 +31,7 @@ _ROW = "INSERT INTO log(id, space, keys, spans, bodies, pack) VALUES (?,?,?,?,?,
 _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
 
-class Committing(msgspec.Struct):
+class Committing(msgspec.Struct, gc=False):
     """The commit of a row, with what belongs to it."""
 
     stored: Object

@@ -43,7 +43,7 @@ _Moved: TypeAlias = tuple[
 ]  # where the timeline stands after the move, and the move's record
 
 
-class Applied(msgspec.Struct):
+class Applied(msgspec.Struct, gc=False):
     """A write that is true in the open transaction."""
 
     receipt: Receipt

@@ -34,7 +34,7 @@ _LINE = (
 _HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """What a commit's row says about its place on the line of first parents."""
 
     row: int

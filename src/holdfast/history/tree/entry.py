@@ -28,7 +28,7 @@ MEDIA_TYPE_BYTES_MAX = 127
 DIGEST_BYTES = 32
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One path of a map, and the value it holds by reference."""
 
     path: str  # the full path
