@@ -24,6 +24,7 @@ from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
+from holdfast.engines.sqlite.preparing import Prepared
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
@@ -38,10 +39,22 @@ _INTERRUPTIONS_MAX = 100
 class _Ticket:
     """One write on its way: handed in, then settled with a receipt or an error."""
 
-    __slots__ = ("applied", "error", "group", "heir", "is_settled", "leads", "thread", "woken", "write")
+    __slots__ = (
+        "applied",
+        "error",
+        "group",
+        "heir",
+        "is_settled",
+        "leads",
+        "prepared",
+        "thread",
+        "woken",
+        "write",
+    )
 
-    def __init__(self, write: Write | None) -> None:
+    def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
         self.write = write  # None: work that shares its transaction with nobody
+        self.prepared = prepared
         self.thread = get_ident()
         self.woken = Lock()
         self.woken.acquire()
@@ -104,7 +117,7 @@ class Group:
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
-        ticket = _Ticket(write)
+        ticket = _Ticket(write, self._applier.prepare(write))
         try:
             if self._lead_or_wait(ticket):
                 self._lead(ticket)
@@ -303,7 +316,7 @@ class Group:
         if not alone:
             self._db.execute("SAVEPOINT one")
         try:
-            ticket.applied = self._applier.apply(ticket.write)
+            ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
         except HoldfastError as refusal:
             ticket.error = refusal
             if self._applier.has_changed:
@@ -322,9 +335,17 @@ class Group:
         if self._db.in_transaction:  # of a writer that was interrupted
             self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
-        # If another connection has written, it may have forgotten what we build on.
-        if self._applier.known.begun() and (generation := self._rows.refresh(self._db)) != self._generation:
+        if self._applier.known.is_old():
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Another connection has written: it may have moved what we know, or forgotten what we build on."""
+        generation = self._rows.refresh(self._db)
+        if generation == self._generation:
+            self._applier.known.renew()
+        else:
             self._generation = generation
+            self._applier.known.forget()
             self._bases.forget()
 
     def _end(self) -> None:
