@@ -23,8 +23,8 @@ from holdfast.history import patching
 from holdfast.history.space import ALIVE, Space
 from holdfast.history.touched import Touched
 from holdfast.model import canonical, names
-from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
-from holdfast.model.commit import Act, Commit, LedgerRead, Reads, encode_commit
+from holdfast.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
+from holdfast.model.commit import NO_LEDGER, NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, Event
 from holdfast.model.head import Head
@@ -58,13 +58,13 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     reason: str
     root: Digest  # after the patch
-    patch: Patch = Patch()
+    patch: Patch = NO_PATCH
     events: tuple[Event, ...] = ()
     minted: frozenset[str] = frozenset()  # ids of events that we made up; the author did not mean them
     objects: tuple[Object, ...] = ()  # values, nodes and bodies
     cells: tuple[CellWrite, ...] = ()
     reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
-    outside: Reads = Reads()
+    outside: Reads = NO_READS
     ledger: LedgerRead | None = None  # how far the author read the ledger; None: no further than the parent's
     others: tuple[Digest, ...] = ()  # parents beside the first
     run: str | None = None
@@ -218,7 +218,7 @@ def _changeset(proposal: Proposal) -> Changeset:
 
 
 def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
-    before = parent.commit.ledger if parent else LedgerRead()
+    before = parent.commit.ledger if parent else NO_LEDGER
     return Commit(
         parents=(*((parent.digest,) if parent else ()), *proposal.others),
         changeset=changeset,
@@ -281,7 +281,7 @@ def _check_labels(proposal: Proposal) -> None:
 
 
 def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
-    events = sum(len(proposal.events) for proposal in proposals)
+    events = sum([len(proposal.events) for proposal in proposals])
     if events > space.limits.write_events_max:
         raise Invalid(
             f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "

@@ -17,7 +17,7 @@ from holdfast.engines.sqlite.adding import Adding, Stand
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import op_key, run_key, version_key
-from holdfast.engines.sqlite.known import Known, Line
+from holdfast.engines.sqlite.known import Known, Line, note_head
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
 from holdfast.engines.sqlite.records import long, pack_move, short
@@ -220,9 +220,11 @@ class Applier:
     def _put_head(self, space: int, move: Move, after: Hold, stored: Object) -> None:
         line = None if move.to is None else self.known.line(space, move.to)
         row = None if line is None else line.row
-        bound = space, move.timeline, stored.body.decode(), bytes.fromhex(stored.digest), row
+        digest = bytes.fromhex(stored.digest)
+        bound = space, move.timeline, stored.body.decode(), digest, row
         self._cursor.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", bound)
         self.known.note_hold(space, move.timeline, after, row)
+        note_head(move.timeline, stored.body, digest, after)
 
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:

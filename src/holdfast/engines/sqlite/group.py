@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from threading import Lock, get_ident
+from typing import TypeVar
 
 import apsw
 
@@ -29,6 +30,8 @@ from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
 __all__ = ["Group"]
+
+_T = TypeVar("_T")
 
 # A longer log would take its room on the disk as long as the store is open.
 _CHECKPOINT_EVERY_PAGES = 256
@@ -122,7 +125,7 @@ class Group:
             if self._lead_or_wait(ticket):
                 self._lead(ticket)
         finally:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], doing: str) -> int:
@@ -136,7 +139,7 @@ class Group:
             finally:
                 self._forget_copies()
         finally:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -184,7 +187,7 @@ class Group:
                     del self._queue[0]
             self._write(ticket.group)
         finally:
-            _surely(lambda: _dismiss(ticket.group))
+            _surely(_dismiss, ticket.group)
 
     def _leave(self, ticket: _Ticket) -> None:
         """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
@@ -237,7 +240,7 @@ class Group:
             self._resting = ticket
         finally:
             if self._resting is not ticket:
-                _surely(lambda: self._leave(ticket))
+                _surely(self._leave, ticket)
 
     def refuse(self) -> None:
         """At rest: refuse those that queue, and write no more."""
@@ -254,7 +257,7 @@ class Group:
             self._connect(connection)
         ticket, self._resting = self._resting, None
         if ticket is not None:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
 
     def _stopped(self) -> Unavailable:
         return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
@@ -480,12 +483,12 @@ def _is_under_way(ticket: _Ticket) -> bool:
     return False
 
 
-def _surely(work: Callable[[], None]) -> None:
+def _surely(work: Callable[[_T], None], given: _T) -> None:
     """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
     interruption: BaseException | None = None
     for _ in range(_INTERRUPTIONS_MAX):
         try:
-            work()
+            work(given)
             break
         except BaseException as error:  # noqa: BLE001 (a signal handler may raise anything, at any point)
             interruption = error

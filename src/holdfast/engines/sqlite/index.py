@@ -153,9 +153,7 @@ class Index:
             self._catch_up(connection)
             for space in list(self._later):
                 self._split(space)
-            places = [
-                place for space, keys in self._recent.items() for place in all_places(space, _each(keys))
-            ]
+            places = [place for space, keys in self._recent.items() for place in all_places(space, keys)]
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
@@ -235,12 +233,6 @@ class Index:
 
 def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
     return (rows,) if isinstance(rows, int) else rows
-
-
-def _each(keys: Mapping[bytes, int | tuple[int, ...]]) -> list[tuple[bytes, int]]:
-    """Each key with each of its rows."""
-    once = [(key, rows) for key, rows in keys.items() if isinstance(rows, int)]
-    return once + [(key, row) for key, rows in keys.items() if not isinstance(rows, int) for row in rows]
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int]]:

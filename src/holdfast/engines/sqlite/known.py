@@ -11,7 +11,6 @@ process is told of by another number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +25,7 @@ from holdfast.model.commit import decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["Known", "Line", "hold_of"]
+__all__ = ["Known", "Line", "hold_of", "note_head"]
 
 _T = TypeVar("_T")
 
@@ -37,6 +36,11 @@ _LINE = (
 
 
 _HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
+
+
+_checked: dict[
+    object, tuple[str, bytes, Hold]
+] = {}  # heads as they were stored, by the digest of the last move
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -235,8 +239,17 @@ def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hol
     return _hold(timeline, values[0], values[1]), values[2]
 
 
-@lru_cache(maxsize=1_024)  # what reads as it read before need not be checked again
+def note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
+    """A head was written, or read and checked: what reads as it read before need not be checked again."""
+    if len(_checked) >= _HELD_MAX:
+        _checked.clear()
+    _checked[digest] = timeline, move, hold
+
+
 def _hold(timeline: str, move: object, digest: object) -> Hold:
+    found = _checked.get(digest)
+    if found is not None and found[0] == timeline and found[1] == move:
+        return found[2]
     if not isinstance(move, bytes) or not isinstance(digest, bytes):
         raise Corrupt(
             f"the head of timeline '{timeline}' is damaged; it was not used. Run `holdfast verify`."
@@ -248,4 +261,5 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
     record = decode_move(move)
     hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
     check_hold(hold, record)
+    note_head(timeline, move, digest, hold)
     return hold

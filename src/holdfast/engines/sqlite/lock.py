@@ -26,6 +26,7 @@ from holdfast.errors import Unavailable
 __all__ = ["FileLock"]
 
 _NOBODY = b" " * 12
+_SETTLED = (_NOBODY, b"")
 _PAUSES = (2e-4, 2e-4, 3e-4, 3e-4, 5e-4, 5e-4, 1e-3, 1e-3, 2e-3, 2e-3)
 _IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
 
@@ -48,7 +49,7 @@ class FileLock:
         if not _taken(self._file) and not self._met(seconds):
             self._wait(seconds)
         try:
-            left = self._holder() != ""
+            left = os.pread(self._file, len(_NOBODY), 0) not in _SETTLED
             os.pwrite(self._file, self._mine, 0)
         except OSError:
             fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Corrupt
-from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.changeset import NO_PATCH, Changeset, decode_changeset, encode_changeset
 from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event, MessageAppended
@@ -87,7 +87,6 @@ class _Taken(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _NO_DIGEST = Digest("")
-_NO_PATCH = Changeset(reason="none").patch  # the one that the encoder leaves out
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
 _taken = msgspec.msgpack.Decoder(_Taken)
@@ -104,7 +103,7 @@ def pack_changeset(changeset: Changeset) -> tuple[str, bytes]:
         events.append(event)
     puts = _plain_puts(changeset.patch)
     if puts:
-        bare = replace(changeset, events=tuple(events), patch=_NO_PATCH)
+        bare = replace(changeset, events=tuple(events), patch=NO_PATCH)
         return encode_changeset(bare).decode(), _encoder.encode((bodies, puts))
     bare = replace(changeset, events=tuple(events)) if bodies else changeset
     return encode_changeset(bare).decode(), _encoder.encode((bodies,))
