@@ -43,7 +43,7 @@ __all__ = [
 GC = "gc"  # the cell of every space whose revision counts how often something was forgotten
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A head's wanted move.  Good only if the timeline still stands exactly where `expected` says.
 
     `expected=None` begins a timeline that must not exist, at version 0.  `main` exists in
@@ -57,14 +57,14 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     seal: bool = False  # from this move on the timeline takes no more moves
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """A cell must still be at this revision (0: it must never have been written)."""
 
     cell: str
     revision: int
 
 
-class CellWrite(msgspec.Struct, frozen=True, kw_only=True):
+class CellWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A cell's wanted value.  Good only if the cell is still at `expected` (0: never written)."""
 
     name: str
@@ -73,7 +73,7 @@ class CellWrite(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool = False  # findable across spaces, by `listed`
 
 
-class Write(msgspec.Struct, frozen=True, kw_only=True):
+class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that becomes true at once in one space.
 
     `objects` holds what is new: values, nodes, bodies, and for each commit its changeset
@@ -92,7 +92,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[bytes, ...] = ()  # JSON texts for the space's ledger
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a write made true; the same each time the write is repeated."""
 
     op_id: str
@@ -102,14 +102,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: Digest | None = None  # the ledger's chain digest after the last entry
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A write that became true earlier: its intent and its receipt."""
 
     intent: Digest
     receipt: Receipt
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, gc=False):
     """Where a timeline stands, and the digest of the move that brought it there."""
 
     head: Head
@@ -117,7 +117,7 @@ class Hold(msgspec.Struct, frozen=True):
     move: Digest | None = None  # None: it has never moved
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a commit stands on its line of first parents; derived, not hashed."""
 
     depth: int
@@ -125,7 +125,7 @@ class Place(msgspec.Struct, frozen=True):
     sequence: int  # events on the line before this commit
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One commit of a history, with what happened in it and where it stands."""
 
     digest: Digest
@@ -134,7 +134,7 @@ class Step(msgspec.Struct, frozen=True):
     place: Place
 
 
-class Cell(msgspec.Struct, frozen=True):
+class Cell(msgspec.Struct, frozen=True, gc=False):
     """A small named record with a revision that only grows."""
 
     space: str
@@ -143,7 +143,7 @@ class Cell(msgspec.Struct, frozen=True):
     value: bytes | None  # None: emptied
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One line of a space's ledger."""
 
     position: int  # from 1, without gaps
@@ -151,7 +151,7 @@ class Entry(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, gc=False):
     """One stored thing as `scan` found it: an object, or what is wrong with it."""
 
     kind: str

@@ -21,13 +21,14 @@ from holdfast.history.tree import EMPTY, Draft, Entry
 from holdfast.history.values import Kept, Value
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
+from holdfast.model.changeset import NO_PATCH
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Verb
 
 __all__ = ["Ops", "Patched", "apply", "document_faults", "replay"]
 
 
-class Patched(msgspec.Struct, frozen=True, kw_only=True):
+class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A patch, the root that it leads to, and what a write must carry for it."""
 
     patch: Patch
@@ -124,7 +125,7 @@ class Ops:
         kept = [*self._kept.values(), *self._documents.values()]
         objects = {item.digest: item for each in kept for item in each.objects}
         return Patched(
-            patch=Patch(tuple(self._ops)),
+            patch=Patch(tuple(self._ops)) if self._ops else NO_PATCH,
             root=root,
             objects=(*objects.values(), *nodes),
             cells=tuple({cell.name: cell for each in kept for cell in each.cells}.values()),
@@ -162,8 +163,7 @@ class Ops:
         held = self._documents.get(path)
         if held is not None:
             return held.objects[0].base if len(held.objects) == 1 else None
-        entry = self._draft.get(path)
-        return entry.value if entry else None
+        return self._draft.value_to_change(path)
 
     def _bytes(self, digest: Digest, path: str) -> bytes:
         held = self._documents.get(path)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.engines.contract import Step
 from holdfast.history.space import Space
-from holdfast.model.commit import Reads
+from holdfast.model.commit import NO_READS, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import AgentChanged
 from holdfast.model.head import MAIN, Head
@@ -40,7 +40,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         """The agent's map as seen from `head`."""
         agent = self.agent
         if agent is None:
-            return Sight(MAIN, None, Reads())
+            return Sight(MAIN, None, NO_READS)
         hold = agent.engine.hold(agent.name, self.agent_line)
         if hold is not None:
             commit = hold.head.commit
@@ -49,7 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             commit = hold.head.commit if hold else None
         else:
             commit = agent_after(agent, self.space.step(head.commit))
-        reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else Reads()
+        reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else NO_READS
         return Sight(self.agent_line, commit, reads)
 
 

@@ -33,7 +33,7 @@ BYTES_TYPE = "application/octet-stream"
 _Form: TypeAlias = Literal["json", "bytes"]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """A value by reference, and what the write that uses it must carry."""
 
     stored: Stored

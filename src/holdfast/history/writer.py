@@ -26,8 +26,8 @@ from holdfast.history.space import ALIVE, Space
 from holdfast.history.touched import Touched
 from holdfast.history.values import Kept
 from holdfast.model import canonical, names
-from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
-from holdfast.model.commit import Act, Commit, LedgerRead, Reads, encode_commit
+from holdfast.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
+from holdfast.model.commit import NO_LEDGER, NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, Event
 from holdfast.model.head import Head
@@ -56,18 +56,18 @@ BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step as its author wants it, before it has a place in a history."""
 
     reason: str
     root: Digest  # after the patch
-    patch: Patch = Patch()
+    patch: Patch = NO_PATCH
     events: tuple[Event, ...] = ()
     minted: frozenset[str] = frozenset()  # ids of events that we made up; the author did not mean them
     objects: tuple[Object, ...] = ()  # values, nodes and bodies
     cells: tuple[CellWrite, ...] = ()
     reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
-    outside: Reads = Reads()
+    outside: Reads = NO_READS
     ledger: LedgerRead | None = None  # how far the author read the ledger; None: no further than the parent's
     others: tuple[Digest, ...] = ()  # parents beside the first
     run: str | None = None
@@ -77,7 +77,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     author: str | None = None
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
+class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of a write."""
 
     receipt: Receipt
@@ -233,7 +233,7 @@ def _changeset(proposal: Proposal) -> Changeset:
 
 
 def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
-    before = parent.commit.ledger if parent else LedgerRead()
+    before = parent.commit.ledger if parent else NO_LEDGER
     return Commit(
         parents=(*((parent.digest,) if parent else ()), *proposal.others),
         changeset=changeset,
@@ -303,7 +303,7 @@ def _check_labels(proposal: Proposal) -> None:
 
 
 def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
-    events = sum(len(proposal.events) for proposal in proposals)
+    events = sum([len(proposal.events) for proposal in proposals])
     if events > space.limits.write_events_max:
         raise Invalid(
             f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "

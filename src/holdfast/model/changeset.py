@@ -11,10 +11,10 @@ from holdfast.model.digest import Digest
 from holdfast.model.event import Event
 from holdfast.model.patch import Patch, check_version, unreadable
 
-__all__ = ["Changeset", "RunMeta", "StateAction", "decode_changeset", "encode_changeset"]
+__all__ = ["NO_PATCH", "Changeset", "RunMeta", "StateAction", "decode_changeset", "encode_changeset"]
 
 
-class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a run was when it made this step."""
 
     agent_version: str | None = None
@@ -23,7 +23,7 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     termination: str | None = None
 
 
-class StateAction(msgspec.Struct, frozen=True, omit_defaults=True):
+class StateAction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A named intent behind ops: its payload by digest, and where it came from (`tool:book`)."""
 
     name: str
@@ -31,10 +31,10 @@ class StateAction(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: Digest | None = None
 
 
-_NO_PATCH = Patch()  # one object: the encoder leaves a default out only where it is this very one
+NO_PATCH = Patch()  # one object: the encoder leaves a default out only where it is this very one
 
 
-class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Events, patch and reason of one step."""
 
     reason: str
@@ -42,7 +42,7 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_run_id: str | None = None
     run_meta: RunMeta | None = None
     events: tuple[Event, ...] = ()
-    patch: Patch = _NO_PATCH
+    patch: Patch = NO_PATCH
     state_actions: tuple[StateAction, ...] = ()
 
 
@@ -51,8 +51,8 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Changeset)
 
 def encode_changeset(changeset: Changeset) -> bytes:
     """The changeset's canonical bytes; an empty patch is left out, however it was made."""
-    if not changeset.patch.ops and changeset.patch is not _NO_PATCH:
-        changeset = msgspec.structs.replace(changeset, patch=_NO_PATCH)
+    if not changeset.patch.ops and changeset.patch is not NO_PATCH:
+        changeset = msgspec.structs.replace(changeset, patch=NO_PATCH)
     return canonical.encode_struct(changeset)
 
 

@@ -11,6 +11,8 @@ from holdfast.model import canonical
 from holdfast.model.digest import Digest
 
 __all__ = [
+    "NO_LEDGER",
+    "NO_READS",
     "Act",
     "Commit",
     "LedgerRead",
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 
-class Reads(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What lay outside the thread when the step was taken."""
 
     agent_root: Digest | None = None
@@ -31,18 +33,18 @@ class Reads(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_root: Digest | None = None
 
 
-class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True):
+class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far the ledger had come when the step was taken."""
 
     position: int = 0
     chain: Digest | None = None
 
 
-_NO_READS = Reads()  # one object each: the encoder leaves a default out only where it is this very one
-_NO_LEDGER = LedgerRead()
+NO_READS = Reads()  # one object each: the encoder leaves a default out only where it is this very one
+NO_LEDGER = LedgerRead()
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One step of a history: what happened and what is then true, fixed by one digest."""
 
     parents: tuple[Digest, ...]
@@ -52,8 +54,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int  # commits on the first-parent chain before this one
     reason: str
     at: int  # µs since 1970, UTC; data, never an order
-    reads: Reads = _NO_READS
-    ledger: LedgerRead = _NO_LEDGER
+    reads: Reads = NO_READS
+    ledger: LedgerRead = NO_LEDGER
     run: str | None = None
     author: str | None = None
 
@@ -75,7 +77,9 @@ class Act(StrEnum):
     SEAL = "seal"
 
 
-class MoveRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+class MoveRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}, gc=False
+):
     """One recorded move of a head.  Each names the one before it, so a head can be checked against its last move."""
 
     timeline: str
@@ -94,10 +98,10 @@ _moves = msgspec.json.Decoder(MoveRecord)
 
 def encode_commit(commit: Commit) -> bytes:
     """The commit's canonical bytes; what was not read is left out, however it was said."""
-    if commit.reads is not _NO_READS and commit.reads == _NO_READS:
-        commit = msgspec.structs.replace(commit, reads=_NO_READS)
-    if commit.ledger is not _NO_LEDGER and commit.ledger == _NO_LEDGER:
-        commit = msgspec.structs.replace(commit, ledger=_NO_LEDGER)
+    if commit.reads is not NO_READS and commit.reads == NO_READS:
+        commit = msgspec.structs.replace(commit, reads=NO_READS)
+    if commit.ledger is not NO_LEDGER and commit.ledger == NO_LEDGER:
+        commit = msgspec.structs.replace(commit, ledger=NO_LEDGER)
     return canonical.encode_struct(commit)
 
 

@@ -11,7 +11,7 @@ __all__ = ["MAIN", "Head"]
 MAIN = "main"
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """Where a timeline stood when it was read.
 
     A head is also the permission to write.  It is good for one move, and stale

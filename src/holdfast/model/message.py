@@ -35,7 +35,7 @@ __all__ = [
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
-class _Named(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class _Named(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """JSON names are the documents' own: mimeType, toolCalls, callId."""
 
 

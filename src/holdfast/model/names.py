@@ -92,6 +92,8 @@ def check_label(what: str, text: str) -> str:
 
 
 def _check_text(what: str, text: str, bytes_max: int) -> str:
+    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= bytes_max:
+        return text  # what most are
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was done.")
     if not text.isascii() or not text.isprintable():

@@ -38,7 +38,7 @@ JSON_TYPE = "application/json"
 Verb: TypeAlias = Literal["set", "unset", "append", "merge", "increment", "insert", "remove"]
 
 
-class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A value by reference: what the map holds at a path."""
 
     value: Digest
@@ -47,7 +47,7 @@ class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     media_type: str = JSON_TYPE
 
 
-class Put(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="put"):
+class Put(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="put", gc=False):
     """The path now holds this value."""
 
     path: str
@@ -57,26 +57,26 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="
     media_type: str = JSON_TYPE
 
 
-class Delete(msgspec.Struct, frozen=True, tag_field="op", tag="delete"):
+class Delete(msgspec.Struct, frozen=True, tag_field="op", tag="delete", gc=False):
     """The path, which held a value, holds none."""
 
     path: str
 
 
-class Clear(msgspec.Struct, frozen=True, tag_field="op", tag="clear"):
+class Clear(msgspec.Struct, frozen=True, tag_field="op", tag="clear", gc=False):
     """The path and everything below it hold nothing; '/' is everything."""
 
     prefix: str
 
 
-class Replace(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="replace"):
+class Replace(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="replace", gc=False):
     """The whole thread-scoped state is now this; `keep` and the kernel's own prefixes are left alone."""
 
     entries: dict[str, Stored]
     keep: tuple[str, ...] = ()
 
 
-class Edit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="edit"):
+class Edit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="edit", gc=False):
     """A JSON document was changed in one place."""
 
     path: str
@@ -90,7 +90,7 @@ class Edit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag=
 Op: TypeAlias = Put | Delete | Clear | Replace | Edit
 
 
-class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
+class Patch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Ops in the order in which they apply: all of them or none."""
 
     ops: tuple[Op, ...] = ()

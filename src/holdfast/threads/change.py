@@ -165,9 +165,10 @@ class Change(Edits):
         """Add a whole message; raises `Conflict` if the line has one with that id."""
         self._open()
         check_message(message)
-        for what, name in (("provider", provider), ("model", model)):
-            if name is not None:
-                names.check_label(what, name)
+        if provider is not None:
+            names.check_label("provider", provider)
+        if model is not None:
+            names.check_label("model", model)
         if id is None:
             id = self._mint()
         else:

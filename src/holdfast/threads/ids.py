@@ -36,7 +36,7 @@ class Ids:
 
     def __call__(self) -> str:
         """The next id."""
-        noise = int.from_bytes(os.urandom(16))
+        noise = int.from_bytes(os.urandom(16), "big")
         fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
         with _lock:
             # Within one ms, and when the clock goes back, a random step: a forked process takes another one.

@@ -26,9 +26,10 @@ _Base: TypeAlias = tuple[int, int, int, bytes]  # row, index, differences below 
 
 
 class Bases:
-    """Objects written a short while ago, with the place where they stand.  One user at a time: who writes.
+    """Objects written a short while ago, with the place where they stand.  Noted by who writes, read by all.
 
-    Two generations: what was not asked for since the last change of generation goes.
+    Two generations: what was not asked for since the last change of generation goes.  Every
+    change is one operation on a dictionary, so that readers need no lock.
     """
 
     def __init__(self) -> None:
@@ -36,24 +37,31 @@ class Bases:
         self._young: dict[tuple[int, Digest], _Base] = {}
         self._old: dict[tuple[int, Digest], _Base] = {}
         self._held = 0
+        self.epoch = 0  # what was made of bases before it last changed is not to be used
 
-    def item(self, kind: int, space: int, found: Object, row: int, index: int) -> tuple[object, ...]:
-        """The fields of the item that stores `found` at that place: a difference if that saves a lot, or whole."""
+    def against(self, kind: int, space: int | None, found: Object) -> tuple[tuple[object, ...], int]:
+        """The fields of the item that stores `found`: a difference if that saves a lot, or whole; and its depth."""
         body = found.body
-        fields, depth = None, 0
-        if found.base is not None and len(body) >= _FROM_BYTES:
+        if found.base is not None and space is not None and len(body) >= _FROM_BYTES:
             name = space, found.base
             base = self._young.get(name) or self._old.get(name)
             if base is not None:
                 fields, depth = _against(base, kind, found)
+                if fields is not None:
+                    return fields, depth
+        return (kind, Form.WHOLE, body), 0
+
+    def note(self, space: int, found: Object, place: tuple[int, int], depth: int) -> None:
+        """An object was written at that row and index."""
+        body = found.body
         self._held += len(body) + _ENTRY_BYTES
         if self._held > _BYTES_MAX // 2:
             self._old, self._young, self._held = self._young, {}, 0
-        self._young[space, found.digest] = row, index, depth, body
-        return (kind, Form.WHOLE, body) if fields is None else fields
+        self._young[space, found.digest] = *place, depth, body
 
     def forget(self) -> None:
         """Forget all, because rows were rolled back or changed in place."""
+        self.epoch += 1
         self._young, self._old, self._held = {}, {}, 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Database"]
+__all__ = ["Cursor", "Database"]
 
 
 class Cursor(Protocol):
@@ -31,6 +31,10 @@ class Cursor(Protocol):
         """All rows."""
         ...
 
+    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Cursor:
+        """Run SQL; what the cursor had before is gone.  Rows must be read to the end: a statement under way stays open."""
+        ...
+
     @property
     def get(self) -> Any:
         """The one value, the one row, or None."""
@@ -47,6 +51,10 @@ class Database(Protocol):
 
     def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Cursor:
         """Run SQL."""
+        ...
+
+    def cursor(self) -> Cursor:
+        """A cursor that can be used again and again."""
         ...
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[object]], /) -> Cursor:

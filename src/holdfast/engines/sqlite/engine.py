@@ -150,7 +150,8 @@ class SqliteEngine:
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
         check_write(write)
-        self._check_process()
+        if self._pid != os.getpid():
+            self._reopen()
         if self._options.exclusive:
             with self._one_at_a_time:
                 return self._writing().apply(write)
@@ -383,7 +384,8 @@ class SqliteEngine:
     # ---- inside
 
     def _read(self, read: Callable[[Database], T]) -> T:
-        self._check_process()
+        if self._pid != os.getpid():
+            self._reopen()
         if self._closed:
             raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
         try:

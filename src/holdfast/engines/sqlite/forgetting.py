@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.engines.contract import GC
 from holdfast.engines.rules import check_forgettable
-from holdfast.engines.sqlite.adding import spans_of
 from holdfast.engines.sqlite.applying import op_id_of
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
 from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_pack, is_against
+from holdfast.engines.sqlite.preparing import spans_of
 from holdfast.engines.sqlite.records import short
 from holdfast.engines.sqlite.rows import Row, Rows, changeset_of
 from holdfast.errors import Corrupt, Forgotten

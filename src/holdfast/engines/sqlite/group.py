@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from threading import Lock, get_ident
+from typing import TypeVar
 
 import apsw
 
@@ -24,10 +25,13 @@ from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
+from holdfast.engines.sqlite.preparing import Prepared
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
 __all__ = ["Group"]
+
+_T = TypeVar("_T")
 
 # A longer log would take its room on the disk as long as the store is open.
 _CHECKPOINT_EVERY_PAGES = 256
@@ -38,10 +42,22 @@ _INTERRUPTIONS_MAX = 100
 class _Ticket:
     """One write on its way: handed in, then settled with a receipt or an error."""
 
-    __slots__ = ("applied", "error", "group", "heir", "is_settled", "leads", "thread", "woken", "write")
+    __slots__ = (
+        "applied",
+        "error",
+        "group",
+        "heir",
+        "is_settled",
+        "leads",
+        "prepared",
+        "thread",
+        "woken",
+        "write",
+    )
 
-    def __init__(self, write: Write | None) -> None:
+    def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
         self.write = write  # None: work that shares its transaction with nobody
+        self.prepared = prepared
         self.thread = get_ident()
         self.woken = Lock()
         self.woken.acquire()
@@ -104,12 +120,12 @@ class Group:
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
-        ticket = _Ticket(write)
+        ticket = _Ticket(write, self._applier.prepare(write))
         try:
             if self._lead_or_wait(ticket):
                 self._lead(ticket)
         finally:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], doing: str) -> int:
@@ -123,7 +139,7 @@ class Group:
             finally:
                 self._forget_copies()
         finally:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -171,7 +187,7 @@ class Group:
                     del self._queue[0]
             self._write(ticket.group)
         finally:
-            _surely(lambda: _dismiss(ticket.group))
+            _surely(_dismiss, ticket.group)
 
     def _leave(self, ticket: _Ticket) -> None:
         """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
@@ -224,7 +240,7 @@ class Group:
             self._resting = ticket
         finally:
             if self._resting is not ticket:
-                _surely(lambda: self._leave(ticket))
+                _surely(self._leave, ticket)
 
     def refuse(self) -> None:
         """At rest: refuse those that queue, and write no more."""
@@ -241,7 +257,7 @@ class Group:
             self._connect(connection)
         ticket, self._resting = self._resting, None
         if ticket is not None:
-            _surely(lambda: self._leave(ticket))
+            _surely(self._leave, ticket)
 
     def _stopped(self) -> Unavailable:
         return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
@@ -303,7 +319,7 @@ class Group:
         if not alone:
             self._db.execute("SAVEPOINT one")
         try:
-            ticket.applied = self._applier.apply(ticket.write)
+            ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
         except HoldfastError as refusal:
             ticket.error = refusal
             if self._applier.has_changed:
@@ -322,9 +338,17 @@ class Group:
         if self._db.in_transaction:  # of a writer that was interrupted
             self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
-        # If another connection has written, it may have forgotten what we build on.
-        if self._applier.known.begun() and (generation := self._rows.refresh(self._db)) != self._generation:
+        if self._applier.known.is_old():
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Another connection has written: it may have moved what we know, or forgotten what we build on."""
+        generation = self._rows.refresh(self._db)
+        if generation == self._generation:
+            self._applier.known.renew()
+        else:
             self._generation = generation
+            self._applier.known.forget()
             self._bases.forget()
 
     def _end(self) -> None:
@@ -459,12 +483,12 @@ def _is_under_way(ticket: _Ticket) -> bool:
     return False
 
 
-def _surely(work: Callable[[], None]) -> None:
+def _surely(work: Callable[[_T], None], given: _T) -> None:
     """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
     interruption: BaseException | None = None
     for _ in range(_INTERRUPTIONS_MAX):
         try:
-            work()
+            work(given)
             break
         except BaseException as error:  # noqa: BLE001 (a signal handler may raise anything, at any point)
             interruption = error

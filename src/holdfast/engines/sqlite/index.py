@@ -31,7 +31,7 @@ __all__ = ["Index"]
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
 _FORGET_FROM = 4 * _BATCH_MAX
 _PAGE = 256
-_NONE: dict[bytes, object] = {}
+_NONE: dict[bytes, int | tuple[int, ...]] = {}
 _PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
 _SORT_IN = "INSERT OR IGNORE INTO places SELECT value FROM json_each(?)"
 _STRETCHES = (
@@ -47,8 +47,12 @@ class Index:
         """Know nothing yet; the first look-up reads what is not in `places`."""
         self._lock = threading.Lock()
         self._recent: dict[int, dict[bytes, int | tuple[int, ...]]] = {}  # per space, keys above `_upto`
+        self._later: dict[
+            int, list[tuple[int, bytes]]
+        ] = {}  # the same of rows whose keys nobody asked for yet
         self._rows: dict[int, list[int]] = {}  # per space, rows above `_upto`
-        self._count = 0  # of the keys in `_recent`
+        self._owners: dict[int, int] = {}  # the spaces of those rows
+        self._count = 0  # of the keys in `_recent` and `_later`
         self._upto = 0  # rows up to here are in `places`
         self._seen = -1  # rows up to here are known; -1: nothing was read yet
 
@@ -59,20 +63,21 @@ class Index:
 
     def known(self, connection: Database, space: int, key: bytes) -> list[int]:
         """The same for a caller who knows that no other process has written since `catch_up`."""
-        recent = self.recent(
-            space, key
-        )  # first: what is sorted in meanwhile is then found twice, and not missed
+        # First: what is sorted in meanwhile is then found twice, and not missed.
+        recent = self.keys_of(space).get(key)
         older = self._sorted(connection, *places_of(space, key))
-        return older + [row for row in recent if row not in older]
+        return older if recent is None else older + [row for row in _many(recent) if row not in older]
 
     def recent(self, space: int, key: bytes) -> tuple[int, ...]:
         """Those of `rows` that are known without looking into the database."""
-        keys = self._recent.get(space)
-        found = None if keys is None else keys.get(key)
+        found = self.keys_of(space).get(key)
         return () if found is None else _many(found)
 
-    def keys_of(self, space: int) -> Mapping[bytes, object]:
-        """The keys of a space that `recent` knows."""
+    def keys_of(self, space: int) -> Mapping[bytes, int | tuple[int, ...]]:
+        """The keys of a space that `recent` knows, each with its rows."""
+        if space in self._later:
+            with self._lock:
+                self._split(space)
         return self._recent.get(space, _NONE)
 
     def candidates(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
@@ -89,6 +94,7 @@ class Index:
         else:
             self.catch_up(connection)
             with self._lock:
+                self._split(space)
                 recent = [
                     row
                     for key, rows in self._recent.get(space, {}).items()
@@ -115,10 +121,18 @@ class Index:
             if row == self._seen + 1:
                 self._note(space, row, keys)
 
-    def catch_up(self, connection: Database) -> None:
-        """Read the keys of rows that other processes wrote."""
+    def catch_up(self, connection: Database) -> int:
+        """Read the keys of rows that other processes wrote; the last row."""
         with self._lock:
             self._catch_up(connection)
+            return self._seen
+
+    def spaces_from(self, row: int) -> set[int] | None:
+        """The spaces that have rows from that one on; None if that is no longer known."""
+        with self._lock:
+            if row <= self._upto:
+                return None
+            return {self._owners[each] for each in range(row, self._seen + 1) if each in self._owners}
 
     def reset(self) -> None:
         """Forget everything, because rows that were seen were rolled back."""
@@ -137,9 +151,9 @@ class Index:
                 self._clear()
                 self._seen = -1
             self._catch_up(connection)
-            places = [
-                place for space, keys in self._recent.items() for place in all_places(space, _each(keys))
-            ]
+            for space in list(self._later):
+                self._split(space)
+            places = [place for space, keys in self._recent.items() for place in all_places(space, keys)]
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
@@ -173,15 +187,37 @@ class Index:
         if self._seen < 0 or self._count > _FORGET_FROM:
             self._clear()
             self._upto = self._seen = _upto(connection)
-        later = connection.execute("SELECT id, space, keys FROM log WHERE id>?", (self._seen,))
-        for row, space, keys in later:
-            self._note(space, row, split(keys))
+        for row, space, keys in connection.execute(
+            "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
+        ):
+            self._see(space, row, len(keys) // KEY_BYTES)
+            self._later.setdefault(space, []).append((row, keys))
 
     def _note(self, space: int, row: int, keys: list[bytes]) -> None:
+        self._see(space, row, len(keys))
+        if space in self._later:
+            self._split(space)
+        self._remember(space, row, keys)
+
+    def _see(self, space: int, row: int, keys: int) -> None:
         self._seen = row
-        self._rows.setdefault(space, []).append(row)
-        recent = self._recent.setdefault(space, {})
-        self._count += len(keys)
+        self._owners[row] = space
+        self._count += keys
+        rows = self._rows.get(space)
+        if rows is None:
+            rows = self._rows[space] = []
+        rows.append(row)
+
+    def _split(self, space: int) -> None:
+        """Take in the keys of rows that others wrote, now that somebody asks for keys of their space."""
+        for row, keys in self._later.get(space, ()):
+            self._remember(space, row, split(keys))
+        self._later.pop(space, None)  # last: whoever finds nothing here looks without a lock
+
+    def _remember(self, space: int, row: int, keys: list[bytes]) -> None:
+        recent = self._recent.get(space)
+        if recent is None:
+            recent = self._recent[space] = {}
         if recent.keys().isdisjoint(keys):
             recent.update(dict.fromkeys(keys, row))
             return
@@ -190,19 +226,13 @@ class Index:
             recent[key] = row if there is None else (*_many(there), row)
 
     def _clear(self) -> None:
-        self._recent = {}
-        self._rows = {}
+        self._recent, self._later = {}, {}
+        self._rows, self._owners = {}, {}
         self._count = 0
 
 
 def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
     return (rows,) if isinstance(rows, int) else rows
-
-
-def _each(keys: Mapping[bytes, int | tuple[int, ...]]) -> list[tuple[bytes, int]]:
-    """Each key with each of its rows."""
-    once = [(key, rows) for key, rows in keys.items() if isinstance(rows, int)]
-    return once + [(key, row) for key, rows in keys.items() if not isinstance(rows, int) for row in rows]
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ those: the key, mixed with the number of its space, and the last bits of the row
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -66,10 +66,23 @@ def run_key(run: str) -> int:
     return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
-def all_places(space: int, keys: Iterable[tuple[bytes, int]]) -> list[int]:
-    """Where the index keeps keys of one space, each with its row."""
-    mix = _mix(space)
-    return [(int.from_bytes(key) ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK for key, row in keys]
+def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[int]:
+    """Where the index keeps keys of one space, each with its row or its rows.
+
+    Nothing is made for each key but its place: thousands of pairs would call the collector in.
+    """
+    mix, read = _mix(space), int.from_bytes
+    once = [
+        (read(key, "big") ^ mix) >> 1 << _ROW_BITS | rows & _ROW_MASK
+        for key, rows in keys.items()
+        if isinstance(rows, int)
+    ]
+    return once + [
+        (read(key, "big") ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
+        for key, rows in keys.items()
+        if not isinstance(rows, int)
+        for row in rows
+    ]
 
 
 def places_of(space: int, key: bytes) -> tuple[int, int]:

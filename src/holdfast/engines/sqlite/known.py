@@ -3,13 +3,15 @@
 A commit needs to know where its timeline stands, where its parent stands on the line, and
 which row comes next.  Whoever wrote the commit before knows all that.  SQLite's data version
 tells, once a transaction has begun, whether another connection has written in between;
-if so, everything is read again.
+if so, what is known of the spaces that have new rows is read again.  No head and no cell
+changes without a new row of its space, but where something is forgotten, which every
+process is told of by another number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +25,9 @@ from holdfast.model.commit import decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["Known", "Line", "hold_of"]
+__all__ = ["Known", "Line", "hold_of", "note_head"]
+
+_T = TypeVar("_T")
 
 _HELD_MAX = 4_096  # of each kind: then they are forgotten, and read again where they are needed
 _LINE = (
@@ -34,7 +38,12 @@ _LINE = (
 _HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
 
 
-class Line(msgspec.Struct, frozen=True):
+_checked: dict[
+    object, tuple[str, bytes, Hold]
+] = {}  # heads as they were stored, by the digest of the last move
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
     """What a commit's row says about its place on the line of first parents."""
 
     row: int
@@ -56,17 +65,29 @@ class Known:
         self._index = index
         self._version: int | None = None  # the data version up to which all this is true
         self._next_row: int | None = None
-        self._holds: dict[tuple[int, str], tuple[Hold | None, int | None]] = {}
+        self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
         self._lines: dict[tuple[int, Digest], Line] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
-        self._revisions: dict[tuple[int, str], int] = {}
+        self._revisions: dict[int, dict[str, int]] = {}  # by space and cell
 
-    def begun(self) -> bool:
-        """A transaction has begun: forget what somebody else may have changed; whether that is so."""
-        if self._db.data_version() == self._version:
-            return False
-        self.forget()
-        return True
+    def is_old(self) -> bool:
+        """Whether, in the transaction that has begun, another connection may have written since all this was true."""
+        return self._db.data_version() != self._version
+
+    def renew(self) -> None:
+        """Forget what is known of the spaces that others have written to; nothing was changed in place."""
+        row, self._next_row = self._next_row, None
+        if row is None:
+            return
+        self.look()
+        spaces = self._index.spaces_from(row)
+        if spaces is None:
+            self._holds.clear()
+            self._revisions.clear()
+        else:
+            for space in spaces:
+                self._holds.pop(space, None)
+                self._revisions.pop(space, None)
 
     def committed(self) -> None:
         """The transaction has become true, and with it everything that was noted in it."""
@@ -85,8 +106,7 @@ class Known:
     def look(self) -> None:
         """Make sure that the index knows all rows; the first to ask after `forget` reads them."""
         if self._next_row is None:
-            self._index.catch_up(self._db)
-            self._next_row = int(self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM log").get)
+            self._next_row = self._index.catch_up(self._db) + 1
 
     def next_row(self, count: int) -> int:
         """The number of the next row to be added; `count` of them are taken."""
@@ -164,7 +184,8 @@ class Known:
         """Where a timeline stands, checked against its last move when it was read."""
         if space is None:
             return unmoved(timeline)
-        found = self._holds.get((space, timeline))
+        held = self._holds.get(space)
+        found = None if held is None else held.get(timeline)
         if found is None:
             found = hold_of(self._db, space, timeline)
             self._note_commit(space, *found)
@@ -173,9 +194,7 @@ class Known:
 
     def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None) -> None:
         """A timeline was read or moved; `row` is that of the commit where it stands."""
-        if len(self._holds) >= _HELD_MAX:
-            self._holds.clear()
-        self._holds[space, timeline] = hold, row
+        _of(self._holds, space)[timeline] = hold, row
 
     def _note_commit(self, space: int, hold: Hold | None, row: int | None) -> None:
         """The head names the row of its commit, so that it need not be looked for."""
@@ -188,7 +207,8 @@ class Known:
         """The revision of a cell; 0 if it was never written."""
         if space is None:
             return 0
-        found = self._revisions.get((space, cell))
+        held = self._revisions.get(space)
+        found = None if held is None else held.get(cell)
         if found is None:
             sql = "SELECT revision FROM cells WHERE space=? AND name=?"
             values = self._db.execute(sql, (space, cell)).fetchone()
@@ -198,9 +218,17 @@ class Known:
 
     def note_revision(self, space: int, cell: str, revision: int) -> None:
         """A cell was read or written."""
-        if len(self._revisions) >= _HELD_MAX:
-            self._revisions.clear()
-        self._revisions[space, cell] = revision
+        _of(self._revisions, space)[cell] = revision
+
+
+def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
+    """What is held of a space, with room for one more."""
+    found = held.get(space)
+    if found is None or len(found) >= _HELD_MAX:
+        if len(held) >= _HELD_MAX:
+            held.clear()
+        found = held[space] = {}
+    return found
 
 
 def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
@@ -211,8 +239,17 @@ def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hol
     return _hold(timeline, values[0], values[1]), values[2]
 
 
-@lru_cache(maxsize=1_024)  # what reads as it read before need not be checked again
+def note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
+    """A head was written, or read and checked: what reads as it read before need not be checked again."""
+    if len(_checked) >= _HELD_MAX:
+        _checked.clear()
+    _checked[digest] = timeline, move, hold
+
+
 def _hold(timeline: str, move: object, digest: object) -> Hold:
+    found = _checked.get(digest)
+    if found is not None and found[0] == timeline and found[1] == move:
+        return found[2]
     if not isinstance(move, bytes) or not isinstance(digest, bytes):
         raise Corrupt(
             f"the head of timeline '{timeline}' is damaged; it was not used. Run `holdfast verify`."
@@ -224,4 +261,5 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
     record = decode_move(move)
     hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
     check_hold(hold, record)
+    note_head(timeline, move, digest, hold)
     return hold

@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from holdfast.errors import Unavailable
 __all__ = ["FileLock"]
 
 _NOBODY = b" " * 12
+_SETTLED = (_NOBODY, b"")
+_PAUSES = (2e-4, 2e-4, 3e-4, 3e-4, 5e-4, 5e-4, 1e-3, 1e-3, 2e-3, 2e-3)
+_IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
 
 
 class FileLock:
@@ -35,17 +39,17 @@ class FileLock:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mine = b"%-12d" % os.getpid()
-        self._waiting: set[int] = set()  # descriptors of waits that are under way
+        self._waiter = _Waiter(path)
 
     def acquire(self, seconds: float) -> bool:
         """Hold the lock; whether the holder before has left something unsettled.
 
         Raises `Unavailable`, naming the holder, if it cannot be had within `seconds`.
         """
-        if not _taken(self._file):
+        if not _taken(self._file) and not self._met(seconds):
             self._wait(seconds)
         try:
-            left = self._holder() != ""
+            left = os.pread(self._file, len(_NOBODY), 0) not in _SETTLED
             os.pwrite(self._file, self._mine, 0)
         except OSError:
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -72,26 +76,32 @@ class FileLock:
     def close(self) -> None:
         """Close the descriptor.  A wait that is under way closes its own when it ends: the number may be reused."""
         os.close(self._file)
+        self._waiter.stop()
 
     def inherit(self) -> None:
-        """In a forked child: close what came along, waits included, as their threads did not; the parent's lock stays."""
-        for file in (self._file, *self._waiting):
-            os.close(file)
-        self._waiting.clear()
+        """In a forked child: close what came along, the waiter's included, as its thread did not; the parent's lock stays."""
+        os.close(self._file)
+        if self._waiter.file is not None:
+            os.close(self._waiter.file)
+
+    def _met(self, seconds: float) -> bool:
+        """Whether the lock could be had after a few short pauses: most are held for less than a wait costs."""
+        for pause in _PAUSES:
+            if pause > seconds:
+                return False
+            time.sleep(pause)
+            if _taken(self._file):
+                return True
+        return False
 
     def _wait(self, seconds: float) -> None:
-        """Wait in the kernel, in a thread of its own, because such a wait cannot be given a deadline."""
-        waiter = _Waiter(self._path, self._waiting)
-        if waiter.won(seconds):
-            # The waiter's descriptor has the lock; hand it over by using that descriptor from now on.
-            old, self._file = self._file, waiter.file
-            self._waiting.discard(waiter.file)
-            os.close(old)
-            return
-        raise Unavailable(
-            f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
-            retry_after=1.0,
-        )
+        if not self._waiter.won(seconds):
+            raise Unavailable(
+                f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
+                retry_after=1.0,
+            )
+        # The waiter's descriptor has the lock: it is ours from now on, and the waiter gets the other one.
+        self._file = self._waiter.trade(self._file)
 
     def _holder(self) -> str:
         return os.pread(self._file, len(_NOBODY), 0).decode(errors="replace").strip()
@@ -107,43 +117,112 @@ def _taken(file: int) -> bool:
 
 
 class _Waiter:
-    """A wait for the lock that can be given up: the thread then closes its descriptor when it wins."""
+    """Waits for the lock in the kernel, on a thread of its own, because such a wait cannot be given a deadline.
 
-    def __init__(self, path: Path, waiting: set[int]) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._waiting = waiting
-        waiting.add(self.file)
-        self._decided = threading.Lock()
-        self._given_up = False
-        self._won = threading.Event()
-        threading.Thread(target=self._run, name="holdfast-lock", daemon=True).start()
+    The thread stays for a while: starting one for every wait would cost more than the wait.  A
+    wait that was given up goes on in the kernel; the thread then lets go, or hands the lock to
+    whoever waits by that time.  An interruption at any point leaves it usable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file: int | None = None  # the thread's own descriptor; None: it was not needed yet, or is closed
+        self._path = path
+        self._thread: threading.Thread | None = None
+        self._decided = threading.Lock()  # over the four that follow
+        self._is_asked = False  # the thread is to get the lock, and has not
+        self._is_wanted = False  # somebody waits for it
+        self._has_won = False  # `file` has the lock, and nobody has taken it over
+        self._is_stopped = False
+        self._call, self._answer = threading.Lock(), threading.Lock()  # free: there is one
+        self._call.acquire()
+        self._answer.acquire()
 
     def won(self, seconds: float) -> bool:
         """Whether the lock was had in time; if not, or if the wait is interrupted, it is given up for good."""
         try:
-            self._won.wait(seconds)
+            if self._ask():
+                self._answer.acquire(timeout=seconds)
         except BaseException:
-            self.give_up()
+            self._give_up()
             raise
         with self._decided:
-            self._given_up = not self._won.is_set()
-            return not self._given_up
+            self._is_wanted = False
+            return self._has_won
 
-    def give_up(self) -> None:
-        """Let go of the lock, now or when it is had."""
+    def trade(self, file: int) -> int:
+        """The descriptor that has the lock, for one that the next wait can use."""
         with self._decided:
-            self._given_up = True
-            if self._won.is_set():
+            won, self.file, self._has_won = self.file, file, False
+        assert won is not None
+        return won
+
+    def stop(self) -> None:
+        """End the thread and close its descriptor, now or when it comes back from the kernel."""
+        with self._decided:
+            self._is_stopped = True
+            if self._thread is None:
                 self._close()
+        _free(self._call)
+
+    def _ask(self) -> bool:
+        """Have the thread get the lock; False if it has it already, from a wait that was interrupted."""
+        with self._decided:
+            if self._has_won:
+                return False
+            self._answer.acquire(blocking=False)  # to one who waits no more
+            if self.file is None:
+                self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="holdfast-lock", daemon=True)
+                self._thread.start()
+            self._is_asked = self._is_wanted = True
+        _free(self._call)
+        return True
+
+    def _give_up(self) -> None:
+        with self._decided:
+            self._is_wanted = False
+            if self._has_won and self.file is not None:
+                fcntl.flock(self.file, fcntl.LOCK_UN)
+                self._has_won = False
 
     def _run(self) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        while self._call.acquire(timeout=_IDLE_SECONDS) or not self._may_end():
+            file = self.file
+            if self._is_asked and file is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not self._decide():
+                return
+
+    def _decide(self) -> bool:
+        """Hand the lock over, or let go of it; whether the thread goes on."""
         with self._decided:
-            if self._given_up:
+            if self._is_stopped or self._thread is not threading.current_thread():
                 self._close()
-            else:
-                self._won.set()
+                return False
+            if self._is_asked and self.file is not None:
+                self._is_asked = False
+                if self._is_wanted:
+                    self._has_won = True
+                    _free(self._answer)
+                else:
+                    fcntl.flock(self.file, fcntl.LOCK_UN)
+            return True
+
+    def _may_end(self) -> bool:
+        with self._decided:
+            if self._is_asked or self._is_stopped:
+                return False
+            self._thread = None
+            return True
 
     def _close(self) -> None:
-        self._waiting.discard(self.file)
-        os.close(self.file)
+        if self._is_stopped and self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+def _free(lock: threading.Lock) -> None:
+    """Let whoever waits for `lock` go on, now or when it comes; who frees it is the only one to do so."""
+    if lock.locked():
+        lock.release()

@@ -64,7 +64,7 @@ class Form:
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
 
 
-class Item(msgspec.Struct, array_like=True, frozen=True):
+class Item(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One object of a row."""
 
     kind: int
@@ -77,7 +77,7 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     tail: int = 0
 
 
-class Op(msgspec.Struct, array_like=True, frozen=True):
+class Op(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The write that a row completes."""
 
     op_id: bytes  # empty where a move names it
@@ -88,7 +88,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
     chain: bytes | None = None
 
 
-class Pack(msgspec.Struct, array_like=True, frozen=True):
+class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What one row holds."""
 
     items: tuple[Item, ...] = ()

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Corrupt
-from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.changeset import NO_PATCH, Changeset, decode_changeset, encode_changeset
 from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event, MessageAppended
@@ -42,7 +42,7 @@ _ACT_AT = {act: at for at, act in enumerate(_ACTS)}
 _is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
 
-class Columns(msgspec.Struct, frozen=True):
+class Columns(msgspec.Struct, frozen=True, gc=False):
     """What the row's own columns say of its commit."""
 
     digest: bytes | None = None
@@ -54,7 +54,7 @@ class Columns(msgspec.Struct, frozen=True):
     changeset_digest: Digest = Digest("")
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
+class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A commit without what the columns and the changeset say."""
 
     thread: str
@@ -66,7 +66,7 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     run: bytes | bool | None = None  # None: the changeset's; False: none
 
 
-class StoredMove(msgspec.Struct, array_like=True, frozen=True):
+class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A move; True stands for the digest that the row's columns have (`from_`: the parent's, `to`: its own)."""
 
     act: int
@@ -79,7 +79,7 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True):
     sealed: bool = False
 
 
-class _Taken(msgspec.Struct, array_like=True, frozen=True):
+class _Taken(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What was taken out of a changeset's text."""
 
     bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
@@ -87,7 +87,6 @@ class _Taken(msgspec.Struct, array_like=True, frozen=True):
 
 
 _NO_DIGEST = Digest("")
-_NO_PATCH = Changeset(reason="none").patch  # the one that the encoder leaves out
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
 _taken = msgspec.msgpack.Decoder(_Taken)
@@ -104,7 +103,7 @@ def pack_changeset(changeset: Changeset) -> tuple[str, bytes]:
         events.append(event)
     puts = _plain_puts(changeset.patch)
     if puts:
-        bare = replace(changeset, events=tuple(events), patch=_NO_PATCH)
+        bare = replace(changeset, events=tuple(events), patch=NO_PATCH)
         return encode_changeset(bare).decode(), _encoder.encode((bodies, puts))
     bare = replace(changeset, events=tuple(events)) if bodies else changeset
     return encode_changeset(bare).decode(), _encoder.encode((bodies,))

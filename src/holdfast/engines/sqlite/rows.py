@@ -46,7 +46,7 @@ _CACHE_BYTES = 8 * 1024 * 1024
 _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One unpacked row of the log."""
 
     id: int

@@ -23,7 +23,7 @@ SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id 
 """
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(msgspec.Struct, frozen=True, gc=False):
     """Where a row's commit stands, as far as walking back needs it."""
 
     row: int

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from holdfast.errors import Invalid, Unavailable
 from holdfast.history.tree import walk
-from holdfast.history.tree.entry import Entry, key_of, make_entry, make_tail, path_of, prefix_of
+from holdfast.history.tree.entry import Entry, key_of, make_entry, make_tail, path_of, prefix_of, value_of
 from holdfast.history.tree.grow import grow, seal, shared, too_deep
 from holdfast.history.tree.node import Branch, Leaf, Node, make_item
 from holdfast.history.tree.read import EMPTY, Reader
@@ -51,6 +51,13 @@ class Draft:
         """The entry at `path`; None if there is none."""
         tail = walk.find(self._reader, self._node(), key_of(path))
         return None if tail is None else make_entry(path, tail)
+
+    def value_to_change(self, path: str) -> Digest | None:
+        """The value at `path`, whose place is about to be changed; None if there is none."""
+        key = key_of(path)
+        _, node, offset = self._descend(key)
+        tail = node.tail(key[offset:])
+        return None if tail is None else value_of(tail)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries whose paths start with `prefix`, in order; the draft must not change meanwhile."""

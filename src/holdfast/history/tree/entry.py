@@ -22,13 +22,13 @@ from holdfast.history.tree.varint import NUMBER_MAX, read_varint, varint
 from holdfast.model.digest import Digest
 from holdfast.model.patch import JSON_TYPE
 
-__all__ = ["Entry", "key_of", "make_entry", "make_tail", "path_of", "prefix_of", "tail_end"]
+__all__ = ["Entry", "key_of", "make_entry", "make_tail", "path_of", "prefix_of", "tail_end", "value_of"]
 
 MEDIA_TYPE_BYTES_MAX = 127
 DIGEST_BYTES = 32
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One path of a map, and the value it holds by reference."""
 
     path: str  # the full path
@@ -84,11 +84,16 @@ def make_tail(entry: Entry) -> bytes:
 def make_entry(path: str, tail: bytes) -> Entry:
     """The entry at `path` whose tail this is."""
     number, at = read_varint(tail, 0)
-    value = Digest(tail[-DIGEST_BYTES:].hex())
+    value = value_of(tail)
     if not number & 1:
         return Entry(path, "json", JSON_TYPE, number >> 1, value)
     _, start = read_varint(tail, at)
     return Entry(path, "bytes", tail[start:-DIGEST_BYTES].decode(), number >> 1, value)
+
+
+def value_of(tail: bytes) -> Digest:
+    """The value that an entry with this tail holds."""
+    return Digest(tail[-DIGEST_BYTES:].hex())
 
 
 def tail_end(body: bytes, at: int) -> int:

@@ -94,6 +94,10 @@ class Branch:
         """The number of entries, and the bytes of their full keys."""
         return self.count, self.below + (0 if self.end is None else offset + len(self.prefix))
 
+    def tail(self, rest: bytes) -> bytes | None:
+        """The tail of the entry whose key ends here, where `rest` is what is left of it; None if it goes on."""
+        return self.end if rest == self.prefix else None
+
     def attach(self, label: int, child: Node, offset: int) -> None:
         """Add a child under edit, with everything it holds; `offset` is this branch's own."""
         at = bisect_left(self.labels, label)

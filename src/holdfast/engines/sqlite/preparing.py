@@ -1,0 +1,224 @@
+"""Preparing a write: everything that can be done for it before it is its turn.
+
+Squeezing objects and laying out rows takes longer than inserting them.  Done before the
+lock is taken it keeps nobody waiting, and the writers of a group do it while the one before
+them waits for the disk.  Nothing here looks into the database.  What is wrong with a write
+is raised, and told in its turn, after what the contract puts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from holdfast.engines.rules import labels
+from holdfast.engines.sqlite.bases import Bases
+from holdfast.engines.sqlite.keys import label_key, object_key
+from holdfast.engines.sqlite.pack import KINDS, Form
+from holdfast.engines.sqlite.records import pack_changeset, pack_commit
+from holdfast.errors import NotFound
+from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.commit import Commit, decode_commit, encode_commit
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import MessageAppended, ToolCallRequested
+
+__all__ = ["Batch", "Committing", "Piece", "Prepared", "Sought", "prepare", "spans_of"]
+
+_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
+_LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
+_KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
+_BODY, _COMMIT = Kind.BODY, Kind.COMMIT
+_WITH_COMMIT = (_BODY, Kind.CHANGESET, _COMMIT)  # words stand in the commit's own row, where SQL finds them
+_BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
+_NOWHERE: tuple[int, int] = (0, 0)
+
+
+class Sought:
+    """Whether an object is looked for before it is stored: it may be there already.  Plain numbers, as in `Form`."""
+
+    NEVER = 0
+    RECENTLY = 1  # among the rows that are known without looking into the database
+    EVERYWHERE = 2
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """One object on its way into a row."""
+
+    found: Object
+    key: bytes
+    fields: tuple[object, ...]  # of its item
+    sought: int = Sought.NEVER
+    text: str | None = None  # where it stands in the column `bodies`
+    depth: int | None = None  # how many differences lie below it; None: later ones are not stored against it
+
+
+class Committing(msgspec.Struct, frozen=True, gc=False):
+    """The commit of a row, with what belongs to it."""
+
+    stored: Object
+    commit: Commit
+    changeset: Changeset
+    text: str  # of the changeset, as the row has it
+    spans: str | None  # where the words of its events stand in the row's bodies
+    labels: list[bytes]  # the keys of what names it, wherever it stands
+    begins: set[str]  # what names it too if it begins a run
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """The objects of one row, and the commit among them, if any."""
+
+    pieces: list[Piece]
+    committing: Committing | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A write, laid out in rows; good as long as the bases that it builds on stand where they stood."""
+
+    batches: list[Batch]
+    epoch: int  # of the bases
+
+
+def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Prepared:
+    """Lay out the objects of a write; `space` is the number of their space, None if it is not known yet.
+
+    Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
+    """
+    epoch = bases.epoch  # first: what changes meanwhile makes this one out of date
+    return Prepared([_batch(found, space, bases) for found in _rows(objects)], epoch)
+
+
+def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
+    """Where words of a changeset's events stand in the row's bodies: [event, start, size, vendor start, vendor size].
+
+    The words of a message and the arguments of a call, so that stock `sqlite3` can show them.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    for at, event in enumerate(() if changeset is None else changeset.events):
+        if isinstance(event, MessageAppended) and (said := span(event.body)) is not None:
+            vendor = span(event.vendor) if event.vendor is not None else None
+            found.append((at, *said, *(vendor or _NOWHERE)))
+        elif isinstance(event, ToolCallRequested) and (asked := span(event.args)) is not None:
+            found.append((at, *asked, *_NOWHERE))
+    return msgspec.json.encode(found).decode() if found else None
+
+
+def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
+    """The objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
+    commits = [found.kind for found in objects].count(_COMMIT)
+    is_much = sum([len(found.body) for found in objects]) >= _OWN_ROW_FROM_BYTES
+    if not is_much and (not commits or (commits == 1 and objects[-1].kind is _COMMIT)):
+        return [list(objects)]
+    return _several(objects, _WITH_COMMIT if commits else (), is_much=is_much)
+
+
+def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bool) -> list[list[Object]]:
+    rows: list[list[Object]] = []
+    row: list[Object] = []
+    state: list[Object] = []
+    size = 0
+    for found in objects:
+        if is_much and found.kind not in kept:
+            state.append(found)
+            size += len(found.body)
+            if size >= _OWN_ROW_FROM_BYTES:
+                rows.append(state)
+                state, size = [], 0
+            continue
+        row.append(found)
+        if found.kind is _COMMIT:
+            rows += (state, row) if state else (row,)
+            row, state, size = [], [], 0
+    row += state
+    if row and rows and rows[-1][-1].kind is _COMMIT:
+        rows[-1][:0] = row  # a commit is the last of its row
+    elif row or not rows:
+        rows.append(row)
+    return rows
+
+
+def _batch(objects: list[Object], space: int | None, bases: Bases) -> Batch:
+    if not objects or objects[-1].kind is not _COMMIT:
+        return Batch([_piece(found, space, bases, is_with_commit=False) for found in objects])
+    found = objects[-1]
+    commit, is_exact = _commit_of(found)
+    stored = next(_of(objects, commit.changeset), None)
+    if stored is None:
+        raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+    changeset, is_exact_changeset = _changeset_of(stored)
+    text, taken = pack_changeset(changeset) if is_exact_changeset else (stored.body.decode(), b"")
+    fields = (
+        (_COMMIT_AT, Form.COMMIT, pack_commit(commit, changeset))
+        if is_exact
+        else (_COMMIT_AT, Form.WHOLE, found.body)
+    )
+    pieces = [
+        _piece(each, space, bases, is_with_commit=True)
+        for each in objects
+        if each is not stored and each is not found
+    ]
+    spans = spans_of(changeset, _spans(pieces).get)
+    names = labels(commit, changeset, commit.run)
+    begins = labels(commit, changeset, None) - names
+    pieces += (
+        Piece(stored, object_key(stored.digest), (_CHANGESET_AT, Form.CHANGESET, taken)),
+        Piece(found, object_key(found.digest), fields),
+    )
+    keys = [label_key(name) for name in names]
+    return Batch(pieces, Committing(found, commit, changeset, text, spans, keys, begins))
+
+
+def _of(objects: list[Object], digest: Digest) -> Iterator[Object]:
+    """Those of this digest, the last first."""
+    return (each for each in reversed(objects) if each.digest == digest)
+
+
+def _piece(found: Object, space: int | None, bases: Bases, *, is_with_commit: bool) -> Piece:
+    key, size = object_key(found.digest), len(found.body)
+    sought = Sought.EVERYWHERE if size >= _LOOK_FROM_BYTES else Sought.RECENTLY
+    if found.kind is _BODY:
+        # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
+        sought = Sought.NEVER if is_with_commit else sought
+        text = _plain_text(found.body)
+        if text is not None:
+            return Piece(found, key, (_BODY_AT, Form.BODIES, b"", size), sought, text)
+    fields, depth = bases.against(_KIND_AT[found.kind], space, found)
+    return Piece(found, key, fields, sought, None, depth)
+
+
+def _spans(pieces: list[Piece]) -> dict[Digest, tuple[int, int]]:
+    """Where the bodies of a row stand in its text."""
+    spans: dict[Digest, tuple[int, int]] = {}
+    start = 0
+    for piece in pieces:
+        if piece.text is not None:
+            size = len(piece.found.body)
+            spans[piece.found.digest] = start, size
+            start += size
+    return spans
+
+
+def _commit_of(found: Object) -> tuple[Commit, bool]:
+    """The commit, and whether our types give its bytes back to the letter; who hands it along vouches for that."""
+    if isinstance(found.record, Commit):
+        return found.record, True
+    commit = decode_commit(found.body)
+    return commit, encode_commit(commit) == found.body
+
+
+def _changeset_of(found: Object) -> tuple[Changeset, bool]:
+    """The same for a changeset."""
+    if isinstance(found.record, Changeset):
+        return found.record, True
+    changeset = decode_changeset(found.body)
+    return changeset, encode_changeset(changeset) == found.body
+
+
+def _plain_text(body: bytes) -> str | None:
+    """The text of a body that can stand in a text column, so that stock `sqlite3` reads it."""
+    if b"\0" in body:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

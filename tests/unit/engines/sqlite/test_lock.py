@@ -1,0 +1,127 @@
+"""The lock between processes: waits that end, waits that are given up, and the one thread that makes them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.sqlite import lock as module
+from holdfast.engines.sqlite.lock import FileLock
+from holdfast.errors import Unavailable
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lock file, whose waits go to the kernel at once."""
+    monkeypatch.setattr(module, "_PAUSES", ())
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def lock(path: Path) -> Iterator[FileLock]:
+    """One process's handle on it."""
+    lock = FileLock(path)
+    yield lock
+    lock.close()
+
+
+class Holder:
+    """Somebody else who holds the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def let_go(self) -> None:
+        """Have it no more."""
+        os.close(self._file)
+
+
+def is_free(path: Path) -> bool:
+    """Whether anybody could have the lock now."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def waiters() -> list[threading.Thread]:
+    """The threads that wait in the kernel."""
+    return [each for each in threading.enumerate() if each.name == "holdfast-lock"]
+
+
+def test_a_wait_ends_when_the_holder_lets_go(path: Path, lock: FileLock) -> None:
+    """Whoever waited then holds the lock, and can let go of it."""
+    holder = Holder(path)
+    threading.Timer(0.05, holder.let_go).start()
+
+    lock.acquire(30)
+
+    assert not is_free(path)
+    lock.release(settled=True)
+    assert is_free(path)
+
+
+def test_waits_one_after_another_share_a_thread(path: Path, lock: FileLock) -> None:
+    """Starting a thread for every wait would cost more than the wait."""
+    before = set(waiters())
+    for _ in range(5):
+        holder = Holder(path)
+        threading.Timer(0.01, holder.let_go).start()
+        lock.acquire(30)
+        lock.release(settled=True)
+
+    assert len(set(waiters()) - before) == 1
+    assert is_free(path)
+
+
+def test_a_wait_in_vain_lets_go_when_it_is_its_turn(path: Path, lock: FileLock) -> None:
+    """What nobody waits for any more is not kept from others."""
+    holder = Holder(path)
+    with pytest.raises(Unavailable, match="was held by process"):
+        lock.acquire(0.02)
+
+    holder.let_go()
+
+    other = FileLock(path)
+    for _ in range(3):  # before and after the thread has had its turn
+        other.acquire(30)
+        other.release(settled=True)
+    other.close()
+
+
+def test_the_next_wait_takes_over_one_in_vain(path: Path, lock: FileLock) -> None:
+    """The thread still stands in the kernel's queue, and who waits next has its place there."""
+    holder = Holder(path)
+    with pytest.raises(Unavailable):
+        lock.acquire(0.02)
+    threading.Timer(0.05, holder.let_go).start()
+
+    lock.acquire(30)
+
+    assert not is_free(path)
+    lock.release(settled=True)
+    assert is_free(path)
+
+
+def test_closing_ends_the_thread(path: Path) -> None:
+    """A store that is closed leaves nothing behind."""
+    before = set(waiters())
+    lock, holder = FileLock(path), Holder(path)
+    threading.Timer(0.02, holder.let_go).start()
+    lock.acquire(30)
+
+    lock.close()
+
+    for each in set(waiters()) - before:
+        each.join(30)
+    assert is_free(path)
