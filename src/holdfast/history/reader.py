@@ -30,6 +30,8 @@ __all__ = [
     "is_ancestor",
     "log",
     "paths",
+    "recent",
+    "spoken",
     "steps",
     "transcript",
     "turns",
@@ -92,6 +94,17 @@ def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Itera
         at = page[-1].commit.first_parent
 
 
+def recent(space: Space, at: Digest | None) -> Iterator[Step]:
+    """The same for whoever expects to need the last few alone: those that are remembered cost nothing."""
+    while at is not None:
+        step = space.steps.get(at)
+        if step is None:
+            yield from steps(space, at)
+            return
+        yield step
+        at = step.commit.first_parent
+
+
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
     """The same as a list."""
     _check_limit(limit)
@@ -119,7 +132,7 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
         at = page[-1].commit.first_parent
     window = found if limit is None else found[:limit]
     window.reverse()
-    return _spoken(space, window)
+    return spoken(space, window)
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
@@ -135,9 +148,9 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
         window.append(step)
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
-    spoken = iter(_spoken(space, said))
+    words = iter(spoken(space, said))
     return [
-        _turn(number, list(group), spoken) for number, group in groupby(window, lambda step: step.place.turn)
+        _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
     ]
 
 
@@ -150,14 +163,15 @@ def _page(limit: int | None) -> int:
     return _PAGE if limit is None else max(1, min(limit, _PAGE))
 
 
-def _turn(number: int, group: Sequence[Step], spoken: Iterator[TranscriptEntry]) -> Turn:
-    """One turn; takes as many of `spoken` as its commits appended."""
+def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
+    """One turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
     count = sum(1 for part in parts for _ in projection.said(*part))
-    return projection.turn(number, parts, [next(spoken) for _ in range(count)])
+    return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
-def _spoken(space: Space, said: Sequence[Said]) -> list[TranscriptEntry]:
+def spoken(space: Space, said: Sequence[Said]) -> list[TranscriptEntry]:
+    """What was said, with its words; one that was forgotten leaves its place."""
     wanted = list(dict.fromkeys(digest for each in said for digest in each.bodies))
     found: dict[Digest, bytes | Forgotten] = {}
     for start in range(0, len(wanted), _PAGE):

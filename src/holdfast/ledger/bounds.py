@@ -15,7 +15,7 @@ from holdfast.history.space import Space
 from holdfast.model import canonical
 from holdfast.model.digest import Kind, digest_of
 from holdfast.model.effect import Effect, check_effect, within
-from holdfast.model.head import Head
+from holdfast.model.head import MAIN, Head
 
 __all__ = ["BOUND", "limit", "most"]
 
@@ -32,7 +32,9 @@ _bounds = msgspec.json.Decoder(_Bound)
 
 
 def most(space: Space, timeline: str) -> Effect | None:
-    """The most that calls may reach on a line; None: there is no bound."""
+    """The most that calls may reach on a line; None: there is no bound, as ever on `main`, which is not forked."""
+    if timeline == MAIN:
+        return None
     cell = space.engine.cell(space.name, BOUND + timeline)
     return None if cell is None or cell.value is None else cells.read(cell, _bounds).effect_max
 

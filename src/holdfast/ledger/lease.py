@@ -43,6 +43,7 @@ __all__ = [
     "current",
     "epoch_after",
     "fence",
+    "look",
     "releasing",
     "renew",
     "state",
@@ -116,12 +117,19 @@ _renewed = msgspec.json.Decoder(_Renewed)
 
 def current(space: Space, timeline: str) -> Lease | None:
     """The lease on a line, whatever its state; None if nobody has taken it, or it was let go."""
+    return look(space, timeline)[0]
+
+
+def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
+    """The same, and the revision of its cell: 0 if there never was one."""
     cell = space.engine.cell(space.name, LEASE + timeline)
     if cell is None or cell.value is None:
-        return None
+        return None, cell.revision if cell else 0
     lease = _lease(timeline, cells.read(cell, _taken), cell.revision)
     renewal = space.engine.cell(space.name, RENEWAL + timeline)
-    return lease if renewal is None or renewal.value is None else _with(lease, cells.read(renewal, _renewed))
+    if renewal is not None and renewal.value is not None:
+        lease = _with(lease, cells.read(renewal, _renewed))
+    return lease, cell.revision
 
 
 def state(space: Space, lease: Lease, *, owners: Roster | None = None) -> LeaseState:
@@ -148,16 +156,21 @@ def taking(
     after: Lease | None,
     *,
     owners: Roster | None = None,
+    revision: int | None = None,
 ) -> CellWrite:
     """The write that takes a line for `run` for `ttl` seconds, as a part of whatever the run writes first.
 
     `after` is the lease that it takes over; None: the line must be free.  Raises `Busy` if
     that lives, or if the line is not free.  If anything changes before the write is applied,
     the engine refuses it with `Conflict`.  `owners` is told; None: nobody in this process keeps it.
+    `revision` is that of a line which was read as free; None: it is looked at here.
     """
     if after is not None and state(space, after, owners=owners) == "live":
         raise busy(space, after, owners=owners)
-    expected = after.epoch if after is not None else check_free(space, timeline, owners=owners).revision
+    if after is not None:
+        expected = after.epoch
+    else:
+        expected = check_free(space, timeline, owners=owners).revision if revision is None else revision
     now = space.engine.instant()
     told = _Taken(run, space.engine.holder(), now.clock, now.at + round(ttl * _SECOND))
     value = canonical.encode_struct(told)

@@ -10,12 +10,15 @@ import msgspec
 
 from holdfast.errors import Conflict, OpReused, StaleHead
 from holdfast.history import reader
+from holdfast.history.space import Space
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lease
 from holdfast.model import names
 from holdfast.model.changeset import RunMeta
+from holdfast.model.digest import Digest
 from holdfast.model.event import RunStarted
 from holdfast.model.head import Head
+from holdfast.model.message import Message
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
 from holdfast.runtime import records
 from holdfast.runtime.draft import Draft
@@ -47,6 +50,8 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     kept: Kept
     lease: Lease
     head: Head  # of the line whose head it is to move
+    before: Digest | None = None  # the commit that a fresh one went on top of
+    said: tuple[Message, ...] = ()  # what came in with a fresh one
     fresh: bool = True  # False: it goes on after an interruption, or a decision
 
 
@@ -72,11 +77,11 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
         earlier = _earlier(ground, wanted)
         if earlier is not None:
             return earlier
-        held = leases.current(ground.space, ground.timeline)
+        held, revision = leases.look(ground.space, ground.timeline)
         if held is not None:
             return _in_the_way(ground, held)
         try:
-            return _begun(ground, wanted, hooked=hooked)
+            return _begun(ground, wanted, revision, hooked=hooked)
         except StaleHead:
             raise
         except OpReused as error:
@@ -113,9 +118,10 @@ def cleaned(draft: Draft, prefixes: tuple[str, ...]) -> None:
         draft.act("scope_cleanup", "prepare_run:scope_cleanup")
 
 
-def _begun(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun:
+def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun:
     space, inbound = ground.space, wanted.inbound
-    head = reader.head_to_move(space, ground.timeline)
+    hold = space.engine.hold(space.name, ground.timeline)
+    head = hold.head if hold else reader.head_to_move(space, ground.timeline)
     record = _record(ground, wanted, head)
     journal = Journal(
         ground,
@@ -124,13 +130,20 @@ def _begun(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun:
         ground.feeds.begin(space.name, ground.timeline, record.id),
         parent_run=wanted.parent_run,
     )
-    journal.stage(_inbound_draft(ground, wanted, journal))
+    draft, said = _inbound_draft(ground, wanted, journal)
+    journal.stage(draft)
     if not hooked:
         draft = journal.draft("user_message")
         cleaned(draft, ground.agent.run_scoped_paths())
         journal.stage(draft)
     taking = leases.taking(
-        space, ground.timeline, record.id, ground.lease_seconds, None, owners=ground.owners
+        space,
+        ground.timeline,
+        record.id,
+        ground.lease_seconds,
+        None,
+        owners=ground.owners,
+        revision=revision,
     )
     journal.write(
         op_id=inbound.op_id,
@@ -139,20 +152,38 @@ def _begun(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun:
     )
     lease = leases.taken(taking)
     journal.hold(lease)
-    return Begun(journal=journal, kept=Kept(record, 1), lease=lease, head=journal.head)
+    return Begun(
+        journal=journal,
+        kept=Kept(record, 1),
+        lease=lease,
+        head=journal.head,
+        before=_before(space, record.id, journal.head.commit),
+        said=said,
+    )
 
 
-def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> Draft:
+def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
+    """The commit before those of a run that has just begun."""
+    while at is not None and space.step(at).commit.run == run:
+        at = space.step(at).commit.first_parent
+    return at
+
+
+def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Draft, tuple[Message, ...]]:
+    """The inbound commit, and what is said in it."""
     draft = journal.draft("user_message")
+    said: list[Message] = []
+    given = wanted.inbound.op_id is not None
     for id, message in wanted.inbound.messages:
-        if not is_known(ground.space, journal.head.commit, id, message):
+        if not given or not is_known(ground.space, journal.head.commit, id, message):
             draft.say(message, id=id)
+            said.append(message)
     draft.events.append(RunStarted(id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend))
     draft.meta = RunMeta(agent_version=ground.agent.version, backend=wanted.backend, origin=wanted.origin)
     if wanted.inbound.state is not None:
         draft.ops.replace(wanted.inbound.state, keep=_kept_apart(ground))
         draft.act("replace", "inbound:state")
-    return draft
+    return draft, tuple(said)
 
 
 def _kept_apart(ground: Ground) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Branch:
         """The run's own commits as steps that are still to be taken."""
         space = self._journal.space
         found: list[Step] = []
-        for step in reader.steps(space, self._journal.head.commit):
+        for step in reader.recent(space, self._journal.head.commit):
             if step.digest == self._base:
                 break
             found.append(step)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.history.space import Space
+from holdfast.history.tree import EMPTY
 from holdfast.ledger import fingerprint, keys
 from holdfast.model.call import CallRecord
 from holdfast.model.digest import Digest, Kind, Object
@@ -104,7 +105,7 @@ class Desk:
         standing = self.ground.standing
         agent = None
         if standing.agent is not None:
-            agent = (standing.agent, standing.agent.root_at(standing.sight(self.journal.head).commit))
+            agent = (standing.agent, self.journal.reads.agent_root or EMPTY)
         room = Room(record.id, self.ground.space, root, agent=agent, defaults=standing.defaults)
         handle = Call(
             id=record.id,

@@ -77,7 +77,7 @@ def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     """The commits of a run on the line that ends at `at`, oldest first; others may stand between them."""
     found: list[Step] = []
     first = {*space.engine.labelled(space.name, run)}
-    for step in reader.steps(space, at):
+    for step in reader.recent(space, at):
         if step.commit.run == run:
             found.append(step)
         if step.digest in first:

@@ -71,7 +71,7 @@ class Journal:
         if not draft:
             return
         proposal = draft.proposal(
-            run=self.run, parent_run=self._parent_run, reads=self._seen(), ledger=self._ledger
+            run=self.run, parent_run=self._parent_run, reads=self.reads, ledger=self._ledger
         )
         self.root = proposal.root
         self._staged.append(proposal)
@@ -172,7 +172,8 @@ class Journal:
         spoken = any(isinstance(event, MessageAppended) and event.role == "assistant" for event in events)
         self.feed.committed(spoken=spoken)
 
-    def _seen(self) -> Reads:
+    @property
+    def reads(self) -> Reads:
         """What lies outside the thread, as this run sees it."""
         if self._reads is None:
             self._reads = self.ground.standing.sight(self.head).reads

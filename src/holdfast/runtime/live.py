@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.context.conversation import Conversation
 from holdfast.errors import Conflict, RunFailed
 from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
 from holdfast.model.event import RunFinished, ToolCallRequested
 from holdfast.model.message import Message
-from holdfast.model.run import RunState
+from holdfast.model.run import RunState, Usage
 from holdfast.providers.contract import Model
 from holdfast.runtime import points, records, steering
 from holdfast.runtime.beginning import Begun, cleaned
@@ -42,6 +43,7 @@ from holdfast.runtime.restoring import restore
 from holdfast.runtime.round import commit_round
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.stop import COUNTERS, Counters
+from holdfast.runtime.talks import Talk
 from holdfast.runtime.words import said_by
 
 __all__ = ["LiveRun"]
@@ -64,7 +66,9 @@ class LiveRun:
         self._keeping: Keeping | None = None
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
         self._branch = Branch(self._journal, begun)
-        self._talk = ground.talks.take(ground.space, ground.timeline, self._journal.head.commit)
+        self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
+        self._talk = Talk(None, Conversation())  # taken up when the run does
+        self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
 
     async def go(self) -> Result:
         """Run to the end, or until somebody has to decide something.
@@ -116,6 +120,7 @@ class LiveRun:
             raise await self._failed(error) from error
 
     async def _steps(self) -> Result:
+        await self._do(self._listen)
         if self._begun.fresh:
             await self._begin()
         else:
@@ -194,8 +199,18 @@ class LiveRun:
 
     # ---- blocking parts, done by whoever may block
 
+    def _listen(self) -> None:
+        """Take up the conversation: what was said before, and what came in."""
+        ground, begun = self._ground, self._begun
+        at = begun.before if begun.fresh else self._journal.head.commit
+        self._talk = ground.talks.take(ground.space, ground.timeline, at)
+        for message in begun.said:
+            self._talk.add(message)
+
     def _hear(self) -> list[Any]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
+        if self._begun.fresh and not self._counters.steps:
+            return []  # nobody can have said anything to a run that has just begun
         waiting = steering.queued(self._ground.space, self._ground.timeline)
         if not waiting:
             return []
@@ -250,6 +265,7 @@ class LiveRun:
             self._talk.add(message)
 
     def _count(self, draft: Draft, said: Said, fingerprints: list[str]) -> None:
+        self._usage, self._text = self._usage + said.usage, said.message.text
         cost = self._stop.cost_of(said.usage)
         self._counters = self._counters.after(said.usage, cost, [each for each in fingerprints if each])
         if self._stop.counts:
@@ -319,11 +335,23 @@ class LiveRun:
         return self._result()
 
     def _result(self) -> Result:
-        head = self._journal.head
-        self._talk.at = head.commit
-        if not self._branch.apart:
+        record, at = self._kept.record, self._journal.head.commit
+        if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
+            self._talk.at = at
             self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
-        return result_of(self._ground.space, self._kept.record, at=head.commit, shape=self._shape)
+        if record.state == "waiting" or not self._begun.fresh:
+            return result_of(self._ground.space, record, at=at, shape=self._shape)
+        return Result(
+            run=record.id,
+            status=record.state,
+            text=self._text,
+            usage=self._usage,
+            steps=self._counters.steps,
+            commit=at,
+            why=record.why,
+            kind=record.kind,
+            shape=self._shape,
+        )
 
     async def _failed(self, error: Exception) -> RunFailed:
         why, kind = said_by(error), type(error).__name__
@@ -353,7 +381,7 @@ class LiveRun:
         return Context(
             system=system,
             messages=self._talk.conversation.messages(),
-            tools=tuple(tool.spec for tool in self._desk.toolbox.values()),
+            tools=self._tools,
             options=options,
         )
 

@@ -91,7 +91,7 @@ def _label(desk: Desk, left: list[ToolCall]) -> str:
 def _of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     first = {*space.engine.labelled(space.name, run)}
     found: list[Step] = []
-    for step in reader.steps(space, at):
+    for step in reader.recent(space, at):
         found.append(step)
         if step.digest in first:
             break

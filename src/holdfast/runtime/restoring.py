@@ -49,7 +49,7 @@ def _since_beginning(journal: Journal) -> list[Step]:
     space = journal.space
     first = {*space.engine.labelled(space.name, journal.run)}
     found: list[Step] = []
-    for step in reader.steps(space, journal.head.commit):
+    for step in reader.recent(space, journal.head.commit):
         found.append(step)
         if step.digest in first:
             break

@@ -7,6 +7,7 @@ line the messages between are added; for any other it is read anew.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from threading import Lock
 
 from holdfast.context.conversation import Conversation
@@ -15,6 +16,7 @@ from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
 from holdfast.model.message import Message
+from holdfast.projections import transcript as projection
 
 __all__ = ["Talk", "Talks"]
 
@@ -53,7 +55,7 @@ class Talks:
         if kept is not None:
             new = _since(space, kept.at, at)
             if new is not None:
-                kept.conversation.extend(_said(space, at, new))
+                kept.conversation.extend(_said(space, new))
                 return Talk(at, kept.conversation)
         conversation = Conversation()
         conversation.extend(entry.words for entry in reader.transcript(space, at) if entry.words)
@@ -70,20 +72,14 @@ class Talks:
 def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] | None:
     """The commits after `old` up to `new`, oldest first; None if `old` is not just behind it."""
     found: list[Step] = []
-    for step in reader.steps(space, new, limit=_BEHIND_MAX):
+    for step in islice(reader.recent(space, new), _BEHIND_MAX):
         if step.digest == old:
             return found[::-1]
         found.append(step)
-    return None
+    return found[::-1] if old is None and len(found) < _BEHIND_MAX else None
 
 
-def _said(space: Space, at: Digest | None, steps: list[Step]) -> list[Message]:
-    count = sum(
-        1
-        for step in steps
-        for event in step.changeset.events
-        if event.__struct_config__.tag == "message.appended"
-    )
-    if count == 0:
-        return []
-    return [entry.words for entry in reader.transcript(space, at, limit=count) if entry.words]
+def _said(space: Space, steps: list[Step]) -> list[Message]:
+    """What was said in these commits; what was forgotten is left out."""
+    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    return [entry.words for entry in reader.spoken(space, said) if entry.words]
