@@ -30,12 +30,13 @@ from holdfast.engines.contract import Receipt
 from holdfast.errors import Busy, Invalid, NotFound, RunFailed
 from holdfast.history.values import Given as GivenValue
 from holdfast.history.writer import OnConflict
+from holdfast.model.call import CallRecord
 from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.model.limits import Limits
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
-from holdfast.runtime import hand, running
+from holdfast.runtime import hand, reconciling, running
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.ended import Result
 from holdfast.runtime.ground import Ground
@@ -288,6 +289,8 @@ class Thread(_Line[thread.Thread]):
     rm = Awaited(thread.Thread.rm)
     steer = Awaited(thread.Thread.steer)
     decide = Awaited(thread.Thread.decide)
+    resolve = Awaited(thread.Thread.resolve)
+    trace = Awaited(thread.Thread.trace)
     calls = Awaited(thread.Thread.calls)
     approvals = Awaited(thread.Thread.approvals)
     runs = Awaited(thread.Thread.runs)
@@ -361,6 +364,10 @@ class Thread(_Line[thread.Thread]):
         ground = await self._ground()
         record = await self.work(lambda: running.cancel(ground, run, why))
         return await running.end_cancelled(ground, record)
+
+    async def reconcile(self, call: str) -> CallRecord:
+        """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here."""
+        return await reconciling.reconcile(await self._ground(), call)
 
     async def call(
         self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import Forgotten
+from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import CALL
@@ -25,6 +26,7 @@ __all__ = ["Passed", "Traced", "trace", "unclear"]
 
 _PAGE = 200
 
+_records = msgspec.json.Decoder(CallRecord)
 _results = msgspec.json.Decoder(ToolResult)
 
 
@@ -67,10 +69,12 @@ def trace(space: Space, id: str) -> Traced:
     )
 
 
-def unclear(engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[tuple[str, CallRecord]]:
+def unclear(
+    engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int
+) -> Sequence[tuple[str, CallRecord]]:
     """Calls of every thread that nobody knows the outcome of, by (id, space), each with the name of its space."""
     found = engine.listed(prefix=CALL, after=(CALL + after[0], after[1]), limit=limit)
-    return [(cell.space, calls.held(cell).record) for cell in found]
+    return [(cell.space, cells.read(cell, _records)) for cell in found]
 
 
 def _passed(space: Space, call: str) -> Iterator[Passed]:

@@ -40,7 +40,7 @@ from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
 
-__all__ = ["ATTEMPTS_MAX", "Carrier", "late", "unclear"]
+__all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max", "late", "unclear"]
 
 ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
 
@@ -249,12 +249,15 @@ class Carrier:
                 self._succeed(slot, outcome.result, hops=(*hops, "succeeded"))
             case "not_done" if not believed:
                 self._leave_open(slot, "unknown", f"{why}; an attempt may still be under way")
-            case "not_done" if slot.arguments is not None and slot.held.record.attempt < _attempts(slot.tool):
+            case "not_done" if slot.arguments is not None and slot.held.record.attempt < attempts_max(
+                slot.tool
+            ):
                 return self._begin_again(slot, hops)
             case "not_done":
                 self._fail(slot, "failed", why, hops=(*hops, "requested", "failed"))
             case "dont_know":
-                self._leave_open(slot, "needs_human", outcome.why or why, hops=(*hops, "needs_human"))
+                asks: tuple[CallState, ...] = () if state == "needs_human" else (*hops, "needs_human")
+                self._leave_open(slot, "needs_human", outcome.why or why, hops=asks)
         return False
 
     def _begin_again(self, slot: Slot, hops: tuple[CallState, ...]) -> bool:
@@ -494,5 +497,6 @@ def _carrying(posting: Posting, slot: Slot) -> Posting:
     return posting.also(objects=values) if values else posting
 
 
-def _attempts(tool: Tool | None) -> int:
+def attempts_max(tool: Tool | None) -> int:
+    """How often a call is attempted that is proven each time not to have been done."""
     return tool.retry.attempts if tool and tool.retry else ATTEMPTS_MAX

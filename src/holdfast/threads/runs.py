@@ -6,21 +6,22 @@ Thin: each method calls the package that owns the rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.history import reader
 from holdfast.history.values import Given
-from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger import calls, decisions, tickets, tracing
 from holdfast.ledger.decisions import Rework
+from holdfast.ledger.tracing import Traced
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import Json
 from holdfast.model.message import Message
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
 from holdfast.model.ticket import Ticket, Verdict
-from holdfast.runtime import hand, records, running, steering, streaming
+from holdfast.runtime import hand, reconciling, records, running, steering, streaming
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.driving import drive
@@ -168,6 +169,33 @@ class Runs(Line):
         Raises `Conflict` if the id was used with other arguments.
         """
         return drive(hand.call(self._ground(), tool, arguments, id=id))
+
+    def reconcile(self, call: str) -> CallRecord:
+        """Ask a call's tool what became of it, and settle it by the answer; the call as it stands then.
+
+        By the rules of `resume`, and nothing is attempted again here.  Raises `Conflict` if its
+        outcome is known, `Busy` if somebody may still be at it, `Unsupported` if its tool has no hook.
+        """
+        return drive(reconciling.reconcile(self._ground(), call))
+
+    def resolve(
+        self,
+        call: str,
+        outcome: Literal["done", "not_done"],
+        *,
+        value: Any = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> CallRecord:
+        """Say what became of a call that nobody knows the outcome of; `value` is its result, if it was done.
+
+        The same again changes nothing.  Raises `Conflict` if its outcome is known.
+        """
+        return reconciling.resolve(self._space, call, outcome, value=value, by=by, why=why)
+
+    def trace(self, call: str) -> Traced:
+        """Everything that the ledger says of one call: arguments, question, result, and the way it took."""
+        return tracing.trace(self._space, call)
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
         """The tool calls of this thread, over all its timelines, oldest first; those of one run if it is named."""
