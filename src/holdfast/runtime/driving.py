@@ -1,7 +1,8 @@
 """Driving a run from plain code: an event loop of this thread's own, used again and again.
 
-Nothing else runs on such a loop, so a run may block it.  Ctrl-C cancels the run, waits until
-that is recorded, and is raised then.
+Nothing else runs on such a loop, so a run may block it, and whatever it calls may use the plain
+face: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
+recorded, and is raised then.
 """
 
 from __future__ import annotations
@@ -9,28 +10,51 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+from weakref import WeakSet
 
-__all__ = ["drive"]
+__all__ = ["drive", "may_block"]
 
 _T = TypeVar("_T")
 
 _local = threading.local()
+_own: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
     """What comes of `work`."""
     loop = _loop()
     task = loop.create_task(work)
-    try:
-        return loop.run_until_complete(task)
-    except KeyboardInterrupt:
-        if task.done():
+    with _paused():
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            if task.done():
+                raise
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task]))
             raise
-        task.cancel()
-        loop.run_until_complete(asyncio.wait([task]))
-        raise
+        finally:
+            if loop is not _local.loop[1]:
+                loop.close()
+
+
+def may_block(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether nothing but a run goes on on that loop, so that a call which waits for a disk holds up nobody."""
+    return loop in _own
+
+
+@contextmanager
+def _paused() -> Generator[None]:
+    """Inside a run of this thread: its loop stands still while another one runs here."""
+    outer = asyncio.events._get_running_loop()
+    asyncio.events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio.events._set_running_loop(outer)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -39,6 +63,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     if kept is not None and kept[0] == os.getpid() and not kept[1].is_running() and not kept[1].is_closed():
         return kept[1]
     loop = asyncio.new_event_loop()
+    _own.add(loop)
     if kept is None or kept[0] != os.getpid():
         _local.loop = (os.getpid(), loop)
         _local.end = _End(loop)

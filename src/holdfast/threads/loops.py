@@ -2,7 +2,8 @@
 
 Every public method of the classes here may wait for a disk.  Called on a thread that runs
 an event loop it would stall everything there, so it raises before it does anything.  What
-is read as it is asked for is guarded at every item.
+is read as it is asked for is guarded at every item.  A loop that only drives a run of the plain
+face may be stalled: tools and hooks that run there use the plain face like any other code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import GeneratorType
 from typing import Any, TypeVar, cast
 
 from holdfast.errors import Invalid
+from holdfast.runtime.driving import may_block
 
 __all__ = ["blocking", "check_loop"]
 
@@ -36,7 +38,8 @@ def check_loop(what: str) -> None:
     """Raise `Invalid` if this thread runs an event loop; `what` is the call that would block it, by its twin's name."""
     asyncio = sys.modules.get("asyncio")  # not imported, not running
     # The public get_running_loop raises where there is none, which costs more than the question.
-    if asyncio is not None and asyncio.events._get_running_loop() is not None:
+    loop = None if asyncio is None else asyncio.events._get_running_loop()
+    if loop is not None and not may_block(loop):
         raise Invalid(
             f"holdfast.{what} would block the event loop that runs on this thread; nothing was done. "
             f"Use {_twin(what)}."

@@ -1,0 +1,29 @@
+"""Stores that runs are tried on: in memory, and in a real file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Store
+
+_names = count()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that does not exist yet and can be opened several times."""
+    if request.param == "memory":
+        return f"memory:runs-{next(_names)}"
+    return str(tmp_path / "agents.db")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    """A store of that address."""
+    with holdfast.open(store_url) as opened:
+        yield opened
