@@ -15,7 +15,7 @@ from holdfast.cli.verify import Verified
 from holdfast.cli.wording import count, size
 from holdfast.cli.working import working
 from holdfast.errors import NotFound
-from holdfast.history import verify as checking
+from holdfast.ledger import verifying as checking
 
 __all__ = ["Copied", "backup"]
 

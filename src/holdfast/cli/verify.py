@@ -15,8 +15,8 @@ from holdfast.cli.screen import Screen
 from holdfast.cli.stores import engine
 from holdfast.cli.wording import count
 from holdfast.cli.working import working
-from holdfast.history import verify as checking
 from holdfast.history.verify import Report
+from holdfast.ledger import verifying as checking
 
 __all__ = ["FaultShape", "Verified", "verify"]
 

@@ -10,9 +10,9 @@ from typing import Literal, Self
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import Busy, NotFound, RunFailed
-from holdfast.history import verify
 from holdfast.history.space import label_of
 from holdfast.history.verify import Report
+from holdfast.ledger import verifying
 from holdfast.model.head import MAIN
 from holdfast.model.run import RunRecord
 from holdfast.runtime import records
@@ -111,7 +111,7 @@ class Store:
 
     def verify(self) -> Report:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
-        return verify.verify(self._shelf.engine)
+        return verifying.verify(self._shelf.engine)
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy to a new file while others write; raises `Conflict` if the file exists."""

@@ -10,12 +10,15 @@ that was made on its timeline afterwards; while there is none it can be redone, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain, islice
 
 import msgspec
 
 from holdfast.engines.contract import Cell, Entry, Hold
+from holdfast.errors import NotFound
 from holdfast.history import reader, references
 from holdfast.history.artifacts import UPLOAD, upload_of
 from holdfast.history.retention.policy import Policy
@@ -27,6 +30,7 @@ __all__ = ["Left", "abandoned", "left_behind", "roots"]
 
 _PAGE = 200
 _ASKED = 50
+_PATCH = re.compile(rb'"(?:agent_)?patch":"([0-9a-f]{64})"')  # in an entry: what a call changes
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -47,6 +51,14 @@ def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
             yield from references.mentioned(cell.value or b"")
     for entry in _entries(space):
         yield from references.mentioned(entry.body)
+        for patch in _PATCH.findall(entry.body):
+            yield from _values(space, Digest(patch.decode()))
+
+
+def _values(space: Space, patch: Digest) -> Iterator[Digest]:
+    """The values that a call's patch names: the commit of its round, which would name them too, may be to come."""
+    with suppress(NotFound):
+        yield from references.mentioned(space.body(patch))
 
 
 def left_behind(space: Space, since: int) -> Iterator[Left]:

@@ -24,9 +24,11 @@ def verify(
     *,
     spaces: Iterable[str] | None = None,
     progress: Callable[[str, int], None] | None = None,
+    books: Callable[[Space], Iterable[tuple[str, str]]] | None = None,
 ) -> Report:
     """Check everything that `spaces` hold, all of them if None.
 
+    `books` says, for a space, which cells or entries are not what its ledger says, and how; None: nobody asks.
     `progress` is told the space and how many things were checked in all, now and then.
     Raises `Unavailable` if the store cannot be read at all.
     """
@@ -34,7 +36,10 @@ def verify(
     with findings.watching("store"):
         for name in every(engine) if spaces is None else spaces:
             findings.space = name
-            _verify_space(_reading(engine, name, findings), findings)
+            space = _reading(engine, name, findings)
+            _verify_space(space, findings)
+            if books is not None:
+                _check_books(space, books, findings)
             findings.space = STORE
     return findings.report()
 
@@ -47,6 +52,14 @@ def _verify_space(space: Space, findings: Findings) -> None:
     check_cells(space, findings)
     check_directory(space, findings)
     findings.tell()
+
+
+def _check_books(
+    space: Space, books: Callable[[Space], Iterable[tuple[str, str]]], findings: Findings
+) -> None:
+    with findings.watching("ledger"):
+        for name, what in books(space):
+            findings.add("ledger", what, name=name)
 
 
 def _reading(engine: Engine, name: str, findings: Findings) -> Space:
