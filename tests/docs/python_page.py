@@ -5,7 +5,7 @@
     <!-- end -->
 
 A class becomes one section a member, in the order of the code, with its signature and docstring; a record
-becomes a list of its fields with their comments.  What stands outside the marks is written by hand.
+becomes a list of its fields with their comments, and of its properties and methods.  What stands outside the marks is written by hand.
 
 `python -m tests.docs.python_page` writes the page anew.
 """
@@ -13,10 +13,10 @@ becomes a list of its fields with their comments.  What stands outside the marks
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -43,7 +43,7 @@ def generated(name: str, called: str | None) -> str:
     found = _find(name)
     if not isinstance(found, type):
         return _member(name.rpartition(".")[2], cast("Callable[..., Any]", found), called)
-    if issubclass(found, msgspec.Struct):
+    if issubclass(found, msgspec.Struct) or dataclasses.is_dataclass(found):
         return "\n".join([*_sentences(found), "", *_fields(found), *_record_members(found)]) + "\n"
     parts = [_member(member, thing, called) for member, thing in members(found)]
     return "\n".join(parts)
@@ -106,25 +106,34 @@ def _sentences(thing: object) -> list[str]:
     return lines[:-1]
 
 
-def _fields(kind: type[msgspec.Struct]) -> Iterator[str]:
+def _fields(kind: type) -> Iterator[str]:
     """The fields of a record in the order of the code, each with its type and comment."""
-    source = textwrap.dedent(inspect.getsource(kind))
+    source = inspect.getsource(importlib.import_module(kind.__module__))
     lines = source.splitlines()
-    body = cast("ast.ClassDef", ast.parse(source).body[0]).body
-    for node in body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            comment = lines[node.lineno - 1].partition("#")[2].strip()
+    body = next(
+        each
+        for each in ast.parse(source).body
+        if isinstance(each, ast.ClassDef) and each.name == kind.__name__
+    )
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id != "_":
+            written = lines[node.lineno - 1 : node.end_lineno]
+            comment = next((found for line in written if (found := line.partition("#")[2].strip())), "")
             more = f": {comment}" if comment else ""
             yield f"- `{node.target.id}: {_spelled(ast.unparse(node.annotation))}`{more}"
 
 
-def _record_members(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """The properties that a record computes."""
+def _record_members(kind: type) -> Iterator[str]:
+    """The properties that a record computes, and its methods."""
     for name, thing in vars(kind).items():
-        if isinstance(thing, property) and not name.startswith("_"):
+        if name.startswith("_"):
+            continue
+        if isinstance(thing, property):
             assert thing.fget is not None
             returned = inspect.signature(thing.fget).return_annotation
             yield f"- `{name}: {_spelled(returned)}`: {' '.join(_sentences(thing))}"
+        elif inspect.isfunction(thing):
+            yield f"- `{name}{_signature(thing)}`: {' '.join(each for each in _sentences(thing) if each)}"
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ from holdfast.model import artifact, canonical, names
 from holdfast.model.artifact import Artifact
 from holdfast.model.changeset import Changeset
 from holdfast.model.commit import Act, Commit, MoveRecord
-from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.digest import Kind, digest_of
 from holdfast.model.event import CATALOGUE
 from holdfast.model.limits import Limits
 from holdfast.model.patch import OPS_VERSION, Op, Verb
+from holdfast.model.run import Usage
 from holdfast.threads.change import RESERVED
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
@@ -58,16 +59,20 @@ def spoken(hint: Any, *, optional: bool) -> str:
     return _bare(hint) + (ABSENT if optional else "")
 
 
+class _Digest:
+    """What a digest is for this test: to the program it is a text like any other."""
+
+
 def _bare(hint: Any) -> str:
     if get_origin(hint) is typing.Literal:
         *most, last = get_args(hint)
         return f"{', '.join(most)} or {last}"
-    return {str: "text", int: "integer", Digest: "digest"}[hint]
+    return {str: "text", int: "integer", bool: "boolean", _Digest: "digest", Usage: "object"}[hint]
 
 
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The fields of an event's type that not every event has, with their types as the page writes them."""
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, localns={"Digest": _Digest})
     optional = {each.name for each in msgspec.structs.fields(kind) if not each.required}
     common = {"id", "provider", "model"}
     return {
