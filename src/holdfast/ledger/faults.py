@@ -7,6 +7,9 @@ that was settled is remembered by a digest alone; memory grows by some dozen byt
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from holdfast.engines.contract import Cell
 from holdfast.errors import Corrupt
@@ -14,14 +17,21 @@ from holdfast.history.space import Space
 from holdfast.ledger.calls import CALL
 from holdfast.ledger.tickets import TICKET
 from holdfast.model import canonical
-from holdfast.model.call import SETTLED
+from holdfast.model.call import SETTLED, CallRecord
 from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.ticket import Ticket
 from holdfast.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["faults"]
 
 _PAGE = 200
 _TRIES_MAX = 5
+
+# What a field says that is left out.  Whether one is depends on the object that held it, not on its value alone.
+_LEFT_OUT: dict[str, dict[str, Any]] = {
+    prefix: {field.encode_name: field.default for field in msgspec.structs.fields(kind) if not field.required}
+    for prefix, kind in ((CALL, CallRecord), (TICKET, Ticket))
+}
 
 
 def faults(space: Space) -> list[tuple[str, str]]:
@@ -45,7 +55,7 @@ def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
             expected = left.pop(cell.name, None)
             if expected is None:
                 yield cell.name, "the ledger knows nothing of it"
-            elif expected != _mark(cell.value or b""):
+            elif expected != _mark(cell.value or b"", prefix):
                 yield cell.name, "it is not what the ledger says"
     yield from ((name, "the ledger speaks of it, but it is not there") for name in left)
 
@@ -85,13 +95,13 @@ class _Told:
         record = book.calls.get(step.call)
         if record is None or record.state not in SETTLED:
             return
-        self.marks[CALL + record.id] = _mark(canonical.encode_struct(record))
+        self.marks[CALL + record.id] = _mark(canonical.encode_struct(record), CALL)
         del book.calls[record.id]
 
     def _keep(self, book: Book) -> None:
         for prefix, records in ((CALL, book.calls), (TICKET, book.tickets)):
             for id, record in records.items():
-                self.marks[prefix + id] = _mark(canonical.encode_struct(record))
+                self.marks[prefix + id] = _mark(canonical.encode_struct(record), prefix)
 
     def _steps(self) -> Iterator[tuple[int, Transition]]:
         self.position = 0
@@ -111,5 +121,12 @@ def _cells(space: Space, prefix: str) -> Iterator[Cell]:
         after = page[-1].name
 
 
-def _mark(value: bytes) -> Digest:
-    return digest_of(Kind.BODY, value)
+def _mark(value: bytes, prefix: str) -> Digest:
+    """A digest of what a record says; a field that says what it says when it is left out makes no difference."""
+    try:
+        told = msgspec.json.decode(value, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return digest_of(Kind.BODY, value)
+    left_out = _LEFT_OUT[prefix]
+    said = {name: item for name, item in told.items() if name not in left_out or left_out[name] != item}
+    return digest_of(Kind.BODY, msgspec.json.encode(said, order="sorted"))

@@ -20,6 +20,7 @@ from holdfast.ledger import calls
 from holdfast.ledger.calls import Held
 from holdfast.ledger.faults import faults
 from holdfast.model.call import SETTLED, STATES, TRANSITIONS, CallState
+from holdfast.model.effect import check_effect
 from holdfast.projections.calls import decode_transition, fold
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
 
@@ -282,3 +283,12 @@ def _tried(keeper: Keeper, id: str, state: CallState, before: CallState | None) 
     held = calls.read(keeper.space, id)
     changes: calls.Changes = {"why": f"it became {state}"} if state in SETTLED else {"epoch": 3, "why": None}
     return keeper.post(calls.advance(held, state, at=keeper.space.clock(), **changes))
+
+
+def test_a_field_that_spells_out_its_default_is_no_fault(keeper: Keeper) -> None:
+    """Whether a default is left out depends on the very object that the record held; it means the same."""
+    spelled = check_effect("".join(["external", "_write"]))
+
+    keeper.succeed(keeper.start(msgspec.structs.replace(keeper.record("c"), effect=spelled)))
+
+    assert faults(keeper.space) == []
