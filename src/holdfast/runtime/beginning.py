@@ -22,6 +22,7 @@ from holdfast.model.message import Message
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
 from holdfast.runtime import records
 from holdfast.runtime.draft import Draft
+from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Inbound, is_known
 from holdfast.runtime.journal import Journal
@@ -81,7 +82,9 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
         if held is not None:
             return _in_the_way(ground, held)
         try:
-            return _begun(ground, wanted, revision, hooked=hooked)
+            begun = _begun(ground, wanted, revision, hooked=hooked)
+            if begun is not None:
+                return begun
         except StaleHead:
             raise
         except OpReused as error:
@@ -118,18 +121,13 @@ def cleaned(draft: Draft, prefixes: tuple[str, ...]) -> None:
         draft.act("scope_cleanup", "prepare_run:scope_cleanup")
 
 
-def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun:
+def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | None:
+    """The run that now owns its line; None if somebody else gave the same input a moment ago."""
     space, inbound = ground.space, wanted.inbound
     hold = space.engine.hold(space.name, ground.timeline)
     head = hold.head if hold else reader.head_to_move(space, ground.timeline)
     record = _record(ground, wanted, head)
-    journal = Journal(
-        ground,
-        record.id,
-        head,
-        ground.feeds.begin(space.name, ground.timeline, record.id),
-        parent_run=wanted.parent_run,
-    )
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
     draft, said = _inbound_draft(ground, wanted, journal)
     journal.stage(draft)
     if not hooked:
@@ -145,13 +143,16 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         owners=ground.owners,
         revision=revision,
     )
-    journal.write(
+    is_new = journal.write(
         op_id=inbound.op_id,
         intent=inbound.intent(ground.timeline) if inbound.op_id else None,
         cells=(taking, records.new(record)),
     )
+    if not is_new:
+        return None
     lease = leases.taken(taking)
     journal.hold(lease)
+    ground.feeds.begin(space.name, ground.timeline, journal.feed)
     return Begun(
         journal=journal,
         kept=Kept(record, 1),
@@ -211,8 +212,8 @@ def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
 
 
 def _journal(ground: Ground, record: RunRecord, head: Head, lease: Lease) -> Journal:
-    feed = ground.feeds.begin(ground.space.name, record.timeline, record.id)
-    journal = Journal(ground, record.id, head, feed, parent_run=record.parent_run)
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    ground.feeds.begin(ground.space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return journal
 

@@ -126,12 +126,10 @@ class Feeds:
         self._lock = Lock()
         self._live: dict[tuple[str, str], Feed] = {}
 
-    def begin(self, space: str, timeline: str, run: str) -> Feed:
-        """The feed of a run that begins."""
-        feed = Feed(run)
+    def begin(self, space: str, timeline: str, feed: Feed) -> None:
+        """Let others find the feed of a run that has begun."""
         with self._lock:
             self._live[space, timeline] = feed
-        return feed
 
     def find(self, space: str, timeline: str) -> Feed | None:
         """The feed of the run that lives there, if it lives in this process."""

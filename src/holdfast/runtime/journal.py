@@ -84,14 +84,15 @@ class Journal:
         cells: Sequence[CellWrite] = (),
         postings: Sequence[Posting] = (),
         also: tuple[tuple[str, Head | None], ...] = (),
-    ) -> None:
+    ) -> bool:
         """Make everything that is staged durable, at once, with these cells and postings.
 
+        False: there was nothing to write, or somebody else has made the write of that op_id before.
         Raises `Lost` if the lease is another's now, `StaleHead` if the line went another way, and
         `Conflict` if a cell or call did: then what is staged still is, and can be written otherwise.
         """
         if not self._staged:
-            return
+            return False
         staged = [*self._staged[:-1], _with(self._staged[-1], cells, postings)]
         try:
             done = writer.commit(
@@ -109,6 +110,7 @@ class Journal:
             raise self._lost(conflict) from conflict
         self._staged = []
         self._moved(done, staged)
+        return done.step is not None
 
     def post(self, *postings: Posting) -> tuple[Held, ...]:
         """Write to the ledger alone; no head moves."""
