@@ -39,6 +39,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     loads: int
     writers: int = 8
     writer_turns: int
+    runs: int = 100  # at once
     imports: int
     memory_bytes: int
     peer_turns: int
@@ -80,6 +81,7 @@ TINY = Sizes(
     puts=5,
     loads=1,
     writers=2,
+    runs=3,
     writer_turns=2,
     imports=1,
     memory_bytes=50_000,

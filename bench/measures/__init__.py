@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bench.ground import Ground
-from bench.measures import bytes_on_disk, forks, growth, imports, loading, memory, peers, puts, turns, writers
+from bench.measures import (
+    bytes_on_disk,
+    forks,
+    growth,
+    imports,
+    loading,
+    memory,
+    peers,
+    puts,
+    runs,
+    turns,
+    writers,
+)
 from bench.table import Result, Skipped
 
 __all__ = ["MEASURES"]
@@ -18,6 +30,7 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "forks": forks.measure,
     "puts": puts.measure,
     "writers": writers.measure,
+    "runs": runs.measure,
     "imports": imports.measure,
     "memory": memory.measure,
     "peers": peers.measure,
