@@ -15,7 +15,7 @@ __all__ = ["cell", "cells", "entries", "listed", "spaces"]
 # After every name that starts with parameter 3, compared byte by byte.
 _END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
 _CELLS = (
-    "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>?2 AND name>=?3 "
+    "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>=max(?3, ?2) AND name<>?2 "
     f"AND name<{_END_OF_3} AND value IS NOT NULL ORDER BY name LIMIT ?4"
 )
 _LISTED = (
