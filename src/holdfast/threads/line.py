@@ -19,7 +19,7 @@ from holdfast.threads.moments import Wanted
 from holdfast.threads.standing import Standing
 from holdfast.threads.view import View
 
-__all__ = ["Line"]
+__all__ = ["Line", "given"]
 
 _OpId: TypeAlias = str | None  # None: it is not going to be repeated
 
@@ -82,13 +82,13 @@ class Line(View):
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
             )
         if to is UNSET:
-            return timelines.undo(self._space, self.timeline, turns=turns, op_id=self._op_id(op_id))
+            return timelines.undo(self._space, self.timeline, turns=turns, op_id=given(op_id))
         name = moments.name_of(to)
-        return timelines.undo_to(self._space, self.timeline, name, op_id=self._op_id(op_id))
+        return timelines.undo_to(self._space, self.timeline, name, op_id=given(op_id))
 
     def redo(self, *, op_id: _OpId = None) -> Head:
         """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
-        return timelines.redo(self._space, self.timeline, op_id=self._op_id(op_id))
+        return timelines.redo(self._space, self.timeline, op_id=given(op_id))
 
     def _now(self) -> tuple[Head, Digest | None]:
         head = reader.head_of(self._space, self.timeline)
@@ -102,6 +102,11 @@ class Line(View):
 
     def _finish(self) -> None:
         """Do what a commit here leaves to be done elsewhere."""
+
+
+def given(op_id: _OpId) -> _OpId:
+    """An op_id that a program gave, if it may."""
+    return None if op_id is None else check_op_id(op_id)
 
 
 def _moved(change: Change) -> Head:

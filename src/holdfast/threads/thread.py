@@ -20,7 +20,7 @@ from holdfast.threads import directory, moments, outbox
 from holdfast.threads.agent import Agent, encoded_defaults
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
-from holdfast.threads.line import Line
+from holdfast.threads.line import Line, given
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
 from holdfast.threads.shelf import Shelf
@@ -68,7 +68,7 @@ class Thread(Line):
     def fork(self, name: str, *, at: Wanted = UNSET, op_id: str | None = None) -> Thread:
         """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied."""
         moment = UNSET if at is UNSET else moments.name_of(at)
-        timelines.fork(self._space, self.timeline, name, moment, op_id=self._op_id(op_id))
+        timelines.fork(self._space, self.timeline, name, moment, op_id=given(op_id))
         return self._on(name)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
@@ -78,13 +78,13 @@ class Thread(Line):
         """
         main, line = (reader.head_to_move(self._space, each) for each in (MAIN, _named(other)))
         cells = outbox.promotion(self._space, self._shelf.agent(self.agent), main, line)
-        head = timelines.promote(self._space, line, op_id=self._op_id(op_id), onto=main, cells=cells)
+        head = timelines.promote(self._space, line, op_id=given(op_id), onto=main, cells=cells)
         self._finish()
         return head
 
     def seal(self, *, op_id: str | None = None) -> Head:
         """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
-        return timelines.seal(self._space, self.timeline, op_id=self._op_id(op_id))
+        return timelines.seal(self._space, self.timeline, op_id=given(op_id))
 
     def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
         """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
