@@ -2,7 +2,8 @@
 
 Nothing is copied and nothing is removed: a commit that a head has left can be read, forked
 and returned to.  Every move raises the version, so a head read before it is stale after it.
-A move is written against the whole head that was read; with the same op_id it happens once.
+A move is written against the whole head that was read; with the same op_id it happens once,
+and without one (None) nobody is going to repeat it.
 It names a commit without supplying anything, so one whose state was forgotten is refused.
 """
 
@@ -30,7 +31,7 @@ _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _PAGE = 100
 
 
-def fork(space: Space, timeline: str, name: str, at: Name | UnsetType | None, *, op_id: str) -> Head:
+def fork(space: Space, timeline: str, name: str, at: Name | UnsetType | None, *, op_id: str | None) -> Head:
     """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
 
     Nothing is copied.  Raises `Conflict` if there is a timeline of that name, `NotFound` if
@@ -49,7 +50,7 @@ def fork(space: Space, timeline: str, name: str, at: Name | UnsetType | None, *,
     return _once(space, wanted, op_id=op_id, intent=intent)
 
 
-def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
+def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> Head:
     """Move the head back to before the last turns, to commit None before the first one.
 
     Raises `NotFound`, having moved nothing, if the line has fewer turns.
@@ -65,7 +66,7 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str) -> Head:
     return _once(space, wanted, op_id=op_id, intent=intent)
 
 
-def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str) -> Head:
+def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str | None) -> Head:
     """Move the head to any commit of the space, by any of its names; None is before the first.
 
     Raises `Forgotten`, having moved nothing, if the state at that commit was.
@@ -79,7 +80,7 @@ def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str) -> Head
     return _once(space, wanted, op_id=op_id, intent=intent)
 
 
-def redo(space: Space, timeline: str, *, op_id: str) -> Head:
+def redo(space: Space, timeline: str, *, op_id: str | None) -> Head:
     """Move the head to where the last undo, that was not redone yet, took it from.
 
     Raises `NotFound`, having moved nothing, if there is none, or something was committed since.
@@ -94,7 +95,12 @@ def redo(space: Space, timeline: str, *, op_id: str) -> Head:
 
 
 def promote(
-    space: Space, other: Head, *, op_id: str, onto: Head | None = None, cells: tuple[CellWrite, ...] = ()
+    space: Space,
+    other: Head,
+    *,
+    op_id: str | None,
+    onto: Head | None = None,
+    cells: tuple[CellWrite, ...] = (),
 ) -> Head:
     """Make the other line's commit the one of `main`, in one write; the old main is kept as `main.v<n>`, sealed.
 
@@ -104,6 +110,7 @@ def promote(
     if other.timeline == MAIN:
         raise Invalid(f"'{MAIN}' cannot be promoted over itself; nothing was moved. Name another timeline.")
     intent = _intent("promote", other.timeline)
+    name = space.ids() if op_id is None else op_id
 
     def promoted(space: Space) -> Head:
         main = onto or reader.head_to_move(space, MAIN)
@@ -113,7 +120,7 @@ def promote(
         )
         moves = (kept, _from(main, Act.PROMOTE, other.commit))
         try:
-            return writer.submit(space, _write(space, moves, op_id, intent, cells), main).heads[1]
+            return writer.submit(space, _write(space, moves, name, intent, cells), main).heads[1]
         except Conflict as conflict:
             # Whoever came first has also taken the name to keep, or written the cells; that is not the news.
             actual = reader.head_to_move(space, MAIN)
@@ -121,11 +128,11 @@ def promote(
                 raise StaleHead(main, actual) from conflict
             raise
 
-    earlier = writer.once(space, op_id, intent)
+    earlier = None if op_id is None else writer.once(space, op_id, intent)
     return earlier.heads[1] if earlier else generation.fenced(space, promoted)
 
 
-def seal(space: Space, timeline: str, *, op_id: str) -> Head:
+def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
     """End writing on the timeline, for everybody and for good.  It can still be read, forked and promoted."""
     intent = _intent("seal", timeline)
 
@@ -158,17 +165,18 @@ def _intent(act: str, timeline: str, *how: str | int | None) -> Digest:
     return digest_of(Kind.BODY, msgspec.json.encode((act, timeline, how)))
 
 
-def _once(space: Space, wanted: Callable[[Space], Move], *, op_id: str, intent: Digest) -> Head:
+def _once(space: Space, wanted: Callable[[Space], Move], *, op_id: str | None, intent: Digest) -> Head:
     """Make the move that is `wanted`, unless it was made before; raises `Forgotten` if it leads to what is."""
+    name = space.ids() if op_id is None else op_id
 
     def moved(space: Space) -> Head:
         move = wanted(space)
         if move.expected is None or move.to != move.expected.commit:
             generation.check_state(space, move.to)
         onto = move.expected or Head(move.timeline, 0, move.to)
-        return writer.submit(space, _write(space, (move,), op_id, intent), onto).heads[0]
+        return writer.submit(space, _write(space, (move,), name, intent), onto).heads[0]
 
-    earlier = writer.once(space, op_id, intent)
+    earlier = None if op_id is None else writer.once(space, op_id, intent)
     return earlier.heads[0] if earlier else generation.fenced(space, moved)
 
 

@@ -21,7 +21,7 @@ from holdfast.threads.moments import Wanted
 from holdfast.threads.unattended import unattended
 from holdfast.threads.view import View
 
-__all__ = ["Line"]
+__all__ = ["Line", "given"]
 
 _OpId: TypeAlias = str | None  # None: it is not going to be repeated
 
@@ -84,14 +84,14 @@ class Line(View):
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
             )
         if to is UNSET:
-            act = partial(timelines.undo, turns=turns, op_id=self._op_id(op_id))
+            act = partial(timelines.undo, turns=turns, op_id=given(op_id))
         else:
-            act = partial(timelines.undo_to, to=moments.name_of(to), op_id=self._op_id(op_id))
+            act = partial(timelines.undo_to, to=moments.name_of(to), op_id=given(op_id))
         return unattended(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
 
     def redo(self, *, op_id: _OpId = None) -> Head:
         """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
-        act = partial(timelines.redo, op_id=self._op_id(op_id))
+        act = partial(timelines.redo, op_id=given(op_id))
         return unattended(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
 
     def _now(self) -> tuple[Head, Digest | None]:
@@ -106,6 +106,11 @@ class Line(View):
 
     def _finish(self) -> None:
         """Do what a commit here leaves to be done elsewhere."""
+
+
+def given(op_id: _OpId) -> _OpId:
+    """An op_id that a program gave, if it may."""
+    return None if op_id is None else check_op_id(op_id)
 
 
 def _moved(change: Change) -> Head:

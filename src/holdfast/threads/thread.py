@@ -26,6 +26,7 @@ from holdfast.runtime.ground import Ground
 from holdfast.threads import directory, moments, outbox
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
+from holdfast.threads.line import given
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
 from holdfast.threads.runs import Runs
@@ -86,7 +87,7 @@ class Thread(Runs):
         """
         moment = UNSET if at is UNSET else moments.name_of(at)
         bounds.limit(self._space, self.timeline, name, effect_max)
-        timelines.fork(self._space, self.timeline, name, moment, op_id=self._op_id(op_id))
+        timelines.fork(self._space, self.timeline, name, moment, op_id=given(op_id))
         return self._on(name)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
@@ -95,14 +96,14 @@ class Thread(Runs):
         Raises `StaleHead`, having moved nothing, if `main` moves meanwhile.
         """
         lines = (MAIN, _named(other))
-        op_id = self._op_id(op_id)
+        op_id = given(op_id)
         head = unattended(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
         self._finish()
         return head
 
     def seal(self, *, op_id: str | None = None) -> Head:
         """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
-        op_id = self._op_id(op_id)
+        op_id = given(op_id)
         act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
         return unattended(self._space, (self.timeline,), "seal", act)
 
@@ -144,7 +145,7 @@ class Thread(Runs):
             effect_max=bounds.most(self._space, self.timeline),
         )
 
-    def _promote(self, space: Space, lines: tuple[str, str], op_id: str) -> Head:
+    def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
         cells = outbox.promotion(space, self._shelf.agent(self.agent), main, line)
         return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)

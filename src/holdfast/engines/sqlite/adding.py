@@ -75,7 +75,7 @@ class Adding:
             if piece.text is not None:
                 bodies.append(piece.text)
             elif piece.depth is not None:
-                self._bases.note(space, piece.found, (number, len(items)), piece.depth)
+                self._bases.note(space, piece.found, number, len(items), piece.depth)
             items.append(piece.fields)
             keys.append(key)
         return items, keys, bodies

@@ -51,13 +51,13 @@ class Bases:
                     return fields, depth
         return (kind, Form.WHOLE, body), 0
 
-    def note(self, space: int, found: Object, place: tuple[int, int], depth: int) -> None:
-        """An object was written at that row and index."""
+    def note(self, space: int, found: Object, row: int, index: int, depth: int) -> None:
+        """An object was written at that place."""
         body = found.body
         self._held += len(body) + _ENTRY_BYTES
         if self._held > _BYTES_MAX // 2:
             self._old, self._young, self._held = self._young, {}, 0
-        self._young[space, found.digest] = *place, depth, body
+        self._young[space, found.digest] = row, index, depth, body
 
     def forget(self) -> None:
         """Forget all, because rows were rolled back or changed in place."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +26,6 @@ __all__ = ["FileLock"]
 
 _NOBODY = b" " * 12
 _SETTLED = (_NOBODY, b"")
-_PAUSES = (2e-4, 2e-4, 3e-4, 3e-4, 5e-4, 5e-4, 1e-3, 1e-3, 2e-3, 2e-3)
 _IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
 
 
@@ -46,7 +44,7 @@ class FileLock:
 
         Raises `Unavailable`, naming the holder, if it cannot be had within `seconds`.
         """
-        if not _taken(self._file) and not self._met(seconds):
+        if not _taken(self._file):
             self._wait(seconds)
         try:
             left = os.pread(self._file, len(_NOBODY), 0) not in _SETTLED
@@ -83,16 +81,6 @@ class FileLock:
         os.close(self._file)
         if self._waiter.file is not None:
             os.close(self._waiter.file)
-
-    def _met(self, seconds: float) -> bool:
-        """Whether the lock could be had after a few short pauses: most are held for less than a wait costs."""
-        for pause in _PAUSES:
-            if pause > seconds:
-                return False
-            time.sleep(pause)
-            if _taken(self._file):
-                return True
-        return False
 
     def _wait(self, seconds: float) -> None:
         if not self._waiter.won(seconds):

@@ -8,7 +8,7 @@ is raised, and told in its turn, after what the contract puts first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -32,6 +32,7 @@ _BODY, _COMMIT = Kind.BODY, Kind.COMMIT
 _WITH_COMMIT = (_BODY, Kind.CHANGESET, _COMMIT)  # words stand in the commit's own row, where SQL finds them
 _BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
 _NOWHERE: tuple[int, int] = (0, 0)
+_encoder = msgspec.json.Encoder()
 
 
 class Sought:
@@ -100,7 +101,7 @@ def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, in
             found.append((at, *said, *(vendor or _NOWHERE)))
         elif isinstance(event, ToolCallRequested) and (asked := span(event.args)) is not None:
             found.append((at, *asked, *_NOWHERE))
-    return msgspec.json.encode(found).decode() if found else None
+    return _encoder.encode(found).decode() if found else None
 
 
 def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
@@ -142,9 +143,7 @@ def _batch(objects: list[Object], space: int | None, bases: Bases) -> Batch:
         return Batch([_piece(found, space, bases, is_with_commit=False) for found in objects])
     found = objects[-1]
     commit, is_exact = _commit_of(found)
-    stored = next(_of(objects, commit.changeset), None)
-    if stored is None:
-        raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+    stored = _changeset_among(objects, found, commit)
     changeset, is_exact_changeset = _changeset_of(stored)
     text, taken = pack_changeset(changeset) if is_exact_changeset else (stored.body.decode(), b"")
     fields = (
@@ -168,9 +167,12 @@ def _batch(objects: list[Object], space: int | None, bases: Bases) -> Batch:
     return Batch(pieces, Committing(found, commit, changeset, text, spans, keys, begins))
 
 
-def _of(objects: list[Object], digest: Digest) -> Iterator[Object]:
-    """Those of this digest, the last first."""
-    return (each for each in reversed(objects) if each.digest == digest)
+def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:
+    """The changeset of a commit; it tends to be the last but one."""
+    for each in reversed(objects):
+        if each.digest == commit.changeset:
+            return each
+    raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
 
 
 def _piece(found: Object, space: int | None, bases: Bases, *, is_with_commit: bool) -> Piece:

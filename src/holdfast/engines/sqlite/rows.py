@@ -34,7 +34,7 @@ from holdfast.model.changeset import Changeset, decode_changeset, encode_changes
 from holdfast.model.commit import Commit, MoveRecord, decode_commit, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["COLUMNS", "Row", "Rows", "changeset_of", "columns_of", "moves_of", "row_of", "step_of"]
+__all__ = ["COLUMNS", "Packed", "Row", "Rows", "changeset_of", "columns_of", "moves_of", "row_of", "step_of"]
 
 # Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
 COLUMNS = (
@@ -42,26 +42,18 @@ COLUMNS = (
     "CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest"
 )
 _FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
+_PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
 _CACHE_BYTES = 8 * 1024 * 1024
 _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """One unpacked row of the log."""
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """What a row of the log holds beside its plain columns, unpacked: enough for most objects."""
 
     id: int
     space: int
-    depth: int | None
-    turn: int | None
-    sequence: int | None
-    at: int | None
     keys: bytes
-    digest: bytes | None  # of the commit, where the row has one
-    root: bytes | None
-    changeset: bytes | None
-    bodies: bytes
     pack: Pack
-    parent: bytes | None  # the first parent's digest
     size: int
 
     def index_of(self, key: bytes) -> list[int]:
@@ -76,27 +68,48 @@ class Row(msgspec.Struct, frozen=True, gc=False):
         return found
 
 
+class Row(Packed, frozen=True, gc=False):
+    """One whole row of the log, unpacked."""
+
+    depth: int | None
+    turn: int | None
+    sequence: int | None
+    at: int | None
+    digest: bytes | None  # of the commit, where the row has one
+    root: bytes | None
+    changeset: bytes | None
+    bodies: bytes
+    parent: bytes | None  # the first parent's digest
+
+
 def row_of(values: Sequence[object]) -> Row:
     """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
     row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent = values
-    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
-        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `holdfast verify`.")
+    packed = _packed((row, space, keys, pack))
+    words = _bytes(bodies) or b""
     return Row(
-        cast("int", row),
-        cast("int", space),
+        packed.id,
+        packed.space,
+        packed.keys,
+        packed.pack,
+        packed.size + len(words),
         cast("int | None", depth),
         cast("int | None", turn),
         cast("int | None", sequence),
         cast("int | None", at),
-        keys,
         _bytes(digest),
         _bytes(root),
         _bytes(changeset),
-        _bytes(bodies) or b"",
-        decode_pack(pack),
+        words,
         _bytes(parent),
-        len(pack) + len(_bytes(bodies) or b""),
     )
+
+
+def _packed(values: Sequence[object]) -> Packed:
+    row, space, keys, pack = values
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `holdfast verify`.")
+    return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
 
 
 def columns_of(row: Row) -> Columns:
@@ -145,7 +158,7 @@ class Rows:
         self.index = index
         self._place = place
         self._lock = Lock()
-        self._cache: OrderedDict[int, Row] = OrderedDict()
+        self._cache: OrderedDict[int, Packed] = OrderedDict()
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
         self._generation: object = None  # of the rows that are kept; None: nothing was read yet
@@ -154,13 +167,25 @@ class Rows:
         """The row of that number, or None if it is not there (yet)."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
+        if isinstance(found, Row):
+            return found
+        values = connection.execute(f"SELECT {COLUMNS} {_FROM} WHERE l.id=?", (row,)).fetchone()
+        if values is None:
+            return None
+        whole = row_of(values)
+        self._keep(connection, whole, epoch)
+        return whole
+
+    def packed(self, connection: Database, row: int) -> Packed | None:
+        """The same without the plain columns, which cost more to read than the rest."""
+        with self._lock:
+            found, epoch = self._cache.get(row), self._epoch
         if found is None:
-            values = connection.execute(f"SELECT {COLUMNS} {_FROM} WHERE l.id=?", (row,)).fetchone()
+            values = connection.execute(_PACKED, (row,)).fetchone()
             if values is None:
                 return None
-            found = row_of(values)
-            if not connection.in_transaction:  # what is not durable yet must not be shown to others
-                self._keep(found, epoch)
+            found = _packed(values)
+            self._keep(connection, found, epoch)
         return found
 
     def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
@@ -171,7 +196,7 @@ class Rows:
             return []
         return [self._object(connection, space, digest) for digest in digests]
 
-    def find(self, connection: Database, space: int, digest: Digest) -> tuple[Row, int] | None:
+    def find(self, connection: Database, space: int, digest: Digest) -> tuple[Packed, int] | None:
         """Where the object seems to stand; whether it does, its bytes must tell."""
         return next(self._found(connection, space, object_key(digest)), None)
 
@@ -180,13 +205,13 @@ class Rows:
         found = self._found(connection, space, object_key(digest))
         return any(self._is(connection, row, at, digest) for row, at in found)
 
-    def _found(self, connection: Database, space: int, key: bytes) -> Iterator[tuple[Row, int]]:
+    def _found(self, connection: Database, space: int, key: bytes) -> Iterator[tuple[Packed, int]]:
         for number in self.index.candidates(connection, space, key):
-            row = self.row(connection, number)
+            row = self.packed(connection, number)
             if row is not None and row.space == space:
                 yield from ((row, at) for at in row.index_of(key))
 
-    def _is(self, connection: Database, row: Row, at: int, digest: Digest) -> bool:
+    def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
         """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
         item = row.pack.items[at]
         if item.form == Form.FORGOTTEN:
@@ -197,20 +222,20 @@ class Rows:
             return True
         return found == digest or object_key(found) != object_key(digest)
 
-    def body(self, connection: Database, row: Row, at: int) -> bytes:
+    def body(self, connection: Database, row: Packed, at: int) -> bytes:
         """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
         later: list[Item] = []
         item = row.pack.items[at]
         while is_against(item):
             later.append(item)
-            base = self.row(connection, item.row) if len(later) <= _DEPTH_MAX else None
+            base = self.packed(connection, item.row) if len(later) <= _DEPTH_MAX else None
             if base is None or base.space != row.space or item.index >= len(base.pack.items):
                 raise Corrupt(
                     f"row {row.id} of {self._place} builds on a row that is not there. Run `holdfast verify`."
                 )
             row, at = base, item.index
             item = row.pack.items[at]
-        body = _plain(row, at, item)
+        body = item.data if item.form == Form.WHOLE else self._plain(connection, row, at)
         for difference in reversed(later):
             body = joined(body, difference)
         return body
@@ -245,13 +270,21 @@ class Rows:
                     damage = error
         raise damage or _not_found(digest)
 
-    def _keep(self, row: Row, epoch: int) -> None:
-        if row.size > _CACHE_BYTES // 8:
-            return
+    def _plain(self, connection: Database, row: Packed, at: int) -> bytes:
+        """The bytes of an item that stand in the row's own columns."""
+        whole = row if isinstance(row, Row) else self.row(connection, row.id)
+        if whole is None or at >= len(whole.pack.items):
+            raise Corrupt(f"row {row.id} of {self._place} is not there any more. Run `holdfast verify`.")
+        return _plain(whole, at, whole.pack.items[at])
+
+    def _keep(self, connection: Database, row: Packed, epoch: int) -> None:
+        if row.size > _CACHE_BYTES // 8 or connection.in_transaction:
+            return  # what is not durable yet must not be shown to others
         with self._lock:
-            if epoch == self._epoch and row.id not in self._cache:
+            if epoch == self._epoch:
+                before = self._cache.pop(row.id, None)
                 self._cache[row.id] = row
-                self._bytes += row.size + 500
+                self._bytes += row.size + 500 - (0 if before is None else before.size + 500)
             while self._bytes > _CACHE_BYTES:
                 self._bytes -= self._cache.popitem(last=False)[1].size + 500
 

@@ -47,8 +47,10 @@ def commit_row(db: Database, index: Index, space: int | None, commit: Digest) ->
 
 def back(db: Database, row: int, skip: int) -> int | None:
     """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
+    if skip <= 0:
+        return row
     line: _Line | None = _line(db, row)
-    wanted = line.depth - max(skip, 0)
+    wanted = line.depth - skip
     while line is not None and line.depth > wanted:
         far = _before(db, line, line.jump)
         line = _before(db, line, line.prev) if far is None or far.depth < wanted else far

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.sqlite import lock as module
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.errors import Unavailable
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lock file, whose waits go to the kernel at once."""
-    monkeypatch.setattr(module, "_PAUSES", ())
+def path(tmp_path: Path) -> Path:
+    """Where the lock file is."""
     return tmp_path / "lock"
 
 
