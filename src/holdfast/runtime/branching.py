@@ -15,14 +15,19 @@ from hashlib import sha256
 from holdfast.engines.contract import CellWrite, Step
 from holdfast.errors import StaleHead
 from holdfast.history import reader
+from holdfast.history.space import Space
+from holdfast.history.standing import agent_after
 from holdfast.history.writer import Proposal
+from holdfast.model.commit import Reads
 from holdfast.model.digest import Digest
+from holdfast.model.event import AgentChanged
 from holdfast.model.head import Head
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.journal import Journal
 
 __all__ = ["Branch"]
 
+_PAGE = 100
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 
 
@@ -40,11 +45,21 @@ class Branch:
         """Whether commits go to a line of the run's own."""
         return self._main is not None
 
-    def begin(self) -> None:
-        """Leave the line: from here on commits go to one of the run's own."""
-        self._main = self._journal.head
-        self._base = self._main.commit
-        self._journal.branch(self._name())
+    def begin(self, line: str | None) -> str:
+        """Leave the line: from here on commits go to one of the run's own, whose name this gives.
+
+        `line` is the one on which the run was cut off; None: it has none yet.
+        """
+        main = self._main = self._journal.head
+        self._base = main.commit
+        if line is None:
+            line = self._name()
+            self._journal.branch(line)
+        else:
+            self._journal.stand_on(line)
+            self._base = self._shared(main)
+            self._main = self._stood(main)
+        return line
 
     def join(self, cells: Sequence[CellWrite]) -> None:
         """Write what is staged, and let the line's head come to it."""
@@ -68,6 +83,23 @@ class Branch:
         """Write what is staged where the run is, and leave the line's head alone."""
         self._journal.write(cells=cells)
 
+    def _shared(self, main: Head) -> Digest | None:
+        """The last commit that the run's line and the other have in common."""
+        space = self._journal.space
+        own = reader.recent(space, self._journal.head.commit)
+        return next(
+            (step.digest for step in own if reader.is_ancestor(space, step.digest, main.commit)), None
+        )
+
+    def _stood(self, main: Head) -> Head:
+        """The head of the line as it was when the run left it; others may have written there since."""
+        space, before = self._journal.space, main.version + 1
+        while main.commit != self._base:
+            moves = space.engine.moves(space.name, main.timeline, before=before, limit=_PAGE)
+            found = next((move for move in moves if move.to == self._base), moves[-1])
+            main, before = Head(main.timeline, found.version, found.to), found.version
+        return main
+
     def _proposals(self) -> list[Proposal]:
         """The run's own commits as steps that are still to be taken."""
         space = self._journal.space
@@ -76,7 +108,7 @@ class Branch:
             if step.digest == self._base:
                 break
             found.append(step)
-        return [_proposal(step) for step in reversed(found)]
+        return [_proposal(step, self._journal.ground.standing.agent) for step in reversed(found)]
 
     def _name(self) -> str:
         run = self._journal.run
@@ -84,17 +116,26 @@ class Branch:
         return f"run/{plain}/{self._begun.lease.epoch}"
 
 
-def _proposal(step: Step) -> Proposal:
+def _proposal(step: Step, agent: Space | None) -> Proposal:
     changeset, commit = step.changeset, step.commit
+    # What a commit changes in the agent's map was done when it was written first; it is not done twice.
+    events = tuple(event for event in changeset.events if not isinstance(event, AgentChanged))
+    reads = commit.reads if agent is None or len(events) == len(changeset.events) else _after(agent, step)
     return Proposal(
         reason=changeset.reason,
         root=commit.root,
         patch=changeset.patch,
-        events=changeset.events,
-        outside=commit.reads,
+        events=events,
+        outside=reads,
         ledger=commit.ledger,
         run=changeset.run_id,
         parent_run=changeset.parent_run_id,
         run_meta=changeset.run_meta,
         state_actions=changeset.state_actions,
     )
+
+
+def _after(agent: Space, step: Step) -> Reads:
+    """The agent's map with what `step` changed there."""
+    commit = agent_after(agent, step)
+    return Reads(agent_root=agent.root_at(commit), agent_commit=commit)

@@ -19,7 +19,7 @@ from holdfast.history import reader, timelines, writer
 from holdfast.history.refs import Exactly
 from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
-from holdfast.ledger import calls
+from holdfast.ledger import bounds, calls
 from holdfast.ledger import lease as leases
 from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.lease import Lease, Lost
@@ -123,6 +123,7 @@ class Journal:
         """Begin a timeline where the run stands, and write there from here on."""
         commit = self.head.commit
         assert commit is not None, "a run has committed its input"
+        bounds.limit(self._space, self.head.timeline, name, None)
         timelines.fork(self._space, self.head.timeline, name, Exactly(commit), op_id=f"begin:{name}")
         self.head = reader.head_of(self._space, name)
 
@@ -150,17 +151,22 @@ class Journal:
     def stand_on(self, timeline: str) -> None:
         """Go on from another line whose head has come to the run's last commit."""
         self.head = reader.head_of(self._space, timeline)
+        self.root = self._space.root_at(self.head.commit)
 
     def write_onto(self, head: Head, before: Sequence[Proposal], *, cells: Sequence[CellWrite]) -> None:
         """Write `before` and everything that is staged on top of a line that others have written to."""
-        self.head = head
-        self._staged = [*before, *self._staged]
-        self.write(cells=cells)
+        stood, staged = self.head, self._staged
+        self.head, self._staged = head, [*before, *staged]
+        try:
+            self.write(cells=cells)
+        except Conflict:
+            self.head, self._staged = stood, staged
+            raise
 
     def unstage(self) -> None:
         """Give up what is staged."""
         self._staged = []
-        self.root = self._space.root_at(self.head.commit)
+        self.stand_on(self.head.timeline)  # what was in doubt may have become true
 
     def _moved(self, done: writer.Committed, staged: list[Proposal]) -> None:
         self.head = done.head

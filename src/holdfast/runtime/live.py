@@ -12,12 +12,14 @@ fails nothing is announced: the run counts as interrupted, and the log alone fin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.context.conversation import Conversation
+from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, RunFailed
 from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.call import CallRecord
@@ -32,13 +34,13 @@ from holdfast.runtime.branching import Branch
 from holdfast.runtime.carrying import Carrier
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
-from holdfast.runtime.ended import Result, result_of
+from holdfast.runtime.ended import Result, of_run, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inference import Said, infer
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
 from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
-from holdfast.runtime.recovery import open_slots
+from holdfast.runtime.recovery import open_slots, withdrawn
 from holdfast.runtime.restoring import restore
 from holdfast.runtime.round import commit_round
 from holdfast.runtime.slot import Slot
@@ -97,6 +99,8 @@ class LiveRun:
     async def end_cancelled(self, why: str) -> Result:
         """End the run where it stands, without another step."""
         try:
+            if self._kept.record.line is not None:
+                await self._do(self._leave_line)
             return await self._do(partial(self._close, "cancelled", why))
         finally:
             self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
@@ -121,7 +125,7 @@ class LiveRun:
 
     async def _steps(self) -> Result:
         await self._do(self._listen)
-        if self._begun.fresh:
+        if self._begun.fresh or await self._do(self._is_unbegun):
             await self._begin()
         else:
             await self._do(self._recount)
@@ -129,13 +133,14 @@ class LiveRun:
             if waits:
                 return await self._do(self._wait)
         while True:
+            await asyncio.sleep(0)  # whoever wants the run to stop is heard at least once a step
             reached = self._stop.reached(self._counters, self._desk.now())
             if reached is not None:
                 return await self._end("stopped", reached)
             slots, said = await self._turn()
             if said is not None:
                 return said
-            if await self._round(slots, {}):
+            if slots and await self._round(slots, {}):
                 return await self._do(self._wait)
 
     async def _begin(self) -> None:
@@ -147,12 +152,13 @@ class LiveRun:
             self._journal.stage(draft)
             await self._do(self._journal.write)
         if self._kept.record.head_policy == "on_success":
-            await self._do(self._branch.begin)
+            await self._do(self._leave_line)
 
     async def _take_up(self) -> bool:
         """Settle what an interruption, or a decision, has left; whether anything still waits."""
         if self._kept.record.head_policy == "on_success":
-            await self._do(self._branch.begin)
+            await self._do(self._leave_line)
+            await self._do(self._recount)
         slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
         return bool(slots) and await self._round(slots, rulings)
 
@@ -174,28 +180,29 @@ class LiveRun:
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
+        if await self._do(self._is_steered):  # somebody has said something meanwhile: it is not over
+            await self._do(partial(self._journal.write, cells=heard))
+            return [], None
         points.reach("before_finish")
         return [], await self._end("succeeded", None, cells=heard)
 
     async def _round(self, slots: list[Slot], rulings: dict[str, Any]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
-        draft = self._journal.draft("tool_results_committed")
-        self._desk.label = self._desk.label or self._ground.space.ids()
-        carrier = Carrier(self._desk, self._journal.root, rulings)
-        try:
-            await carrier.carry_out(slots)
-        except asyncio.CancelledError:
-            await self._do(partial(self._commit_round, slots, draft))
-            raise
-        await self._do(partial(self._commit_round, slots, draft))
-        while any(slot.stage == "suspended" for slot in slots):
-            slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
-            if not any(slot.stage != "suspended" for slot in slots):
-                return True
+        while True:
             draft = self._journal.draft("tool_results_committed")
-            await Carrier(self._desk, self._journal.root, rulings).carry_out(slots)
+            self._desk.label = self._desk.label or self._ground.space.ids()
+            try:
+                await Carrier(self._desk, self._journal.root, rulings).carry_out(slots)
+            except asyncio.CancelledError:
+                known = [slot for slot in slots if slot.stage != "ready"]
+                await self._do(partial(self._commit_round, known, draft))
+                raise
             await self._do(partial(self._commit_round, slots, draft))
-        return False
+            if not any(slot.stage == "suspended" for slot in slots):
+                return False
+            slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
+            if all(slot.stage == "suspended" for slot in slots):
+                return True
 
     # ---- blocking parts, done by whoever may block
 
@@ -206,6 +213,26 @@ class LiveRun:
         self._talk = ground.talks.take(ground.space, ground.timeline, at)
         for message in begun.said:
             self._talk.add(message)
+
+    def _is_unbegun(self) -> bool:
+        """Whether the run was cut off before the plug-ins' part of its start was durable."""
+        record = self._kept.record
+        if not hooked(self._plugins, "run_start") or record.line is not None:
+            return False
+        return len(of_run(self._journal.space, record.id, self._journal.head.commit)) == 1
+
+    def _leave_line(self) -> None:
+        """Go to a line of the run's own: to the one on which it was cut off, if there is one."""
+        before = self._kept.record.line
+        line = self._branch.begin(before)
+        if line != before:
+            told, self._kept = records.changed(self._kept, line=line)
+            records.apply(self._journal.space, "line", told)
+        else:
+            self._listen()
+
+    def _is_steered(self) -> bool:
+        return bool(steering.queued(self._ground.space, self._ground.timeline))
 
     def _hear(self) -> list[Any]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
@@ -283,16 +310,38 @@ class LiveRun:
 
     def _wait(self) -> Result:
         """Let the line go until somebody has decided."""
-        told, kept = records.moved(
-            self._kept, "waiting", at=self._desk.now(), after=self._journal.head.commit
-        )
-        ending = (told, releasing(self._begun.lease))
-        if self._branch.apart:
-            self._branch.join(ending)
-        else:
-            records.apply(self._journal.space, "wait", *ending)
-        self._kept = kept
+        leave = self._branch.join if self._branch.apart else self._leave_bare
+        if not self._let_go("waiting", leave, after=self._journal.head.commit, line=None):
+            return self._close("cancelled", self._kept.record.cancel or "")
         return self._result()
+
+    def _leave_bare(self, cells: Sequence[CellWrite]) -> None:
+        records.apply(self._journal.space, "wait", *cells)
+
+    def _let_go(
+        self, status: RunState, leave: Callable[[Sequence[CellWrite]], None], *cells: CellWrite, **fields: Any
+    ) -> bool:
+        """Take the run to `status` and let the line go, in one write.
+
+        False, and nothing was written: it was to wait, and somebody has asked it to stop meanwhile.
+        """
+        while True:
+            told, kept = records.moved(self._kept, status, at=self._desk.now(), **fields)
+            try:
+                leave((*cells, told, releasing(self._begun.lease)))
+            except Conflict as conflict:
+                if type(conflict) is not Conflict or not self._is_changed():
+                    raise
+                if status == "waiting" and self._kept.record.cancel is not None:
+                    return False
+            else:
+                self._kept = kept
+                return True
+
+    def _is_changed(self) -> bool:
+        """Read the run's record again; whether others have changed it: somebody may have asked it to stop."""
+        before, self._kept = self._kept, records.read(self._journal.space, self._journal.run)
+        return self._kept.revision != before.revision
 
     async def _end(self, status: RunState, why: str | None, *, cells: list[Any] | None = None) -> Result:
         draft = self._journal.draft("run_finished", forced=True)
@@ -314,6 +363,8 @@ class LiveRun:
         """Tell the conversation what became of calls that the run leaves behind."""
         slots, _ = open_slots(self._desk, self._source)
         for slot in slots:
+            if slot.stage == "suspended":
+                withdrawn(self._desk, slot, "the run ended before it was decided")
             Carrier(self._desk, self._journal.root, {}).abandon(slot)
         left = [slot for slot in slots if slot.stage == "settled"]
         if left:
@@ -325,13 +376,10 @@ class LiveRun:
         space = self._ground.space
         draft.events.append(RunFinished(id=space.ids(), status=status, why=why))
         self._journal.stage(draft)
-        told, kept = records.moved(self._kept, status, at=self._desk.now(), why=why, kind=kind)
-        ending = (*cells, told, releasing(self._begun.lease))
         if status == "failed" or status == "cancelled":
-            self._branch.leave(ending)
+            self._let_go(status, self._branch.leave, *cells, why=why, kind=kind)
         else:
-            self._branch.join(ending)
-        self._kept = kept
+            self._let_go(status, self._branch.join, *cells, why=why, kind=kind, line=None)
         return self._result()
 
     def _result(self) -> Result:

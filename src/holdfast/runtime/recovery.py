@@ -13,11 +13,12 @@ ledger says how far each of them came:
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import msgspec
 
 from holdfast.engines.contract import Step
-from holdfast.errors import Invalid
+from holdfast.errors import Decided, Invalid
 from holdfast.history import artifacts, reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls, decisions, tickets
@@ -35,7 +36,7 @@ from holdfast.runtime.result import Told, told
 from holdfast.runtime.slot import Slot, encode_result, recalled
 from holdfast.runtime.tool import Tool
 
-__all__ = ["open_calls", "open_slots", "take_up"]
+__all__ = ["open_calls", "open_slots", "take_up", "withdrawn"]
 
 
 class _Open(msgspec.Struct):
@@ -55,7 +56,8 @@ def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall
                 found.told.add(event.call)
             elif isinstance(event, MessageAppended) and event.role in ("assistant", "tool"):
                 message = decode_message(space.body(event.body))
-                found.calls += message.tool_calls
+                if step.commit.run == run:  # another that waits may stand between
+                    found.calls += message.tool_calls
                 found.answered |= {each.call_id for each in message.tool_results}
     return [call for call in found.calls if call.id not in found.answered], found.told
 
@@ -124,6 +126,21 @@ def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
         _approved(desk, slot, slot.tool, rulings)
     elif _validated(desk, slot, slot.tool):
         slot.recovering = state == "started" or state in UNCLEAR
+
+
+def withdrawn(desk: Desk, slot: Slot, why: str) -> None:
+    """Take back the question of a call that waits, so that it is cancelled; one decided just now is taken up.
+
+    What another line asks is left to that line.
+    """
+    assert slot.held is not None
+    if slot.held.record.timeline != desk.ground.timeline:
+        return
+    with suppress(Decided):
+        decisions.withdraw(desk.space, slot.held.record.id, why=why)
+    slot.held = calls.read(desk.space, slot.held.record.id)
+    slot.stage = "ready"
+    take_up(desk, slot, {})
 
 
 def _lapse(desk: Desk, slot: Slot) -> None:

@@ -97,6 +97,7 @@ async def resume(
     kept = await ground.hands(partial(_to_resume, ground, id))
     if kept.record.state in ENDED:
         return await earlier(ground, kept.record.id, shape=shape)
+    await ground.hands(partial(_check_present, ground, kept.record))
     if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
         return await ground.hands(partial(_result, ground, kept.record, shape))
     start = await ground.hands(partial(continued, ground, kept))
@@ -192,13 +193,28 @@ def _to_resume(ground: Ground, id: str | None) -> Kept:
     if held is not None:
         return records.read(space, held.run)
     waiting = [record for record in open_on(space) if record.state == "waiting"]
-    here = [record for record in waiting if record.timeline == timeline]
+    here = [record for record in waiting if record.timeline == timeline and _is_present(space, record)]
     for record in sorted(here, key=lambda each: (not _is_decided(ground, each), -each.begun_at)):
         return records.read(space, record.id)
     elsewhere = next((record for record in waiting if _is_decided(ground, record)), None)
     if elsewhere is not None:
         return _continuation(ground, elsewhere)
     raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was resumed.")
+
+
+def _is_present(space: Space, record: RunRecord) -> bool:
+    """Whether the line has the run's commits; after an undo it has not."""
+    head = reader.head_of(space, record.timeline).commit
+    commits = space.engine.labelled(space.name, record.continues or record.id)
+    return any(reader.is_ancestor(space, commit, head) for commit in commits)
+
+
+def _check_present(ground: Ground, record: RunRecord) -> None:
+    if not _is_present(ground.space, record):
+        raise NotFound(
+            f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
+            "resumed. Take the undo back with redo(), or end it with cancel()."
+        )
 
 
 def _continuation(ground: Ground, origin: RunRecord) -> Kept:
