@@ -291,6 +291,7 @@ class Thread(_Line[thread.Thread]):
     decide = Awaited(thread.Thread.decide)
     resolve = Awaited(thread.Thread.resolve)
     trace = Awaited(thread.Thread.trace)
+    interrupted = Awaited(thread.Thread.interrupted)
     calls = Awaited(thread.Thread.calls)
     approvals = Awaited(thread.Thread.approvals)
     runs = Awaited(thread.Thread.runs)

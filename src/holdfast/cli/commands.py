@@ -31,6 +31,7 @@ _THREADS = {
     "begin": "Begin a thread for an agent, or open the one there is",
     "log": "Show what happened on a timeline, turn by turn, newest first",
     "turns": "List the turns of a timeline, oldest first, a line each",
+    "follow": "Print what becomes durable on a timeline, as it happens",
     "fork": "Begin a timeline at a moment of another, copying nothing",
     "undo": "Step back over the last turn, or to any moment",
     "redo": "Take back the last undo",
@@ -51,6 +52,29 @@ _STATE = {
     "blame": "Show which commit, turn, message and backend wrote a value",
 }
 
+_RUNS = {
+    "ls": "List the runs of a thread, or all that have not ended",
+    "show": "Show one run: how it stands, what was said in it, and its calls",
+    "resume": "Go on with a run that was cut off, or that has been decided",
+    "cancel": "Ask a run to stop; one that waits, or was cut off, is ended at once",
+}
+
+_CALLS = {
+    "ls": "List the tool calls of a thread, or all whose outcome nobody knows",
+    "show": "Show one call: arguments, result, and the way that it took",
+    "reconcile": "Ask a call's tool what became of it, and settle it by the answer",
+    "resolve": "Say what became of a call whose outcome nobody knows",
+}
+
+_APPROVALS = {
+    "ls": "List what waits for a decision",
+    "show": "Show one approval: who asks, for what, and until when",
+    "approve": "Let a call go on as it is",
+    "deny": "Refuse a call; the model is told",
+    "edit": "Let a call go on with other arguments, shown as a diff",
+    "answer": "Answer a call's question, or give its result yourself",
+}
+
 _ARTIFACTS = {
     "ls": "List the artifacts of a thread",
     "show": "Show what is known of an artifact without reading its content",
@@ -61,6 +85,9 @@ _ARTIFACTS = {
 NOUNS = {
     "threads": Noun("Look at threads, and move through their timelines", _THREADS, ("thread",)),
     "state": Noun("Read and write what threads and agents know", _STATE),
+    "runs": Noun("See what agents do, go on after a crash, or stop them", _RUNS, ("run",)),
+    "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
+    "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
 }
 

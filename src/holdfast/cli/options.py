@@ -10,17 +10,24 @@ from cyclopts import Group, Parameter
 __all__ = [
     "EVERYWHERE",
     "AgentName",
+    "AnyThread",
+    "AnyTimeline",
     "At",
+    "By",
+    "CallId",
     "Everywhere",
+    "LastRun",
     "Limit",
     "OpId",
     "Prefix",
     "Reason",
     "Rebase",
     "StatePath",
+    "ThisRun",
     "ThreadId",
     "ThreadOrPath",
     "Timeline",
+    "Why",
 ]
 
 _MOMENT = "a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, a timeline's name"
@@ -50,6 +57,21 @@ ThreadId: TypeAlias = Annotated[str, Parameter(name="THREAD", help="The thread's
 ThreadOrPath: TypeAlias = Annotated[
     str | None, Parameter(name="THREAD", help="The thread's id; left out with --agent", show_default=False)
 ]
+AnyThread: TypeAlias = Annotated[
+    str | None, Parameter(name="THREAD", help="The thread's id; all threads if left out", show_default=False)
+]
+LastRun: TypeAlias = Annotated[
+    str | None, Parameter(name="RUN", help="The run's id; the last one if left out", show_default=False)
+]
+ThisRun: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
+]
+CallId: TypeAlias = Annotated[str, Parameter(name="CALL", help="The call's id")]
+By: TypeAlias = Annotated[
+    str | None, Parameter(name="--by", metavar="WHO", help="Who says so, for the record")
+]
+Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="Why, for the record")]
 StatePath: TypeAlias = Annotated[
     str | None, Parameter(name="PATH", help="The path, such as /todos.json", show_default=False)
 ]
@@ -57,6 +79,10 @@ Prefix: TypeAlias = Annotated[
     str | None, Parameter(name="PREFIX", help="Only this path and what is below it", show_default=False)
 ]
 Timeline: TypeAlias = Annotated[str, Parameter(name="--timeline", metavar="NAME", help="The timeline")]
+AnyTimeline: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--timeline", metavar="NAME", help="The timeline; where it belongs if left out"),
+]
 At: TypeAlias = Annotated[
     str | None, Parameter(name="--at", metavar="REF", help=f"The moment: {_MOMENT}; now if left out")
 ]

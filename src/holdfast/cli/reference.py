@@ -118,7 +118,9 @@ class _Command:
     def answers(self) -> list[type[Answer]]:
         """What it may give back."""
         hints = get_type_hints(self.app.default_command)
-        return [each for each in _alternatives(hints.get("return")) if issubclass(each, Answer)]
+        given = hints.get("return")
+        inner = get_args(given)[0] if get_origin(given) is Iterator else given
+        return [each for each in _alternatives(inner) if issubclass(each, Answer)]
 
 
 def page() -> str:

@@ -10,7 +10,8 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 from cyclopts import App, CycloptsError
@@ -55,6 +56,8 @@ def _run(app: App, words: Sequence[str]) -> int:
     load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     answer: object = does(*bound.args, **bound.kwargs)
+    if isinstance(answer, Iterator):
+        return _as_they_come(cast("Iterator[Answer]", answer), json=usage.wants_json(words))
     if not isinstance(answer, Answer):
         return 0
     if usage.wants_json(words):
@@ -62,6 +65,18 @@ def _run(app: App, words: Sequence[str]) -> int:
     else:
         answer.show(Screen(console()))
     return answer.exit_code
+
+
+def _as_they_come(answers: Iterator[Answer], *, json: bool) -> int:
+    """Print answers one after another, as JSON one a line."""
+    screen = Screen(console())
+    for answer in answers:
+        if json:
+            print(safe_json(msgspec.to_builtins(answer), indent=None))
+        else:
+            answer.show(screen)
+        sys.stdout.flush()
+    return 0
 
 
 def _failed(error: Exception, *, json: bool) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
 from typing import Any, cast
 
 from holdfast.cli.safe import safe_json, shortened
@@ -13,7 +14,7 @@ from holdfast.cli.wording import count, size
 from holdfast.history.tree import Entry
 from holdfast.threads.view import View
 
-__all__ = ["MARKS", "digest", "preview", "show_changed", "show_message", "words_of"]
+__all__ = ["MARKS", "difference", "digest", "preview", "show_changed", "show_message", "words_of"]
 
 MARKS = {"added": "+", "changed": "~", "removed": "-"}
 
@@ -22,6 +23,7 @@ _PATHS_SHOWN = 8
 _PREVIEW_BYTES_MAX = 4_096
 _PREVIEW_LENGTH = 60
 _ROLE_WIDTH = 9
+_CONTEXT = 2  # lines around a changed one
 
 
 def digest(full: str | None) -> Part:
@@ -36,6 +38,13 @@ def preview(view: View, entry: Entry) -> Part:
     if entry.size > _PREVIEW_BYTES_MAX:
         return f"JSON, {size(entry.size)}", "quiet"
     return shortened(safe_json(view.get(entry.path), indent=None), _PREVIEW_LENGTH)
+
+
+def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
+    """The lines that differ, and a few around them."""
+    for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield line, {"-": "removed", "+": "added"}.get(line[0], "quiet")
 
 
 def show_message(screen: Screen, message: MessageShape, *, whole: bool, indent: int = 2) -> None:

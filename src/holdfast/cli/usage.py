@@ -24,6 +24,15 @@ _PHRASES = {
     "See what there is with paths(), or give a default.": "See what there is with `holdfast state ls`.",
     "See what there is with paths().": "See what there is with `holdfast state ls`.",
     "See what there is with timelines().": "See what there is with `holdfast threads show`.",
+    "See what there is with calls().": "See what there is with `holdfast calls ls`.",
+    "See what there is with runs().": "See what there is with `holdfast runs ls`.",
+    "See what waits with approvals().": "See what waits with `holdfast approvals ls`.",
+    "resume() finishes it, cancel() ends it.": "`holdfast runs resume` finishes it, `holdfast runs cancel` ends it.",
+    "Wait for it, or end it with cancel().": "Wait for it, or end it with `holdfast runs cancel`.",
+    "resume() or cancel() that run first.": "Use `holdfast runs resume` or `holdfast runs cancel` on that run first.",
+    "Use resolve().": "Use `holdfast calls resolve`.",
+    "Give the agent that declares it.": "Name the one that declares it with --code.",
+    "Give event.cursor of an earlier event.": "Give the cursor of an earlier event.",
     "Any commit can still be reached by undo(to=…) or fork.": "Any commit can still be reached by --at REF, with undo or fork.",
 }
 

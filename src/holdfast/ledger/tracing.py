@@ -48,11 +48,14 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Ticket | None  # the last one
     asked: str | None  # JSON text: the arguments that the ticket is about
     value: str | None  # JSON text: what was decided, for `edit` and `answer`
-    passed: tuple[Passed, ...]  # oldest first
+    passed: tuple[Passed, ...] = ()  # oldest first
 
 
-def trace(space: Space, id: str) -> Traced:
-    """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`."""
+def trace(space: Space, id: str, *, history: bool = True) -> Traced:
+    """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`.
+
+    Without `history` the way that it took is left out, for which the whole log is read.
+    """
     asked = tickets.find(space, id) if calls.find(space, id) is None else None
     record = calls.read(space, asked.ticket.call if asked else id).record
     last = tickets.find(space, record.ticket) if record.ticket else None
@@ -65,7 +68,7 @@ def trace(space: Space, id: str) -> Traced:
         ticket=ticket,
         asked=_text(space, ticket.args) if ticket else None,
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
-        passed=tuple(_passed(space, record.id)),
+        passed=tuple(_passed(space, record.id)) if history else (),
     )
 
 

@@ -35,7 +35,7 @@ from holdfast.runtime.plugin import hooked
 from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
 
-__all__ = ["cancel", "earlier", "end_cancelled", "open_on", "resume", "run"]
+__all__ = ["cancel", "earlier", "end_cancelled", "is_interrupted", "open_on", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
@@ -150,6 +150,12 @@ async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
         record.cancel or "cancelled"
     )
     return (await ground.hands(partial(records.read, ground.space, record.id))).record
+
+
+def is_interrupted(ground: Ground, id: str) -> bool:
+    """Whether a run was cut off: it counts as running, but no process is at it."""
+    record = records.read(ground.space, id).record
+    return record.state in ("created", "running") and not _lives(ground, record)
 
 
 def _lives(ground: Ground, record: RunRecord) -> bool:

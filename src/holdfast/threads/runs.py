@@ -193,9 +193,16 @@ class Runs(Line):
         """
         return reconciling.resolve(self._space, call, outcome, value=value, by=by, why=why)
 
-    def trace(self, call: str) -> Traced:
-        """Everything that the ledger says of one call: arguments, question, result, and the way it took."""
-        return tracing.trace(self._space, call)
+    def trace(self, call: str, *, history: bool = True) -> Traced:
+        """Everything that the ledger says of one call: arguments, question, result, and the way it took.
+
+        Without `history` that way is left out, for which the whole ledger is read.
+        """
+        return tracing.trace(self._space, call, history=history)
+
+    def interrupted(self, run: str) -> bool:
+        """Whether a run was cut off: it has not ended, waits for nobody, and no process is at it."""
+        return running.is_interrupted(self._ground(), run)
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
         """The tool calls of this thread, over all its timelines, oldest first; those of one run if it is named."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from difflib import unified_diff
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +16,7 @@ from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from holdfast.cli.safe import safe_json
 from holdfast.cli.screen import Part, Screen
 from holdfast.cli.shapes import MessageShape
-from holdfast.cli.showing import MARKS, digest, show_message
+from holdfast.cli.showing import MARKS, difference, digest, show_message
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import size
 from holdfast.history.diff import Called, Difference, Said, StateChange
@@ -30,7 +29,6 @@ __all__ = ["CallShape", "Compared", "Side", "StateShape", "ValueShape", "diff"]
 
 _VALUE_BYTES_MAX = 64 * 1024
 _LINES_MAX = 2_000
-_CONTEXT = 2  # lines around a changed one
 
 
 class ValueShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,10 +172,7 @@ def _lines(change: StateShape) -> Iterator[Part]:
         yield from ((f"- {_described(change.before)}", "removed"),) if change.before else ()
         yield from ((f"+ {_described(change.after)}", "added"),) if change.after else ()
         return
-    for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
-        if line.startswith("@@"):
-            continue
-        yield line, {"-": "removed", "+": "added"}.get(line[0], "quiet")
+    yield from difference(before, after)
 
 
 def _document(value: ValueShape | None) -> list[str] | None:

@@ -1,0 +1,49 @@
+"""`holdfast approvals edit`."""
+
+from __future__ import annotations
+
+from holdfast.cli.approvals.decided import Decided
+from holdfast.cli.approvals.show import diff_of
+from holdfast.cli.coding import OptionalCode
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
+from holdfast.cli.screen import Screen
+from holdfast.cli.values import GivenValue, parsed
+
+__all__ = ["Edited", "edit"]
+
+
+class Edited(Decided, frozen=True, kw_only=True):
+    """The decision, and the call that it moved, with its new arguments."""
+
+    @property
+    def told(self) -> str:
+        """What was decided."""
+        return "Edited and approved"
+
+    def show_change(self, screen: Screen) -> None:
+        """Print the arguments before and after, as a diff."""
+        for line in diff_of(self.before, self.decision.value):
+            screen.cut("  ", line)
+
+
+def edit(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    value: GivenValue,
+    by: By = None,
+    why: Why = None,
+    code: OptionalCode = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Edited:
+    """Let a call go on with other arguments, shown as a diff
+
+    The new arguments replace the old ones whole, and are approved by this. Without --code they
+    are checked by the tool when it runs.
+    """
+    arguments = parsed(value, "--value")
+    return Edited.make(
+        everywhere, thread, call, "edit", timeline=timeline, value=arguments, by=by, why=why, code=code
+    )

@@ -1,0 +1,87 @@
+"""`holdfast approvals ls`."""
+
+from __future__ import annotations
+
+from holdfast.cli.answer import Answer, cut_off
+from holdfast.cli.options import EVERYWHERE, AnyThread, AnyTimeline, Everywhere, Limit
+from holdfast.cli.records import TicketShape
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import ago, count, moment, now
+from holdfast.model.ticket import Ticket
+from holdfast.threads.store import Store
+
+__all__ = ["Approvals", "ls"]
+
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("timeline", "line", gives_way=True),
+    Column("asked", "when"),
+    Column("tool", "tool", gives_way=True),
+    Column("what", gives_way=True),
+    Column("until", "when"),
+    Column("call"),
+)
+
+
+class Approvals(Answer, frozen=True, kw_only=True):
+    """What waits for a decision, oldest first."""
+
+    thread: str | None  # null: all threads
+    approvals: list[TicketShape]
+    more: bool  # whether there are others beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table, and how to go on."""
+        if not self.approvals:
+            screen.say("Nothing waits for a decision.")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    "" if self.thread else each.thread,
+                    each.timeline if each.timeline != "main" else "",
+                    ago(each.asked_at, at_now),
+                    each.tool,
+                    each.message or each.action,
+                    moment(each.expires_at) if each.expires_at else "",
+                    each.call,
+                )
+                for each in self.approvals
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.approvals), 'approval')}; --limit 0 lists all.", "quiet"))
+        first = self.approvals[0]
+        screen.say(("Look at one: ", "quiet"), f"holdfast approvals show {first.thread} {first.call}")
+
+
+def ls(
+    thread: AnyThread = None,
+    /,
+    *,
+    limit: Limit = 50,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Approvals:
+    """List what waits for a decision"""
+    with reading(everywhere) as store:
+        found = _all(store) if thread is None else _of(store, thread, timeline)
+        if thread is None and timeline is not None:
+            found = [each for each in found if each[1].timeline == timeline]
+        kept, more = cut_off(found, limit)
+        return Approvals(thread=thread, approvals=[TicketShape.of(*each) for each in kept], more=more)
+
+
+def _all(store: Store) -> list[tuple[str, Ticket]]:
+    return [(each.thread, each.ticket) for each in store.approvals()]
+
+
+def _of(store: Store, id: str, timeline: str | None) -> list[tuple[str, Ticket]]:
+    """What waits on one timeline of a thread; None: on any, each once."""
+    thread = store.thread(id)
+    lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
+    found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+    return [(id, ticket) for ticket in sorted(found.values(), key=lambda each: each.asked_at)]

@@ -1,0 +1,163 @@
+"""`holdfast approvals show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.calls.show import show_json
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
+from holdfast.cli.records import CallRecordShape, DecisionShape, TicketShape, in_json, state
+from holdfast.cli.safe import safe_json
+from holdfast.cli.screen import Part, Screen
+from holdfast.cli.seeing import seen_from
+from holdfast.cli.showing import difference
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import moment, now, stamp
+from holdfast.errors import Conflict
+from holdfast.ledger.tracing import Traced
+from holdfast.model.ticket import Ticket
+from holdfast.threads.thread import Thread
+
+__all__ = ["Approval", "diff_of", "show"]
+
+_LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is approved"}
+
+
+class Approval(Answer, frozen=True, kw_only=True):
+    """One approval: the question, the call that it is about, and what was decided."""
+
+    thread: str
+    ticket: TicketShape
+    call: CallRecordShape
+    arguments: Any  # that the question is about
+    repeats: CallRecordShape | None  # the call that this one would repeat, or might
+    decision: DecisionShape | None  # null: it is open
+
+    def show(self, screen: Screen) -> None:
+        """Print who asks for what, and what can be decided."""
+        screen.wrap((self.ticket.message or self._question, "title"))
+        screen.gap()
+        show_json(screen, self.arguments)
+        screen.gap()
+        screen.facts(self._facts())
+        if self.repeats is not None:
+            screen.gap()
+            screen.say(("It would repeat, or might:", "warn"))
+            screen.facts(_earlier(self.repeats))
+        screen.gap()
+        if self.decision is None:
+            self._advise(screen)
+        else:
+            self._tell(screen, self.decision)
+
+    @property
+    def _question(self) -> str:
+        return {"approve": "may this call go on?", "repeat": "may this call be repeated?"}.get(
+            self.ticket.action, self.ticket.action
+        )
+
+    def _facts(self) -> list[tuple[str, Part]]:
+        ticket, call = self.ticket, self.call
+        again = ", idempotent" if call.idempotent else ""
+        asks = f"run {ticket.run}" if ticket.run else "a program, by hand"
+        found: list[tuple[str, Part]] = [
+            ("tool", (call.tool, "tool")),
+            ("effect", f"{call.effect}{again}"),
+            ("asked by", f"{asks}, on {call.backend}" if call.backend else asks),
+            ("asked", moment(ticket.asked_at)),
+            ("until", "" if self.decision else self._until),
+            ("thread", f"{self.thread}, timeline {ticket.timeline}"),
+            ("call", call.id),
+            ("shape", safe_json(ticket.response_schema, indent=None) if ticket.response_schema else ""),
+        ]
+        return [(name, fact) for name, fact in found if fact]
+
+    @property
+    def _until(self) -> str:
+        at = self.ticket.expires_at
+        if at is None:
+            return "somebody decides"
+        over = ", which is over" if at <= stamp(now()) and self.decision is None else ""
+        return f"{moment(at)}{over}; then {_LAPSES[self.ticket.on_timeout]}"
+
+    def _tell(self, screen: Screen, decision: DecisionShape) -> None:
+        who = f" by {decision.by}" if decision.by else ""
+        why = f": {decision.why}" if decision.why else ""
+        screen.say(
+            "Decided ", (decision.verdict, "good"), f"{who}{why}", (f"  {moment(decision.at)}", "when")
+        )
+        if decision.verdict == "edit":
+            for line in diff_of(self.arguments, decision.value):
+                screen.cut("  ", line)
+        elif decision.value is not None:
+            show_json(screen, decision.value)
+
+    def _advise(self, screen: Screen) -> None:
+        place = f"{self.thread} {self.ticket.call}"
+        screen.say(("Decide:  ", "quiet"), f"holdfast approvals approve {place} --by WHO")
+        screen.say(f"         holdfast approvals deny {place} --by WHO --why TEXT")
+        screen.say(f"         holdfast approvals edit {place} --value JSON --by WHO")
+        screen.say(f"         holdfast approvals answer {place} --value JSON --by WHO")
+
+
+def diff_of(before: object, after: object) -> Iterator[Part]:
+    """What an edit changes, line by line."""
+    return difference(safe_json(before).splitlines(), safe_json(after).splitlines())
+
+
+def show(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Approval:
+    """Show one approval: who asks, for what, and until when"""
+    with reading(everywhere) as store:
+        found = store.thread(thread)
+        traced = seen_from(found, call, timeline)
+        if traced.ticket is None:
+            raise Conflict(
+                f"call '{call}' is {traced.record.state} and never waited for a decision; nothing is shown. "
+                f"See `holdfast calls show {thread} {call}`."
+            )
+        return _approval(found, traced, traced.ticket)
+
+
+def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> Approval:
+    decision = ticket.decision
+    return Approval(
+        thread=thread.id,
+        ticket=TicketShape.of(thread.id, ticket),
+        call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+        arguments=in_json(traced.asked),
+        repeats=_repeats(thread, ticket),
+        decision=DecisionShape.of(decision, traced.value) if decision else None,
+    )
+
+
+def _repeats(thread: Thread, ticket: Ticket) -> CallRecordShape | None:
+    parameters = in_json(ticket.parameters)
+    if ticket.action != "repeat" or not isinstance(parameters, dict):
+        return None
+    earlier = cast("dict[str, object]", parameters).get("repeats")
+    if not isinstance(earlier, str):
+        return None
+    traced = thread.trace(earlier, history=False)
+    return CallRecordShape.of(thread.id, traced.record, traced.arguments)
+
+
+def _earlier(call: CallRecordShape) -> list[tuple[str, Part]]:
+    found: list[tuple[str, Part]] = [
+        ("call", call.id),
+        ("state", state(call.state)),
+        ("last", moment(call.at)),
+        ("on", f"timeline {call.timeline}"),
+        ("run", call.run or ""),
+        ("backend", call.backend or ""),
+        ("why", call.why or ""),
+    ]
+    return [(name, fact) for name, fact in found if fact]

@@ -1,0 +1,3 @@
+"""Commands about tool calls, as the ledger knows them."""
+
+from __future__ import annotations

@@ -1,0 +1,107 @@
+"""`holdfast calls ls`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.options import EVERYWHERE, AnyThread, AnyTimeline, Everywhere, Limit
+from holdfast.cli.records import CallRecordShape, on_one_line, state
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.stores import engine, reading
+from holdfast.cli.wording import ago, count, now
+from holdfast.errors import Invalid
+from holdfast.history.space import label_of
+from holdfast.ledger import tracing
+from holdfast.model.call import CallRecord, CallState
+from holdfast.threads.store import Store
+
+__all__ = ["Calls", "ls"]
+
+_PAGE = 200
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("tool", "tool", gives_way=True),
+    Column("arguments", gives_way=True),
+    Column("state"),
+    Column("last", "when"),
+    Column("call"),
+)
+
+
+class Calls(Answer, frozen=True, kw_only=True):
+    """The tool calls of a thread, oldest first; without one, those of all threads whose outcome nobody knows."""
+
+    thread: str | None
+    calls: list[CallRecordShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.calls:
+            screen.say(
+                "There is no tool call here." if self.thread else "The outcome of every call is known."
+            )
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    "" if self.thread else each.thread,
+                    each.tool,
+                    on_one_line(each.arguments),
+                    state(each.state),
+                    ago(each.at, at_now),
+                    each.id,
+                )
+                for each in self.calls
+            ],
+        )
+        if self.more:
+            screen.say((f"The last {count(len(self.calls), 'call')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    thread: AnyThread = None,
+    /,
+    *,
+    run: Annotated[str | None, Parameter(metavar="RUN", help="Only calls of this run")] = None,
+    state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
+    limit: Limit = 50,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Calls:
+    """List the tool calls of a thread, or all whose outcome nobody knows
+
+    The ledger is one for all timelines of a thread: an undo or a fork takes no call back.
+    """
+    if thread is None and run is not None:
+        raise Invalid("a run belongs to a thread; nothing was listed. Name its THREAD.")
+    unclear = _unclear(everywhere) if thread is None else []
+    with reading(everywhere) as store:
+        found = (
+            unclear if thread is None else [(thread, each) for each in store.thread(thread).calls(run=run)]
+        )
+        wanted = [
+            each for each in found if state in (None, each[1].state) and timeline in (None, each[1].timeline)
+        ]
+        kept = wanted[-limit:] if limit else wanted
+        shapes = [CallRecordShape.of(on, each, _arguments(store, on, each)) for on, each in kept]
+        return Calls(thread=thread, calls=shapes, more=len(kept) < len(wanted))
+
+
+def _arguments(store: Store, thread: str, record: CallRecord) -> str | None:
+    return store.thread(thread).trace(record.id, history=False).arguments
+
+
+def _unclear(everywhere: Everywhere) -> list[tuple[str, CallRecord]]:
+    found: list[tuple[str, CallRecord]] = []
+    with engine(everywhere) as opened:
+        after = ("", "")
+        while page := tracing.unclear(opened, after=after, limit=_PAGE):
+            found += [(label_of(opened, space), record) for space, record in page]
+            after = (page[-1][1].id, page[-1][0])
+    return sorted(found, key=lambda each: each[1].at)

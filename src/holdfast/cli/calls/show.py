@@ -1,0 +1,117 @@
+"""`holdfast calls show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
+from holdfast.cli.records import CallRecordShape, state, way, words_of_result
+from holdfast.cli.safe import safe_json
+from holdfast.cli.screen import Screen
+from holdfast.cli.seeing import call_on
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import moment, stamp
+from holdfast.ledger.tracing import Passed
+from holdfast.model.call import UNCLEAR
+
+__all__ = ["Call", "PassedShape", "facts_of", "show", "show_json"]
+
+
+class PassedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the ledger about a call."""
+
+    at: str
+    states: list[str]  # that it passed, in order; none: something was learnt of it
+    by: str | None
+    why: str | None
+
+    @classmethod
+    def of(cls, passed: Passed) -> PassedShape:
+        """The entry as programs read it."""
+        return cls(at=stamp(passed.at), states=list(passed.states), by=passed.by, why=passed.why)
+
+
+class Call(Answer, frozen=True, kw_only=True):
+    """One tool call: what it was asked to do, what it gave back, and the way that it took."""
+
+    thread: str
+    call: CallRecordShape
+    shown: str | None  # what the model is shown of the result
+    passed: list[PassedShape]  # oldest first
+
+    def show(self, screen: Screen) -> None:
+        """Print facts, arguments, result and the way that it took."""
+        call = self.call
+        screen.say(("call ", "quiet"), (call.id, "title"))
+        screen.facts(facts_of(call))
+        screen.gap()
+        screen.say(("arguments", "quiet"))
+        show_json(screen, call.arguments)
+        if self.shown is not None:
+            screen.gap()
+            screen.say(("what the model is shown", "quiet"))
+            screen.wrap(self.shown, indent=2)
+        screen.gap()
+        for each in self.passed:
+            by = f"  by {each.by}" if each.by else ""
+            why = f"  {each.why}" if each.why else ""
+            screen.cut("  ", (moment(each.at), "when"), "  ", *way(each.states), (by + why, "quiet"))
+        if call.state in UNCLEAR:
+            screen.gap()
+            ask = f"holdfast calls reconcile {self.thread} {call.id} --code MODULE:NAME"
+            screen.say(("Ask its tool: ", "quiet"), ask)
+            tell = f"holdfast calls resolve {self.thread} {call.id} done|not_done --why TEXT"
+            screen.say(("Or say it:    ", "quiet"), tell)
+
+
+def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:
+    """What is known of a call, name by name."""
+    again = ", idempotent" if call.idempotent else ""
+    where = f"{call.thread}, timeline {call.timeline}"
+    found: list[tuple[str, Any]] = [
+        ("tool", (call.tool, "tool")),
+        ("state", state(call.state)),
+        ("why", call.why or ""),
+        ("resolved", call.outcome or ""),
+        ("effect", f"{call.effect}{again}"),
+        ("attempts", str(call.attempt)),
+        ("thread", where),
+        ("run", call.run or ""),
+        (
+            "asked by",
+            call.backend or {"call": "a program, by hand", "import": "elsewhere"}.get(call.origin or "", ""),
+        ),
+        ("copied", call.copied_from or ""),
+        ("key", call.key or ""),
+        ("result", call.result or ""),
+    ]
+    return [(name, fact) for name, fact in found if fact]
+
+
+def show_json(screen: Screen, value: object) -> None:
+    """Print arguments, line by line; text that is no JSON as it is."""
+    text = value if isinstance(value, str) else "(forgotten)" if value is None else safe_json(value)
+    for line in text.splitlines() or [""]:
+        screen.cut("  ", line)
+
+
+def show(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Call:
+    """Show one call: arguments, result, and the way that it took"""
+    with reading(everywhere) as store:
+        traced = call_on(store.thread(thread), call, timeline, history=True)
+        return Call(
+            thread=thread,
+            call=CallRecordShape.of(thread, traced.record, traced.arguments),
+            shown=words_of_result(traced),
+            passed=[PassedShape.of(each) for each in traced.passed],
+        )

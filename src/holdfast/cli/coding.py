@@ -1,0 +1,97 @@
+"""Code of the user's: the agent that `--code` names, loaded when a command needs its tools, and only then.
+
+What that code prints goes to the error stream, so that the answer of a command stays what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, TypeAlias, cast
+
+from cyclopts import Parameter
+
+from holdfast.errors import Invalid
+from holdfast.runtime.agent import Agent
+from holdfast.threads.store import Store
+from holdfast.threads.thread import Thread
+
+__all__ = ["Code", "OptionalCode", "with_code"]
+
+_HELP = "Where the agent is declared: an Agent, or several of them, by module and name"
+
+Code: TypeAlias = Annotated[str, Parameter(name="--code", metavar="MODULE:NAME", help=_HELP)]
+OptionalCode: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tool then checks the arguments"),
+]
+
+
+@contextmanager
+def with_code(store: Store, id: str, code: str | None, timeline: str) -> Generator[Thread]:
+    """A timeline of a thread, with the agent that `code` names; None: without its tools.
+
+    Raises `NotFound` if there is no such thread, which is never begun here, and `Invalid` if the
+    code cannot be loaded or holds another agent.
+    """
+    thread = store.thread(id, timeline=timeline)
+    if code is None:
+        yield thread
+        return
+    with redirect_stdout(sys.stderr):
+        agent = _agent(code, thread)
+        yield store.thread(id, agent=agent, timeline=timeline)
+
+
+def _agent(code: str, thread: Thread) -> Agent:
+    found = {agent.name: agent for agent in _agents(_loaded(code))}
+    if not found:
+        raise Invalid(f"--code {code} holds no Agent; nothing was done. Name one, or a list of them.")
+    if thread.agent not in found:
+        others = ", ".join(f"'{name}'" for name in sorted(found))
+        raise Invalid(
+            f"--code {code} holds agent {others}, but thread '{thread.id}' belongs to agent '{thread.agent}'; "
+            "nothing was done. Name the code of that one."
+        )
+    return found[thread.agent]
+
+
+def _loaded(code: str) -> object:
+    """What `code` names; a module by itself stands for everything in it."""
+    module, _, name = code.partition(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise Invalid(f"--code {code!r} is not module:name; nothing was done. Write it as app:planner.")
+    here = os.getcwd()  # what Python itself would have put there
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = import_module(module)
+        for part in filter(None, name.split(".")):
+            found = getattr(found, part)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # others' code: whatever it does, it is reported as theirs
+        raise Invalid(
+            f"--code {code} cannot be loaded: {type(error).__name__}: {error}; nothing was done."
+        ) from error
+    return found
+
+
+def _agents(found: object) -> Iterable[Agent]:
+    match found:
+        case Agent():
+            return [found]
+        case ModuleType():
+            return [each for each in vars(found).values() if isinstance(each, Agent)]
+        case Mapping():
+            return [
+                each for each in cast("Mapping[object, object]", found).values() if isinstance(each, Agent)
+            ]
+        case list() | tuple() | set() | frozenset():
+            return [each for each in cast("Iterable[object]", found) if isinstance(each, Agent)]
+        case _:
+            return []

@@ -1,0 +1,237 @@
+"""The shapes of runs, calls and approvals, which several answers have in common, and how they look to people.
+
+What others wrote, arguments and results, is parsed where it is JSON, and text where it is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.safe import safe_json, shortened
+from holdfast.cli.screen import Cell, Part
+from holdfast.cli.wording import stamp
+from holdfast.ledger.tracing import Traced
+from holdfast.model.call import CallRecord
+from holdfast.model.run import RunRecord
+from holdfast.model.ticket import Decision, Ticket
+
+__all__ = [
+    "CallRecordShape",
+    "DecisionShape",
+    "RunShape",
+    "TicketShape",
+    "in_json",
+    "on_one_line",
+    "state",
+    "way",
+    "words_of_result",
+]
+
+_LENGTH = 60
+_STYLES = {
+    "succeeded": "good",
+    "resolved": "good",
+    "failed": "bad",
+    "unknown": "warn",
+    "needs_human": "warn",
+    "awaiting_approval": "warn",
+    "waiting": "warn",
+    "cut off": "warn",
+    "started": "line",
+    "running": "line",
+}
+
+
+class RunShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: one activation of an agent, from input to finish."""
+
+    thread: str
+    id: str
+    agent: str
+    timeline: str
+    state: str
+    interrupted: bool  # it has not ended, and no process is at it: it can be resumed
+    begun_at: str
+    at: str  # of its last change
+    backend: str | None
+    head_policy: str
+    why: str | None
+    kind: str | None  # of the error, where it failed
+    cancel: str | None  # somebody asked it to stop, and why
+
+    @classmethod
+    def of(cls, thread: str, record: RunRecord, *, interrupted: bool) -> RunShape:
+        """The run as programs read it."""
+        return cls(
+            thread=thread,
+            id=record.id,
+            agent=record.agent,
+            timeline=record.timeline,
+            state=record.state,
+            interrupted=interrupted,
+            begun_at=stamp(record.begun_at),
+            at=stamp(record.at),
+            backend=record.backend,
+            head_policy=record.head_policy,
+            why=record.why,
+            kind=record.kind,
+            cancel=record.cancel,
+        )
+
+    @property
+    def stands(self) -> str:
+        """Its state, as people are told."""
+        return "cut off" if self.interrupted else self.state
+
+
+class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call, as the ledger knows it."""
+
+    thread: str
+    id: str
+    tool: str
+    state: str
+    effect: str
+    idempotent: bool
+    arguments: Any  # JSON, or text that is none; null: forgotten
+    attempt: int  # how often it was started
+    key: str | None
+    timeline: str
+    run: str | None
+    backend: str | None
+    origin: str | None  # null: a run; `call`: by hand; `import`: brought from elsewhere
+    copied_from: str | None
+    ticket: str | None  # the last approval that it waited for
+    status: str | None  # of the result
+    outcome: str | None  # what a person resolved it to
+    result: str | None  # an artifact
+    why: str | None
+    at: str  # of its last change
+
+    @classmethod
+    def of(cls, thread: str, record: CallRecord, arguments: str | None) -> CallRecordShape:
+        """The call as programs read it."""
+        return cls(
+            thread=thread,
+            id=record.id,
+            tool=record.tool,
+            state=record.state,
+            effect=record.effect,
+            idempotent=record.idempotent,
+            arguments=in_json(arguments),
+            attempt=record.attempt,
+            key=record.key,
+            timeline=record.timeline,
+            run=record.run,
+            backend=record.backend,
+            origin=record.origin,
+            copied_from=record.copied_from,
+            ticket=record.ticket,
+            status=record.status,
+            outcome=record.outcome,
+            result=record.result,
+            why=record.why,
+            at=stamp(record.at),
+        )
+
+
+class DecisionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided, by whom and why."""
+
+    verdict: str
+    at: str
+    by: str | None
+    why: str | None
+    value: Any  # new arguments (edit) or the result (answer); else null
+
+    @classmethod
+    def of(cls, decision: Decision, value: str | None) -> DecisionShape:
+        """The decision as programs read it."""
+        return cls(
+            verdict=decision.verdict,
+            at=stamp(decision.at),
+            by=decision.by,
+            why=decision.why,
+            value=in_json(value),
+        )
+
+
+class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One approval: what a call waits for, or waited for."""
+
+    thread: str
+    id: str
+    call: str
+    tool: str
+    action: str  # `approve`, `repeat` (the guard asks), or the tool's own word
+    message: str
+    timeline: str
+    run: str | None
+    asked_at: str
+    expires_at: str | None  # null: it waits for ever
+    on_timeout: str
+    resume: str  # what a decision leads to: run the tool, use it as the result, or as the arguments
+    parameters: Any
+    response_schema: Any
+
+    @classmethod
+    def of(cls, thread: str, ticket: Ticket) -> TicketShape:
+        """The ticket as programs read it."""
+        return cls(
+            thread=thread,
+            id=ticket.id,
+            call=ticket.call,
+            tool=ticket.tool,
+            action=ticket.action,
+            message=ticket.message,
+            timeline=ticket.timeline,
+            run=ticket.run,
+            asked_at=stamp(ticket.asked_at),
+            expires_at=None if ticket.expires_at is None else stamp(ticket.expires_at),
+            on_timeout=ticket.on_timeout,
+            resume=ticket.resume,
+            parameters=in_json(ticket.parameters),
+            response_schema=in_json(ticket.response_schema),
+        )
+
+
+def in_json(text: str | None) -> Any:
+    """What JSON text says; the text itself where it is no JSON, None where there is none."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def state(name: str) -> Cell:
+    """A state of a run or a call, in its colour."""
+    return name, _STYLES.get(name, "quiet")
+
+
+def on_one_line(value: object) -> str:
+    """A JSON value, short, for a table."""
+    return shortened(value if isinstance(value, str) else safe_json(value, indent=None), _LENGTH)
+
+
+def words_of_result(traced: Traced) -> str | None:
+    """What the model is shown of the result, as text; None: there is none yet."""
+    if traced.result is None:
+        return None
+    return "\n".join(_block(block) for block in msgspec.to_builtins(traced.result.content))
+
+
+def _block(block: dict[str, Any]) -> str:
+    return str(block["text"]) if "text" in block else json.dumps(block, ensure_ascii=False)
+
+
+def way(states: Sequence[str]) -> Iterator[Part]:
+    """The states that a call passed, one after another."""
+    for at, each in enumerate(states):
+        yield (" → " if at else "", "quiet")
+        yield state(each)

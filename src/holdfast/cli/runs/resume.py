@@ -1,0 +1,79 @@
+"""`holdfast runs resume`."""
+
+from __future__ import annotations
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.coding import Code, with_code
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThisRun, ThreadId
+from holdfast.cli.records import TicketShape, state
+from holdfast.cli.runs.show import found_run
+from holdfast.cli.screen import Screen
+from holdfast.cli.showing import digest
+from holdfast.cli.stores import writing
+from holdfast.cli.wording import count
+from holdfast.model.head import MAIN
+
+__all__ = ["Resumed", "resume"]
+
+
+class Resumed(Answer, frozen=True, kw_only=True):
+    """What a run came to."""
+
+    thread: str
+    run: str
+    status: str
+    text: str  # the assistant's last words
+    why: str | None
+    approvals: list[TicketShape]  # what it waits for
+    steps: int  # how often the model was asked, over the whole run
+    input_tokens: int
+    output_tokens: int
+    commit: str | None
+
+    def show(self, screen: Screen) -> None:
+        """Print how it ended, what was said last, and what it waits for."""
+        screen.say("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
+        if self.why:
+            screen.wrap((self.why, "quiet"), indent=2)
+        if self.text:
+            screen.wrap(("assistant  ", "assistant"), self.text, indent=2)
+        for asked in self.approvals:
+            screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
+        if self.approvals:
+            waiting = count(len(self.approvals), "approval")
+            call = self.approvals[0].call
+            screen.say((f"{waiting} open: ", "quiet"), f"holdfast approvals show {self.thread} {call}")
+
+
+def resume(
+    thread: ThreadId,
+    run: ThisRun = None,
+    /,
+    *,
+    code: Code,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Resumed:
+    """Go on with a run that was cut off, or that has been decided
+
+    What is settled stays settled: a call that reached the outside is repeated only if its tool
+    proves that it was not done. A run that still waits for a decision is left as it is.
+    """
+    with writing(everywhere) as store:
+        line = timeline or MAIN
+        if run is not None:
+            line = timeline or found_run(store.thread(thread), run, None).timeline
+        with with_code(store, thread, code, line) as found:
+            result = found.resume(run)
+        return Resumed(
+            thread=thread,
+            run=result.run,
+            status=result.status,
+            text=result.text,
+            why=result.why,
+            approvals=[TicketShape.of(thread, ticket) for ticket in result.approvals],
+            steps=result.steps,
+            input_tokens=result.usage.input_tokens,
+            output_tokens=result.usage.output_tokens,
+            commit=result.commit,
+        )

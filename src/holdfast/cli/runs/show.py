@@ -1,0 +1,124 @@
+"""`holdfast runs show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
+from holdfast.cli.records import CallRecordShape, RunShape, on_one_line, state
+from holdfast.cli.runs.ls import shape
+from holdfast.cli.screen import Column, Screen
+from holdfast.cli.shapes import MessageShape
+from holdfast.cli.showing import show_message
+from holdfast.cli.stores import reading
+from holdfast.cli.wording import moment
+from holdfast.errors import NotFound
+from holdfast.model.run import RunRecord
+from holdfast.projections.transcript import TranscriptEntry
+from holdfast.threads.thread import Thread
+
+__all__ = ["Run", "found_run", "show"]
+
+_MESSAGES_SCANNED = 500
+_COLUMNS = (
+    Column("tool", "tool", gives_way=True),
+    Column("arguments", gives_way=True),
+    Column("state"),
+    Column("call"),
+)
+
+
+class Run(Answer, frozen=True, kw_only=True):
+    """One run: how it stands, what was said in it, and its calls."""
+
+    thread: str
+    run: RunShape
+    messages: list[MessageShape]  # oldest first
+    calls: list[CallRecordShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print facts, words and calls, and what can be done now."""
+        run = self.run
+        screen.say(("run ", "quiet"), (run.id, "title"))
+        screen.facts(
+            [
+                ("state", state(run.stands)),
+                *((("why", run.why),) if run.why else ()),
+                ("thread", f"{self.thread}, timeline {run.timeline}"),
+                ("agent", f"{run.agent} on {run.backend or 'no backend'}"),
+                ("begun", moment(run.begun_at)),
+                ("last", moment(run.at)),
+            ]
+        )
+        if self.messages:
+            screen.gap()
+        for message in self.messages:
+            show_message(screen, message, whole=False, indent=0)
+        if self.calls:
+            screen.gap()
+            rows = [
+                (each.tool, on_one_line(each.arguments), state(each.state), each.id) for each in self.calls
+            ]
+            screen.table(_COLUMNS, rows)
+        self._advise(screen)
+
+    def _advise(self, screen: Screen) -> None:
+        waiting = [each.id for each in self.calls if each.state == "awaiting_approval"]
+        if waiting:
+            screen.gap()
+            screen.say(("Decide: ", "quiet"), f"holdfast approvals show {self.thread} {waiting[0]}")
+        elif self.run.interrupted or self.run.state == "waiting":
+            screen.gap()
+            screen.say(
+                ("Go on: ", "quiet"), f"holdfast runs resume {self.thread} {self.run.id} --code MODULE:NAME"
+            )
+
+
+def show(
+    thread: ThreadId,
+    run: LastRun = None,
+    /,
+    *,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Run:
+    """Show one run: how it stands, what was said in it, and its calls"""
+    with reading(everywhere) as store:
+        found = store.thread(thread)
+        record = found_run(found, run, timeline)
+        return Run(
+            thread=thread,
+            run=shape(found, record),
+            messages=[MessageShape.of(entry) for entry in _said(found, record)],
+            calls=[
+                CallRecordShape.of(thread, each, found.trace(each.id, history=False).arguments)
+                for each in found.calls(run=record.id)
+            ],
+        )
+
+
+def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
+    """The run of that id, None: the last, of one timeline if it is named; raises `NotFound`."""
+    runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
+    if id is None and runs:
+        return runs[-1]
+    for each in runs:
+        if each.id == id:
+            return each
+    where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"
+    if id is None:
+        raise NotFound(f"there was no run on {where} yet; nothing was done.")
+    near = get_close_matches(id, [each.id for each in runs], n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"See `holdfast runs ls {thread.id}`."
+    raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}")
+
+
+def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:
+    """What was said in the run, also after an undo; nothing if its commits are on no line."""
+    try:
+        seen = thread.on(record.timeline).at(record.id)
+    except NotFound:
+        return ()
+    return [entry for entry in seen.transcript(limit=_MESSAGES_SCANNED) if entry.run == record.id]
