@@ -180,7 +180,7 @@ class LiveRun:
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
-        if await self._do(self._is_steered):  # somebody has said something meanwhile: it is not over
+        if await self._do(partial(self._is_steered, heard)):  # somebody has said something meanwhile: it is not over
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
         points.reach("before_finish")
@@ -231,8 +231,10 @@ class LiveRun:
         else:
             self._listen()
 
-    def _is_steered(self) -> bool:
-        return bool(steering.queued(self._ground.space, self._ground.timeline))
+    def _is_steered(self, heard: list[Any]) -> bool:
+        """Whether anything waits beside what this step has heard, whose cells the next write empties."""
+        waiting = steering.queued(self._ground.space, self._ground.timeline)
+        return len(waiting) > len(heard)
 
     def _hear(self) -> list[Any]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
