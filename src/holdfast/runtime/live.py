@@ -180,7 +180,7 @@ class LiveRun:
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
-        if await self._do(partial(self._is_steered, heard)):  # somebody has said something meanwhile: it is not over
+        if await self._do(partial(self._is_steered, heard)):  # it is not over
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
         points.reach("before_finish")
