@@ -1,8 +1,8 @@
 """Feeds: what goes on in a live run, for whoever watches it in this process.
 
-A feed hands out words as they are written, and a nudge after every commit.  What is durable
-is read from the store, never from here: so a watcher in another process, or one that comes
-later, sees the same.  A watcher that does not read holds up nobody.
+A feed hands out words as they are written, and a nudge after every commit that says how far to
+read: so words never come after the message that they are part of.  What is durable is read from
+the store, never from here: a watcher in another process, or one that comes later, sees the same.  A watcher that does not read holds up nobody.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from collections.abc import Callable
 from threading import Condition, Lock
 from typing import TypeAlias
 
+import msgspec
+
+from holdfast.model.digest import Digest
 from holdfast.runtime.happening import Live, TextDelta
 
-__all__ = ["COMMITTED", "Feed", "Feeds", "Watcher"]
+__all__ = ["Feed", "Feeds", "Nudge", "Watcher"]
 
-COMMITTED = None  # the nudge: something became durable
 
-Item: TypeAlias = Live | None
+class Nudge(msgspec.Struct, frozen=True):
+    """Something became durable: the line can be read up to this commit before anything that comes after."""
+
+    commit: Digest | None
+
+
+Item: TypeAlias = Live | Nudge
 
 _ITEMS_MAX = 10_000  # of one watcher; whoever is further behind has the durable events
 
@@ -26,9 +34,10 @@ _ITEMS_MAX = 10_000  # of one watcher; whoever is further behind has the durable
 class Watcher:
     """One who watches: items wait here until they are taken."""
 
-    def __init__(self, text: str, wake: Callable[[], None] | None = None) -> None:
+    def __init__(self, text: str, at: Digest | None, wake: Callable[[], None] | None = None) -> None:
         """Begin with what was written before; `wake` is called whenever something comes."""
         self.text = text  # of the message that was being written when the watching began
+        self.at = at  # the last commit before that message
         self.over = False
         self._items: deque[Item] = deque(maxlen=_ITEMS_MAX)
         self._changed = Condition()
@@ -70,6 +79,7 @@ class Feed:
         self._watchers: list[Watcher] = []
         self._text: list[str] = []
         self._over = False
+        self._at: Digest | None = None
 
     @property
     def watched(self) -> bool:
@@ -85,19 +95,25 @@ class Feed:
         for watcher in watchers:
             watcher.give(item)
 
-    def committed(self, *, spoken: bool = False) -> None:
+    def begin(self, at: Digest | None) -> None:
+        """Stand at a commit."""
+        with self._lock:
+            self._at = at
+
+    def committed(self, commit: Digest | None, *, spoken: bool = False) -> None:
         """Say that something became durable; `spoken`: the message that was being written is whole."""
         with self._lock:
+            self._at = commit
             if spoken:
                 self._text.clear()
             watchers = tuple(self._watchers)
         for watcher in watchers:
-            watcher.give(COMMITTED)
+            watcher.give(Nudge(commit))
 
     def watch(self, wake: Callable[[], None] | None = None) -> Watcher:
         """Begin to watch."""
         with self._lock:
-            watcher = Watcher("".join(self._text), wake)
+            watcher = Watcher("".join(self._text), self._at, wake)
             self._watchers.append(watcher)
             if self._over:
                 watcher.end()

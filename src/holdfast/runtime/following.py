@@ -45,9 +45,11 @@ class Follower:
         """The place of the last event that was read."""
         return None if self._at is None else str(self._at)
 
-    def read(self) -> Iterator[Happened | Committed]:
-        """What has become durable since, as it is asked for."""
+    def read(self, upto: Digest | None = None) -> Iterator[Happened | Committed]:
+        """What has become durable since, as it is asked for; only `upto` a commit, if that is on the line."""
         head = reader.head_of(self._space, self._timeline).commit
+        if upto is not None and reader.is_ancestor(self._space, upto, head):
+            head = upto
         if head is None or (self._at is not None and self._at.commit == head and self._is_whole(head)):
             return
         for step in self._new(head):

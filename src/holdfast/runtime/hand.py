@@ -18,6 +18,7 @@ import msgspec
 from holdfast.errors import Busy, Conflict, Invalid
 from holdfast.history import reader
 from holdfast.ledger import calls, tickets
+from holdfast.ledger import lease as leases
 from holdfast.ledger.calls import Held
 from holdfast.model import names
 from holdfast.model.call import SETTLED, CallRecord, CallState
@@ -71,7 +72,7 @@ async def call(
     raw = arguments if isinstance(arguments, str) else _text(arguments)
     asked = ToolCall(id, declared.name, raw)
     ground = msgspec.structs.replace(ground, agent=_with(ground.agent, declared))
-    desk = _desk(ground, id)
+    desk = await ground.hands(partial(_desk, ground, id))
     held = await ground.hands(partial(calls.find, ground.space, id))
     if held is not None:
         _check_same(held.record, declared, raw)
@@ -87,7 +88,7 @@ async def call(
         await ground.hands(partial(_commit, desk, slot))
         raise
     await ground.hands(partial(_commit, desk, slot))
-    return _result(desk, slot)
+    return await ground.hands(partial(_result, desk, slot))
 
 
 def _with(agent: Agent, declared: Tool) -> Agent:
@@ -137,9 +138,25 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
 
 
 def _commit(desk: Desk, slot: Slot) -> None:
-    """One commit applies what the call changes and says what became of it; a call that waits has none yet."""
-    draft = desk.journal.draft("call")
-    commit_round(desk, [slot], draft, spoken=False)
+    """One commit applies what the call changes and says what became of it; a call that waits has none yet.
+
+    While a run is on the line, it belongs to that run's turn.
+    """
+    space, journal, own = desk.ground.space, desk.journal, desk.journal.run
+    for _ in range(_TRIES_MAX):
+        held, revision = leases.look(space, desk.ground.timeline)
+        journal.beside(revision, held.run if held else own)
+        try:
+            commit_round(desk, [slot], journal.draft("call"), spoken=False)
+        except Conflict as conflict:
+            if type(conflict) is not Conflict or leases.look(space, desk.ground.timeline)[1] == revision:
+                raise
+            journal.unstage()
+        else:
+            return
+    raise Conflict(
+        f"runs begin and end all the time; call '{slot.call.id}' was not committed. Make it again."
+    )
 
 
 def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:

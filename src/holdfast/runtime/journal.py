@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.engines.contract import CellWrite, Move, Write
+from holdfast.engines.contract import CellWrite, Fence, Move, Write
 from holdfast.errors import Conflict
 from holdfast.history import reader, timelines, writer
 from holdfast.history.refs import Exactly
@@ -50,6 +50,7 @@ class Journal:
         self._reads: Reads | None = None
         self._ledger: LedgerRead | None = None
         self._staged: list[Proposal] = []
+        feed.begin(head.commit)
 
     @property
     def space(self) -> Space:
@@ -61,6 +62,12 @@ class Journal:
         ground = self.ground.space
         self.lease = lease
         self._space = msgspec.structs.replace(ground, fences=(*ground.fences, leases.fence(lease)))
+
+    def beside(self, revision: int, run: str) -> None:
+        """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
+        ground = self.ground.space
+        fence = Fence(leases.LEASE + self.head.timeline, revision)
+        self.run, self._space = run, msgspec.structs.replace(ground, fences=(*ground.fences, fence))
 
     def draft(self, reason: str, *, forced: bool = False) -> Draft:
         """A commit in the making, on top of what is staged."""
@@ -178,7 +185,7 @@ class Journal:
             self._reads = None
             self.ground.finish()
         spoken = any(isinstance(event, MessageAppended) and event.role == "assistant" for event in events)
-        self.feed.committed(spoken=spoken)
+        self.feed.committed(done.head.commit, spoken=spoken)
 
     @property
     def reads(self) -> Reads:

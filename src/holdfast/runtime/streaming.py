@@ -17,7 +17,7 @@ from holdfast.history import reader
 from holdfast.ledger import lease as leases
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.ended import Result
-from holdfast.runtime.feed import COMMITTED, Feed, Watcher
+from holdfast.runtime.feed import Feed, Nudge, Watcher
 from holdfast.runtime.following import Follower, cursor_at
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.happening import Cursor, Happening, Live, RunEnded, TextSoFar
@@ -46,7 +46,7 @@ class Watching:
         """The run has begun."""
         self._feed = start.journal.feed
         self.watcher = self._feed.watch(self._wake)
-        self.watcher.give(COMMITTED)  # the input is durable already
+        self.watcher.give(Nudge(start.journal.head.commit))  # the input is durable already
         self._tell()
 
     def ended(self, result: Result | None, error: BaseException | None) -> None:
@@ -66,8 +66,8 @@ class Watching:
         """What has happened since, waiting for it up to `timeout` seconds."""
         assert self.watcher is not None
         for item in self.watcher.take(timeout):
-            if item is None:  # something was committed
-                yield from self.follower.read()
+            if isinstance(item, Nudge):
+                yield from self.follower.read(item.commit)
             else:
                 yield _placed(item, self.follower.cursor)
 
@@ -112,7 +112,7 @@ class Following:
         self._feed = self._ground.feeds.find(self._ground.space.name, self._ground.timeline)
         if self._feed is not None:
             self._watcher = self._feed.watch()
-        found: list[Happening] = list(self._follower.read())
+        found: list[Happening] = list(self._follower.read(self._watcher.at if self._watcher else None))
         if self._watcher is not None:
             so_far = self._watcher.text
             return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
@@ -131,8 +131,8 @@ class Following:
     def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
         found: list[Happening] = []
         for item in watcher.take(timeout):
-            if item is None:  # something was committed
-                found += self._follower.read()
+            if isinstance(item, Nudge):
+                found += self._follower.read(item.commit)
             else:
                 found.append(_placed(item, self._follower.cursor))
         if watcher.over:
