@@ -46,7 +46,7 @@ from holdfast.runtime.inbound import Input
 from holdfast.runtime.streaming import Following, Watching
 from holdfast.runtime.tool import Tool
 from holdfast.threads import agents, artifacts, change, edits, line, opening, store, streams, thread, view
-from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed
+from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed, seen_through
 
 __all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Store", "Thread", "View", "open"]
 
@@ -379,7 +379,7 @@ class Thread(_Line[thread.Thread]):
     async def _ground(self) -> Ground:
         """The line, for a run on this event loop: the disk is kept away from it."""
         ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
-        return msgspec.structs.replace(ground, hands=self.work, sole=False)
+        return msgspec.structs.replace(ground, hands=partial(seen_through, self.crew), sole=False)
 
 
 class Store(_Held[store.Store]):

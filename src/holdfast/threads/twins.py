@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.errors import Unavailable
 
-__all__ = ["Awaited", "Flowing", "Given", "Later", "Twin", "as_it_is", "handed"]
+__all__ = ["Awaited", "Flowing", "Given", "Later", "Twin", "as_it_is", "handed", "seen_through"]
 
 _PAGE = 64
 
@@ -49,6 +49,36 @@ async def handed(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
         raise Unavailable("this store was closed; nothing was done. Open it again.") from error
     doing.add_done_callback(_look)
     return await asyncio.shield(doing)
+
+
+async def seen_through(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+    """What comes of `work`, done by `crew`; a cancellation meanwhile takes effect when it is done.
+
+    For a run: nothing else may touch what it writes while it is being written.
+    """
+    try:
+        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+    except RuntimeError as error:
+        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        await _done(doing, task)
+        task.cancel()
+        return doing.result()
+
+
+async def _done(doing: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
+    """Wait for the end of `doing`, however often `task` is cancelled; the caller cancels it again."""
+    while True:
+        task.uncancel()
+        try:
+            await asyncio.wait((doing,))
+        except asyncio.CancelledError:
+            continue
+        return
 
 
 class Awaited(Generic[_P, _R]):
