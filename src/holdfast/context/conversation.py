@@ -8,36 +8,85 @@ belongs to no call is left out, as is what says nothing.  So no orphan can reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import cast, overload
 
 import msgspec
 
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 
-__all__ = ["WAITING", "Conversation"]
+__all__ = ["WAITING", "Conversation", "Messages"]
 
 WAITING = (
     "This call has not been carried out yet: it waits for somebody's decision. Do not repeat it; "
     "its result will stand here once there is one."
 )
 
+_CHUNK = 256
+
 _Told = Callable[[ToolCall], str]
+
+
+class Messages(Sequence[Message]):
+    """Messages that never change, in chunks that later ones share: showing a long conversation copies little of it."""
+
+    __slots__ = ("_chunks", "_tail")
+
+    def __init__(self, chunks: tuple[tuple[Message, ...], ...], tail: tuple[Message, ...]) -> None:
+        """Full chunks, and what comes after them."""
+        self._chunks, self._tail = chunks, tail
+
+    def __len__(self) -> int:
+        """The number of messages."""
+        return len(self._chunks) * _CHUNK + len(self._tail)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, oldest first."""
+        return chain(*self._chunks, self._tail)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        """One message, or several."""
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(index)
+        chunk, place = divmod(at, _CHUNK)
+        return self._chunks[chunk][place] if chunk < len(self._chunks) else self._tail[place]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same is said, in whatever kind of list."""
+        return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
+
+    def __hash__(self) -> int:
+        """Of all that is said."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """How many there are."""
+        return f"<{len(self)} messages>"
 
 
 class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
-    __slots__ = ("_messages", "_places", "_told")
+    __slots__ = ("_chunks", "_places", "_tail", "_told")
 
     def __init__(self, told: _Told = lambda call: WAITING) -> None:
         """Begin with nothing; `told` is what a model is told of a call without a result."""
-        self._messages: list[Message] = []
+        self._chunks: tuple[tuple[Message, ...], ...] = ()
+        self._tail: list[Message] = []
         self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
         self._told = told
 
     def __len__(self) -> int:
         """The number of messages."""
-        return len(self._messages)
+        return len(self._chunks) * _CHUNK + len(self._tail)
 
     def add(self, message: Message) -> None:
         """Take one more message of the transcript."""
@@ -50,7 +99,7 @@ class Conversation:
         calls = tuple(call for call in message.tool_calls if call.id not in self._places)
         if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
             message = msgspec.structs.replace(message, tool_calls=calls)
-        self._messages.append(message)
+        self._append(message)
         if calls:
             self._expect(calls)
 
@@ -59,22 +108,31 @@ class Conversation:
         for message in messages:
             self.add(message)
 
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> Messages:
         """What a model is shown."""
-        return tuple(self._messages)
+        return Messages(self._chunks, tuple(self._tail))
+
+    def _append(self, message: Message) -> None:
+        self._tail.append(message)
+        if len(self._tail) == _CHUNK:
+            self._chunks, self._tail = (*self._chunks, tuple(self._tail)), []
 
     def _expect(self, calls: tuple[ToolCall, ...]) -> None:
-        place = len(self._messages)
+        place = len(self)
         for index, call in enumerate(calls):
             self._places[call.id] = (place, index)
         results = tuple(ToolResult(call.id, "error", (Text(self._told(call)),)) for call in calls)
-        self._messages.append(Message("tool", (), (), results))
+        self._append(Message("tool", (), (), results))
 
     def _answer(self, result: ToolResult) -> None:
         place = self._places.get(result.call_id)
         if place is None:
             return
         at, index = place
-        results = list(self._messages[at].tool_results)
+        chunk, offset = divmod(at, _CHUNK)
+        within = list(self._chunks[chunk]) if chunk < len(self._chunks) else self._tail
+        results = list(within[offset].tool_results)
         results[index] = result
-        self._messages[at] = Message("tool", (), (), tuple(results))
+        within[offset] = Message("tool", (), (), tuple(results))
+        if chunk < len(self._chunks):
+            self._chunks = (*self._chunks[:chunk], tuple(within), *self._chunks[chunk + 1 :])
