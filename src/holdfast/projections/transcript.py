@@ -16,6 +16,7 @@ from holdfast.model.commit import Commit
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 from holdfast.model.message import Message, Role, ToolCall, decode_message
+from holdfast.model.run import Usage
 
 __all__ = ["Said", "TranscriptEntry", "Turn", "entries", "said", "turn"]
 
@@ -44,6 +45,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     provider: str | None = None
     model: str | None = None
+    usage: Usage | None = None  # what the step took, where a model spoke
     words: Message | None = None  # None: forgotten
     forgotten: str | None = None  # why
 
@@ -82,6 +84,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """The words that it ended with: the assistant's last message."""
         spoken = [entry.text for entry in self.entries if entry.role == "assistant"]
         return spoken[-1] if spoken else ""
+
+    @property
+    def usage(self) -> Usage:
+        """What the models that spoke in it took, in tokens."""
+        return sum((entry.usage for entry in self.entries if entry.usage is not None), Usage())
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -132,6 +139,7 @@ def _entry(each: Said, bodies: Mapping[Digest, bytes | Forgotten]) -> Transcript
         run=each.commit.run,
         provider=each.event.provider,
         model=each.event.model,
+        usage=each.event.usage,
         words=None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor),
         forgotten=body.why if gone else None,
     )
