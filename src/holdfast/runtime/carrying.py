@@ -150,10 +150,11 @@ class Carrier:
                     except Conflict as conflict:
                         if type(conflict) is not Conflict:
                             raise
-                        slot.held = calls.read(self._desk.space, slot.call.id)
+                        slot.held = calls.read(self._desk.space, slot.record.id)
                         continue
                     return True
                 case Ask(ticket):
+                    slot.told = False  # another question than the one before
                     slot.suspend(tickets.ask(slot.held, ticket))
                 case Deny(why):
                     self._settle_bare(slot, "denied", "denied", why)

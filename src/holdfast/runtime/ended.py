@@ -10,7 +10,7 @@ from holdfast.engines.contract import Step
 from holdfast.errors import Invalid
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.ledger import calls, tickets
+from holdfast.ledger import copies, tickets
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import decode_message
@@ -63,7 +63,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         run=record.id,
         status=record.state,
         text=decode_message(space.body(spoken[-1].body)).text if spoken else "",
-        approvals=_waiting(space, steps) if record.state == "waiting" else (),
+        approvals=_waiting(space, steps, record.timeline) if record.state == "waiting" else (),
         usage=usage,
         steps=len(spoken),
         commit=steps[-1].digest if steps else None,
@@ -85,7 +85,7 @@ def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     return found[::-1]
 
 
-def _waiting(space: Space, steps: list[Step]) -> tuple[Ticket, ...]:
+def _waiting(space: Space, steps: list[Step], line: str) -> tuple[Ticket, ...]:
     asked = [
         event.call
         for step in steps
@@ -94,9 +94,9 @@ def _waiting(space: Space, steps: list[Step]) -> tuple[Ticket, ...]:
     ]
     found: list[Ticket] = []
     for call in dict.fromkeys(asked):
-        record = calls.read(space, call).record
-        if record.state == "awaiting_approval" and record.ticket is not None:
-            found.append(tickets.read(space, record.ticket).ticket)
+        held = copies.standing(space, call, line)
+        if held is not None and held.record.state == "awaiting_approval" and held.record.ticket is not None:
+            found.append(tickets.read(space, held.record.ticket).ticket)
     return tuple(found)
 
 

@@ -198,5 +198,6 @@ def _open(space: Space, record: CallRecord) -> list[str]:
     if kept is None or kept.record.state in ENDED:
         return []
     head = reader.head_of(space, kept.record.line or kept.record.timeline)
-    left, _ = open_calls(space, kept.record.continues or kept.record.id, head.commit)
+    source = kept.record.continues or kept.record.id
+    left, _ = open_calls(space, source, head.commit, continued_by=kept.record.id)
     return [call.id for call in left]

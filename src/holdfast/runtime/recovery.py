@@ -21,7 +21,7 @@ from holdfast.engines.contract import Step
 from holdfast.errors import Decided, Invalid
 from holdfast.history import artifacts, reader
 from holdfast.history.space import Space
-from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger import calls, copies, decisions, tickets
 from holdfast.ledger.calls import Held
 from holdfast.model.call import SETTLED, UNCLEAR, CallState
 from holdfast.model.digest import Digest
@@ -47,8 +47,13 @@ class _Open(msgspec.Struct):
     told: set[str]  # whose suspension is in the history
 
 
-def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall], set[str]]:
-    """The calls of a run without a result, in order, and those of them whose suspension is in the history."""
+def open_calls(
+    space: Space, run: str, at: Digest | None, *, continued_by: str | None = None
+) -> tuple[list[ToolCall], set[str]]:
+    """The calls of a run without a result, in order, and those of them whose suspension is in the history.
+
+    `continued_by` is the run that goes on with it on another line; None: it goes on itself.
+    """
     found = _Open([], set(), set())
     for step in _of_run(space, run, at):
         for event in step.changeset.events:
@@ -56,7 +61,7 @@ def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall
                 found.told.add(event.call)
             elif isinstance(event, MessageAppended) and event.role in ("assistant", "tool"):
                 message = decode_message(space.body(event.body))
-                if step.commit.run == run:  # another that waits may stand between
+                if step.commit.run in (run, continued_by or run):  # another that waits may stand between
                     found.calls += message.tool_calls
                 found.answered |= {each.call_id for each in message.tool_results}
     return [call for call in found.calls if call.id not in found.answered], found.told
@@ -64,18 +69,19 @@ def open_calls(space: Space, run: str, at: Digest | None) -> tuple[list[ToolCall
 
 def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
     """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
-    left, suspended = open_calls(desk.space, run, desk.journal.head.commit)
+    left, suspended = open_calls(desk.space, run, desk.journal.head.commit, continued_by=desk.journal.run)
     desk.label = _label(desk, left)
     slots: list[Slot] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
         slot = Slot(call, desk.toolbox.get(call.name))
         slot.told = call.id in suspended
-        held = _held(desk, call)
-        if held is None:
+        slot.held = copies.standing(desk.space, call.id, desk.ground.timeline)
+        if slot.held is None:
             _never_entered(slot)
+        elif _is_elsewhere(desk, slot.held):
+            slot.suspend(None)
         else:
-            slot.held = held
             take_up(desk, slot, rulings)
         slots.append(slot)
     return slots, rulings
@@ -84,8 +90,8 @@ def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
 def _label(desk: Desk, left: list[ToolCall]) -> str:
     """The id of the message that will hold the results: the one that some of them were recorded for already."""
     for call in left:
-        held = calls.find(desk.space, call.id)
-        if held is not None and held.record.result_label:
+        held = copies.standing(desk.space, call.id, desk.ground.timeline)
+        if held is not None and held.record.result_label and not _is_elsewhere(desk, held):
             return held.record.result_label
     return desk.space.ids()
 
@@ -100,13 +106,12 @@ def _of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     return found[::-1]
 
 
-def _held(desk: Desk, call: ToolCall) -> Held | None:
-    """The call as it stands on this line: its own record, or the copy that was decided here."""
-    held = calls.find(desk.space, call.id)
-    if held is None or held.record.timeline == desk.ground.timeline or held.record.ticket is None:
-        return held
-    here = tickets.find(desk.space, f"{held.record.ticket}/{desk.ground.timeline}")
-    return calls.find(desk.space, here.ticket.call) if here else held
+def _is_elsewhere(desk: Desk, held: Held) -> bool:
+    """Whether the call is another line's business: nobody has decided it here, or it is under way there."""
+    record = held.record
+    if record.timeline == desk.ground.timeline:
+        return False
+    return record.ticket is not None or record.state not in SETTLED
 
 
 def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:

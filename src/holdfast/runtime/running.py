@@ -17,7 +17,7 @@ from holdfast.errors import Busy, Conflict, NotFound, RunFailed
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.history.values import Given
-from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger import calls, copies, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
 from holdfast.model.context import Context
@@ -198,13 +198,15 @@ def _to_resume(ground: Ground, id: str | None) -> Kept:
     held = leases.current(space, timeline)
     if held is not None:
         return records.read(space, held.run)
-    waiting = [record for record in open_on(space) if record.state == "waiting"]
-    here = [record for record in waiting if record.timeline == timeline and _is_present(space, record)]
-    for record in sorted(here, key=lambda each: (not _is_decided(ground, each), -each.begun_at)):
-        return records.read(space, record.id)
-    elsewhere = next((record for record in waiting if _is_decided(ground, record)), None)
-    if elsewhere is not None:
-        return _continuation(ground, elsewhere)
+    open_here = [record for record in open_on(space, timeline) if record.state == "waiting"]
+    waiting = [record for record in open_here if _is_present(space, record)]
+    decided = [record for record in waiting if _is_decided(ground, record)]
+    if not decided:
+        origin = _decided_here(ground)
+        if origin is not None:
+            return _continuation(ground, origin)
+    if waiting:
+        return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
     raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was resumed.")
 
 
@@ -237,7 +239,11 @@ def _continuation(ground: Ground, origin: RunRecord) -> Kept:
         parent_run=origin.id,
         continues=origin.continues or origin.id,
         head_policy="each_step",
+        line=None,
         input=(),
+        why=None,
+        kind=None,
+        cancel=None,
         after=None,
     )
     records.apply(space, "continue", records.new(record))
@@ -245,28 +251,38 @@ def _continuation(ground: Ground, origin: RunRecord) -> Kept:
 
 
 def _is_decided(ground: Ground, record: RunRecord) -> bool:
-    """Whether there is anything to go on with on this line: a decision, a lapse, or nothing that waits."""
-    space = ground.space
-    head = reader.head_of(space, ground.timeline)
-    left, _ = open_calls(space, record.continues or record.id, head.commit)
-    if record.timeline != ground.timeline:
-        return any(_decided_here(ground, call.id) for call in left)
-    return not left or any(_goes_on(space, call.id) for call in left) or record.cancel is not None
+    """Whether there is anything to go on with: a decision, a lapse, or nothing that waits."""
+    space, line = ground.space, record.timeline
+    head = reader.head_of(space, line)
+    left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
+    return not left or record.cancel is not None or any(_goes_on(space, call.id, line) for call in left)
 
 
-def _goes_on(space: Space, call: str) -> bool:
-    held = calls.find(space, call)
-    if held is None or held.record.state != "awaiting_approval":
+def _goes_on(space: Space, call: str, line: str) -> bool:
+    held = copies.standing(space, call, line)
+    if held is None:
+        return True
+    if held.record.timeline != line:
+        return False  # nobody has decided it here
+    if held.record.state != "awaiting_approval":
         return True
     asked = tickets.find(space, held.record.ticket or "")
     return asked is not None and decisions.due(asked.ticket, space.clock())
 
 
-def _decided_here(ground: Ground, call: str) -> bool:
-    held = calls.find(ground.space, call)
-    if held is None or held.record.ticket is None:
-        return False
-    return tickets.find(ground.space, f"{held.record.ticket}/{ground.timeline}") is not None
+def _decided_here(ground: Ground) -> RunRecord | None:
+    """The run of another line that left a call open which was decided on this one."""
+    space, line = ground.space, ground.timeline
+    head = reader.head_of(space, line)
+    for call in copies.decided_on(space, line):
+        run = calls.read(space, call).record.run
+        origin = records.find(space, run) if run is not None else None
+        if origin is None or not _goes_on(space, call, line):
+            continue
+        left, _ = open_calls(space, origin.record.continues or origin.record.id, head.commit)
+        if any(each.id == call for each in left):
+            return origin.record
+    return None
 
 
 def _result(ground: Ground, record: RunRecord, shape: Any) -> Result:

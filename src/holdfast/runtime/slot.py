@@ -100,9 +100,9 @@ def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
     record = slot.record
     assert record.state in SETTLED or record.state in UNCLEAR
     if record.preview is not None:
-        result = msgspec.structs.replace(_results.decode(space.body(record.preview)), call_id=record.id)
+        result = msgspec.structs.replace(_results.decode(space.body(record.preview)), call_id=slot.call.id)
     else:
-        result = ToolResult(record.id, record.status or "error", otherwise)
+        result = ToolResult(slot.call.id, record.status or "error", otherwise)
     slot.patch = decode_patch(space.body(record.patch)) if record.patch else None
     slot.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
     slot.settle(slot.posting, result)
@@ -113,9 +113,9 @@ def lent(slot: Slot, staged: Staged | None, preview: bytes | None, *, at: int) -
     assert slot.posting is not None or slot.held is not None
     record = slot.record
     if preview is None:
-        result = ToolResult(record.id, "success", (Text("Done before, with the same key."),))
+        result = ToolResult(slot.call.id, "success", (Text("Done before, with the same key."),))
     else:
-        result = msgspec.structs.replace(_results.decode(preview), call_id=record.id)
+        result = msgspec.structs.replace(_results.decode(preview), call_id=slot.call.id)
     result_body = Object.of(Kind.BODY, encode_result(result))
     if slot.posting is not None:  # it enters the ledger with this
         entered = msgspec.structs.replace(

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.history import reader
 from holdfast.history.values import Given
-from holdfast.ledger import calls, decisions, tickets, tracing
+from holdfast.ledger import calls, copies, decisions, tracing
 from holdfast.ledger.decisions import Rework
 from holdfast.ledger.tracing import Traced
 from holdfast.model.call import CallRecord
@@ -215,18 +215,9 @@ class Runs(Line):
 
     def approvals(self) -> list[Ticket]:
         """What waits for a decision, as seen from this line."""
-        head = reader.head_of(self._space, self.timeline).commit
-        found: list[Ticket] = []
-        after = ""
-        while page := tickets.listing(self._space, after=after, limit=_PAGE):
-            found += [
-                asked.ticket
-                for asked in page
-                if asked.ticket.decision is None
-                and decisions.is_seen(self._space, asked.ticket, self.timeline, head)
-            ]
-            after = page[-1].ticket.id
-        return found
+        return copies.waiting_on(
+            self._space, self.timeline, reader.head_of(self._space, self.timeline).commit
+        )
 
     def runs(self, *, limit: int | None = None) -> list[RunRecord]:
         """The runs of this thread, oldest first; with a `limit` the last so many."""

@@ -1,0 +1,23 @@
+"""Guards that are not good enough, for controls: what happens where calls are told apart by id alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.history.space import Space
+from holdfast.ledger import guard
+from holdfast.ledger.guard import Clear
+from holdfast.model.call import CallRecord
+
+__all__ = ["guard_by_id_alone"]
+
+
+def guard_by_id_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every call pass that was not made before under the same id."""
+
+    def check(space: Space, record: CallRecord, **options: Any) -> Clear:
+        return Clear(None)
+
+    monkeypatch.setattr(guard, "check", check)
