@@ -1,7 +1,7 @@
 """The code blocks of a Markdown file, each with the comments that stand right before it.
 
 A comment tells the runner about the next block: `<!-- not run: reason -->`, `<!-- output -->`,
-`<!-- exits 4 -->`, `<!-- run on agents.db -->`.
+`<!-- exits 4 -->`, `<!-- run on agents.db -->`, `<!-- file: pay.py -->`.
 """
 
 from __future__ import annotations

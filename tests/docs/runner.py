@@ -1,6 +1,7 @@
 """Running what a document shows, in order, as its reader would.
 
 A document's Python blocks share one namespace; its commands and its Python share one fresh directory.
+A block that a comment calls a file is saved there under that name, for commands such as `python pay.py`.
 Output that the document shows must be what comes out, where `…` stands for anything.
 """
 
@@ -25,6 +26,7 @@ from tests.docs.blocks import Block
 __all__ = ["Runner"]
 
 SHOWN_ONLY = {"text", "yaml", "mermaid"}
+RUN = {"holdfast", "python"}
 SET_UP = {"make", "pip", "git", "cd"}  # what a reader does to their own machine, and a test must not
 COMMAND_SECONDS_MAX = 120
 
@@ -49,6 +51,9 @@ class Runner:
         """Do what `block` shows, unless a comment says why not."""
         if block.told("not run") is not None:
             assert block.told("not run"), f"{block.place}: say why it is not run"
+            return
+        if name := block.told("file"):
+            (self.directory / name).write_text(block.text + "\n", encoding="utf-8")
             return
         match block.language:
             case "text" if block.told("output") is not None:
@@ -84,12 +89,12 @@ class Runner:
             program = shlex.split(command.line, comments=True)[0]
             if program in SET_UP:
                 continue
-            assert program == "holdfast", (
-                f"{block.place}: {program!r} is not a command that is run or allowed"
-            )
+            assert program in RUN, f"{block.place}: {program!r} is not a command that is run or allowed"
             ended = self.type(command.line)
-            complaint = f"{block.place}: {command.line!r} exits {ended.returncode}:\n{ended.stdout}"
-            assert ended.returncode == exit_expected, complaint
+            # A shell that became the program dies of its signal; one that did not says 128 and the signal.
+            exit_code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+            complaint = f"{block.place}: {command.line!r} exits {exit_code}:\n{ended.stdout}"
+            assert exit_code == exit_expected, complaint
             if command.output is not None:
                 expect(f"{block.place}: {command.line}", shown=command.output, actual=ended.stdout)
 

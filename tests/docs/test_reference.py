@@ -19,6 +19,7 @@ from holdfast.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from holdfast.history import crosswise, refs, writer
 from holdfast.history.tree import codec, entry, rule
 from holdfast.history.verify import report
+from holdfast.ledger import calls, keys
 from holdfast.model import artifact, canonical, names
 from holdfast.model.artifact import Artifact
 from holdfast.model.changeset import Changeset
@@ -28,6 +29,7 @@ from holdfast.model.event import CATALOGUE
 from holdfast.model.limits import Limits
 from holdfast.model.patch import OPS_VERSION, Op, Verb
 from holdfast.model.run import Usage
+from holdfast.runtime import attempt, carrying, ownership, result
 from holdfast.threads.change import RESERVED
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
@@ -187,12 +189,22 @@ def test_every_error_has_its_exit_code() -> None:
 
 # ---- limits
 
-LIMITS: dict[str, dict[str, int]] = {
+LIMITS: dict[str, dict[str, float]] = {
     "JSON values": {"DEPTH_MAX": canonical.DEPTH_MAX, "INT_MAX": canonical.INT_MAX},
     "Names": {
         "PATH_BYTES_MAX": names.PATH_BYTES_MAX,
         "PATH_SEGMENTS_MAX": names.PATH_SEGMENTS_MAX,
         "ID_BYTES_MAX": names.ID_BYTES_MAX,
+    },
+    "Runs and calls": {
+        "steps": holdfast.Stop().steps or 0,
+        "TTL_SECONDS": ownership.TTL_SECONDS,
+        "POLL_SECONDS": ownership.POLL_SECONDS,
+        "ATTEMPTS_MAX": carrying.ATTEMPTS_MAX,
+        "PREVIEW_BYTES": result.PREVIEW_BYTES,
+        "KEY_BYTES_MAX": keys.KEY_BYTES_MAX,
+        "WHY_MAX": calls.WHY_MAX,
+        "GRACE_S": attempt.GRACE_S,
     },
     "Inside": {
         "BRANCHES_MAX": rule.BRANCHES_MAX,
@@ -213,7 +225,7 @@ def test_limits_are_those_of_the_code(title: str) -> None:
     """Each limit with its number."""
     rows = section("reference/limits.md", title).tables[0].rows
 
-    assert {codes(row[0])[0]: int(row[1].replace(",", "")) for row in rows} == LIMITS[title]
+    assert {codes(row[0])[0]: float(row[1].replace(",", "")) for row in rows} == LIMITS[title]
 
 
 def test_reserved_names_are_all_named() -> None:

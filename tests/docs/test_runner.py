@@ -29,6 +29,11 @@ RIGHT = {
     "command": "'''console\n$ holdfast --version\n…\n'''",
     "commands": "'''sh\n# which one\nholdfast --version\nholdfast --help | cat\n'''",
     "exit code": "<!-- exits 2 -->\n'''sh\nholdfast no-such-command\n'''",
+    "file": "<!-- file: a.py -->\n'''python\nprint('a')\n'''\n'''console\n$ python a.py\na\n'''",
+    "killed": (
+        "<!-- file: a.py -->\n'''python\nimport os; os.kill(os.getpid(), 9)\n'''\n"
+        "<!-- exits 137 -->\n'''sh\npython a.py\n'''"
+    ),
     "shown only": "'''text\nx\n'''\n'''json\n{}\n'''\n'''sql\nselect nothing\n'''\n'''toml\na = 1\n'''",
 }
 
@@ -42,6 +47,7 @@ WRONG = {
     "exit code": "'''sh\nholdfast no-such-command\n'''",
     "exit code not met": "<!-- exits 3 -->\n'''sh\nholdfast --version\n'''",
     "command's output": "'''console\n$ holdfast --version\nnot a version\n'''",
+    "file with an error": "<!-- file: a.py -->\n'''python\n1 / 0\n'''\n'''sh\npython a.py\n'''",
     "unknown command": "'''sh\ncurl example.org\n'''",
     "unknown language": "'''ruby\n1\n'''",
     "no language": "'''\n1\n'''",
