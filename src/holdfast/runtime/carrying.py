@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
@@ -43,6 +44,8 @@ from holdfast.runtime.tool import Tool
 __all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max", "late", "unclear"]
 
 ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
+
+_BEFORE: dict[CallState, tuple[CallState, ...]] = {"started": (), "approved": ("requested", "started")}
 
 
 class Carrier:
@@ -194,7 +197,7 @@ class Carrier:
                 raise done.interrupt
             self._cancelled = done.interrupt
         if done.later is not None:
-            self._wait_for_late(slot, done)
+            self._wait_for_late(slot, done.later)
         slot.changes(*room.finish(keep_scratch=done.kind == "suspended"))
         return done
 
@@ -312,7 +315,8 @@ class Carrier:
 
     def _settle_bare(self, slot: Slot, state: CallState, as_what: Told, why: str) -> None:
         said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
-        self._settle(slot, (state,), said, why=why)
+        hops = ("requested", state) if (slot.record.state, state) == ("approved", "denied") else (state,)
+        self._settle(slot, hops, said, why=why)
 
     def _settle(
         self,
@@ -344,7 +348,7 @@ class Carrier:
 
     def _ending(self, slot: Slot, state: CallState) -> tuple[CallState, ...]:
         """The states to pass: a start that did not have to be durable is passed now."""
-        return (state,) if slot.record.state == "started" else ("started", state)
+        return (*_BEFORE.get(slot.record.state, ("started",)), state)
 
     def _ask(self, slot: Slot, wanted: Suspension) -> None:
         desk = self._desk
@@ -393,17 +397,15 @@ class Carrier:
         if slot.posting is not None:
             self._post(slot)
 
-    def _wait_for_late(self, slot: Slot, done: Attempted) -> None:
+    def _wait_for_late(self, slot: Slot, later: Future[Attempted]) -> None:
         """When code that could not be stopped comes to an end after all, record what it came to."""
-        assert done.later is not None
         record, desk = slot.record, self._desk
 
-        def arrived(later: object) -> None:
-            came: Attempted = done.later.result()  # pyright: ignore[reportOptionalMemberAccess]
-            if came.kind == "returned":
-                _record_late(desk, record, came.value)
+        def arrived(later: Future[Attempted]) -> None:
+            if not later.cancelled() and later.result().kind == "returned":
+                _record_late(desk, record, later.result().value)
 
-        done.later.add_done_callback(arrived)
+        later.add_done_callback(arrived)
 
     def _staged(self, kept: Kept) -> tuple[Kept, Staged]:
         """The result on its way into the store; of one beyond all limits, as much as can be kept."""
