@@ -6,6 +6,9 @@ run's record.  Only if a plug-in hooks the start is the input made durable first
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import msgspec
 
 from holdfast.errors import Conflict, OpReused, StaleHead
@@ -105,11 +108,22 @@ def continued(ground: Ground, kept: Kept) -> Begun:
         ground.space, record.timeline, record.id, ground.lease_seconds, held, owners=ground.owners
     )
     told, kept = records.moved(kept, "running", at=ground.space.clock())
-    records.apply(ground.space, "resume", taking, told)
     lease = leases.taken(taking)
+    with _expecting(ground, lease):
+        records.apply(ground.space, "resume", taking, told)
     head = reader.head_to_move(ground.space, record.timeline)
     journal = _journal(ground, record, head, lease)
     return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False)
+
+
+@contextmanager
+def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
+    """If the lease is not taken for certain, nobody here keeps it: whoever finds it may take it over."""
+    try:
+        yield
+    except BaseException:
+        ground.owners.give_up(ground.space, lease)
+        raise
 
 
 def cleaned(draft: Draft, prefixes: tuple[str, ...]) -> None:
@@ -143,14 +157,15 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         owners=ground.owners,
         revision=revision,
     )
-    is_new = journal.write(
-        op_id=inbound.op_id,
-        intent=inbound.intent(ground.timeline) if inbound.op_id else None,
-        cells=(taking, records.new(record)),
-    )
+    lease = leases.taken(taking)
+    with _expecting(ground, lease):
+        is_new = journal.write(
+            op_id=inbound.op_id,
+            intent=inbound.intent(ground.timeline) if inbound.op_id else None,
+            cells=(taking, records.new(record)),
+        )
     if not is_new:
         return None
-    lease = leases.taken(taking)
     journal.hold(lease)
     ground.feeds.begin(space.name, ground.timeline, journal.feed)
     return Begun(

@@ -155,6 +155,11 @@ class Owners:
             self._expected[_key(space, lease)] = until
             self._holders.add(lease.holder)
 
+    def give_up(self, space: Space, lease: Lease) -> None:
+        """Expect a lease no longer: the write that was to take it has failed, or nobody knows what became of it."""
+        with self._lock:
+            self._expected.pop(_key(space, lease), None)
+
     def abandoned(self, space: Space, lease: Lease) -> bool:
         """Whether a lease was taken here, and nobody here keeps it any more."""
         key = _key(space, lease)

@@ -80,7 +80,8 @@ class Watching:
         """What is left once the run is over."""
         if self.watcher is not None:
             yield from self.news(0)
-        yield from self.follower.read()
+        if self.error is None:  # else only what was confirmed to be durable counts
+            yield from self.follower.read()
 
     def end(self) -> RunEnded:
         """What the run came to; raises what it raised."""
