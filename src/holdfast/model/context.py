@@ -18,6 +18,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     parameters: Mapping[str, Json] = {}  # a JSON schema of an object
+    strict: bool | None = None  # whether arguments have to fit the schema; None: as the backend likes it
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,17 @@
-"""The model protocol: a context goes in, a stream of events comes out.
+"""What a backend is to Holdfast: a model that takes steps, and an adapter that speaks its wire format.
 
-A model takes one step: it reads what it is shown and says something, asks for tools, or both.
-The last event is `Finished`, with the whole message; what came before it is for whoever
-watches, and is not kept.  A model that cannot answer raises; nothing of its step is kept then.
+A *model* is asked by a run: a context goes in, a stream of events comes out.  The last event is
+`Finished`, with the whole message; what came before it is for whoever watches, and is not kept.
+
+An *adapter* is pure: no network, no clock, no storage.  It knows one vendor's JSON and nothing
+else, in both directions.  Nothing is dropped in silence: whatever could not be carried over
+unchanged is a `Loss` in the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol, TypeAlias
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,7 +19,22 @@ from holdfast.model.context import Context
 from holdfast.model.message import Message
 from holdfast.model.run import Usage
 
-__all__ = ["CallDelta", "Finished", "Model", "ModelEvent", "ReasoningDelta", "TextDelta"]
+__all__ = [
+    "Adapter",
+    "CallDelta",
+    "Finished",
+    "Loss",
+    "LossKind",
+    "Model",
+    "ModelEvent",
+    "ReasoningDelta",
+    "Rendered",
+    "Reply",
+    "StreamParser",
+    "TextDelta",
+]
+
+LossKind: TypeAlias = Literal["converted", "repaired", "dropped"]
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -61,3 +79,84 @@ class Model(Protocol):
     def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Answer `context`.  Ends with `Finished`; raises if it cannot, having changed nothing."""
         ...
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a render could not carry over unchanged."""
+
+    kind: LossKind  # said in another way; mended so that the target takes it; left out
+    where: str  # in the context: `messages[3].content[1]`, `tools[0].parameters`, `options.seed`
+    what: str  # what it is: `image`, `reasoning`, `tool call id`, …
+    why: str  # in words
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in a vendor's format, and what could not be carried over unchanged."""
+
+    body: dict[str, Any]
+    losses: tuple[Loss, ...] = ()
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A vendor's answer, read."""
+
+    message: (
+        Message  # with the vendor's own call ids, made unique; what only it can read is in vendor_metadata
+    )
+    stop: str | None = None  # why it stopped, in the vendor's word
+    usage: Usage = Usage()
+    events: tuple[ModelEvent, ...] = ()  # the same as a run would be told it; the last is `Finished`
+    losses: tuple[Loss, ...] = ()  # what the canonical form cannot say; it stays in vendor_metadata
+    others: tuple[Message, ...] = ()  # further choices, where several were asked for
+
+
+class StreamParser(Protocol):
+    """A stream that is being read, in pieces of any size."""
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Take some more bytes; what they tell."""
+        ...
+
+    def close(self) -> Reply:
+        """The stream has ended; what was said in all.  Raises `Invalid` if it was cut off before anything was whole."""
+        ...
+
+
+class Adapter(Protocol):
+    """One vendor's wire format."""
+
+    @property
+    def api(self) -> str:
+        """Its name, such as `openai-chat`."""
+        ...
+
+    def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
+        """A request that the vendor takes, whatever the history looks like; `provider` is whose server it goes to."""
+        ...
+
+    def read_request(
+        self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
+    ) -> Context:
+        """The context that a request of this format shows; raises `Invalid` if it is none."""
+        ...
+
+    def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
+        """The answer; raises `Invalid` if it is none of this format."""
+        ...
+
+    def stream(self, *, provider: str | None = None) -> StreamParser:
+        """A parser for a streamed answer."""
+        ...
+
+    def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
+        """The same as `stream`, fed with all chunks."""
+        ...
+
+    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+        """How well the format, or that model, does one thing."""
+        ...
+
+
+def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:
+    """Several reports as one, each entry once, in order."""
+    return tuple(dict.fromkeys(loss for report in reports for loss in report))

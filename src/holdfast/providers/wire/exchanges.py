@@ -1,0 +1,118 @@
+"""Exchanges: a history as every target can take it, each call with exactly one result, right behind it.
+
+Whatever the history looks like (crashed, trimmed, merged, imported) it comes out whole: a call
+without a result gets one that says so, a result without a call is left out, of several results the
+last stands, a message that says nothing goes.  Each repair is an entry in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.model.message import Message, ReasoningSummary, Text, ToolCall, ToolResult
+from holdfast.providers.contract import Loss
+
+__all__ = ["NO_RESULT", "Answer", "Exchange", "exchanges"]
+
+NO_RESULT = "No result of this call was recorded."
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A call, and what came of it."""
+
+    call: ToolCall
+    result: ToolResult
+    where: int | None  # the message that holds the result; None: it was made up
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One message of the history, and the results of its calls; the message itself holds none."""
+
+    where: int  # its place in the context
+    message: Message
+    answers: tuple[Answer, ...] = ()  # in the order of the calls
+
+
+class _Call:
+    """A call on its way to a result."""
+
+    __slots__ = ("call", "result", "where")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.result: ToolResult | None = None
+        self.where: int | None = None
+
+
+def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
+    """The history in exchanges, and what had to be mended."""
+    losses: list[Loss] = []
+    asked: list[list[_Call]] = [[_Call(call) for call in message.tool_calls] for message in messages]
+    _match(messages, asked, losses)
+    found: list[Exchange] = []
+    for where, message in enumerate(messages):
+        answers = tuple(_answer(where, at, each, losses) for at, each in enumerate(asked[where]))
+        bare = _bare(where, message, losses)
+        if bare.content or answers:
+            found.append(Exchange(where, bare, answers))
+        elif not message.tool_results:
+            losses.append(_loss("dropped", where, "empty message", "it says nothing"))
+    return found, losses
+
+
+def _match(messages: Sequence[Message], asked: list[list[_Call]], losses: list[Loss]) -> None:
+    """Give every result to its call: the first open one of that id before it, else the last that has one."""
+    by_id: dict[str, list[tuple[int, _Call]]] = {}
+    for where, calls in enumerate(asked):
+        for each in calls:
+            by_id.setdefault(each.call.id, []).append((where, each))
+    for where, message in enumerate(messages):
+        for at, result in enumerate(message.tool_results):
+            _give(result, where, at, by_id.get(result.call_id, []), losses)
+
+
+def _give(
+    result: ToolResult, where: int, at: int, calls: list[tuple[int, _Call]], losses: list[Loss]
+) -> None:
+    place = f"{where}].tool_results[{at}"
+    if not calls:
+        losses.append(_loss("dropped", place, "tool result", f"no call '{result.call_id}' is in the history"))
+        return
+    before = [each for asked_at, each in calls if asked_at < where]
+    if not before:
+        losses.append(_loss("repaired", place, "tool result", "it stood before its call"))
+        before = [each for _, each in calls]
+    open_one = next((each for each in before if each.result is None), None)
+    if open_one is None:
+        losses.append(_loss("dropped", place, "tool result", "a later result of the same call stands"))
+        open_one = before[-1]
+    open_one.result, open_one.where = result, where
+
+
+def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
+    if each.result is not None:
+        return Answer(each.call, each.result, each.where)
+    place = f"{where}].tool_calls[{at}"
+    losses.append(_loss("repaired", place, "tool call", "it had no result; one that says so was put there"))
+    return Answer(each.call, ToolResult(each.call.id, "error", (Text(NO_RESULT),)), None)
+
+
+def _bare(where: int, message: Message, losses: list[Loss]) -> Message:
+    """The message without results and without blocks that say nothing."""
+    content = tuple(block for block in message.content if not _is_empty(block))
+    if len(content) != len(message.content):
+        losses.append(_loss("dropped", f"{where}].content[", "empty block", "it says nothing"))
+    if content == message.content and not message.tool_results:
+        return message
+    return msgspec.structs.replace(message, content=content, tool_results=())
+
+
+def _is_empty(block: object) -> bool:
+    return isinstance(block, Text | ReasoningSummary) and not block.text
+
+
+def _loss(kind: str, place: object, what: str, why: str) -> Loss:
+    where = f"messages[{place}]".replace("[]]", "]")
+    return Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,55 @@
+"""Call ids for one target: legal there, unique, the same every time, and the same for call and result.
+
+Canonical ids are ours.  Where the target itself made a call, its own id goes back to it; else one
+is derived from ours.  Two calls never share one, whatever the vendors did.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+__all__ = ["CallIds"]
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+class CallIds:
+    """The ids of one request."""
+
+    def __init__(self, legal: str, *, prefix: str = "call_", length: int = 24) -> None:
+        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits."""
+        self._legal = re.compile(legal)
+        self._prefix, self._length = prefix, length
+        self._given: dict[str, str] = {}  # by canonical id
+        self._taken: set[str] = set()
+
+    def of(self, id: str, own: str | None = None) -> str:
+        """The id of a call here; `own` is what the target called it itself, None if another made it."""
+        known = self._given.get(id)
+        if known is not None:
+            return known
+        for wanted in (own, id):
+            if wanted and wanted not in self._taken and self._legal.fullmatch(wanted):
+                return self._give(id, wanted)
+        salt = 0
+        while (made := self._made(id, salt)) in self._taken:
+            salt += 1
+        return self._give(id, made)
+
+    def changed(self, id: str) -> bool:
+        """Whether the call goes by another id here than canonically."""
+        return self._given.get(id, id) != id
+
+    def _give(self, id: str, made: str) -> str:
+        self._given[id] = made
+        self._taken.add(made)
+        return made
+
+    def _made(self, id: str, salt: int) -> str:
+        number = int.from_bytes(sha256(f"{salt}\n{id}".encode("utf-8", "surrogatepass")).digest())
+        letters: list[str] = []
+        for _ in range(self._length):
+            number, at = divmod(number, len(_ALPHABET))
+            letters.append(_ALPHABET[at])
+        return self._prefix + "".join(letters)

@@ -1,0 +1,43 @@
+"""What only its issuer can read, kept verbatim beside a message and given back to nobody else.
+
+    {"anthropic": {"endpoint": "anthropic", "model": "claude-…", "message_id": "msg_…", …}}
+
+The top key is the vendor.  No decision depends on any of it: without it every other vendor's
+request is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from holdfast.model.message import Message
+
+__all__ = ["keep", "kept"]
+
+
+def keep(vendor: str, facts: Mapping[str, Any]) -> str:
+    """The vendorMetadata that holds `facts` of `vendor`, as JSON text; absent ones are left out."""
+    told = {name: value for name, value in facts.items() if value is not None}
+    return json.dumps({vendor: told}, ensure_ascii=False, separators=(",", ":"))
+
+
+def kept(
+    message: Message, vendor: str, *, endpoint: str | None = None, model: str | None = None
+) -> Mapping[str, Any] | None:
+    """What `vendor` itself said with a message, if that endpoint (and model) made it; None asks for any."""
+    if message.vendor_metadata is None:
+        return None
+    try:
+        told: object = json.loads(message.vendor_metadata)
+    except ValueError:
+        return None
+    own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
+    if not isinstance(own, dict):
+        return None
+    facts = cast("dict[str, Any]", own)
+    for name, wanted in (("endpoint", endpoint), ("model", model)):
+        if wanted is not None and facts.get(name) != wanted:
+            return None
+    return facts
