@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -63,6 +64,7 @@ DOCUMENTS = {
 
 # What stands as code in the second column and is no name of ours that could be looked up.
 IN_JSON = {"toolCalls", "toolResults", "mimeType", "callId", "artifact://sha256/<digest>", "HEAD", "holdfast"}
+OPTIONS = {'head_policy="on_success"', "succeeded", "success"}
 
 
 def rows(document: str | None = None) -> list[list[str]]:
@@ -105,6 +107,7 @@ def test_what_is_mapped_now_exists(tmp_path: Path) -> None:
     """Types, fields and methods can be imported; views have their columns; events, reasons and paths are known."""
     known = (
         IN_JSON
+        | OPTIONS
         | set(CATALOGUE)
         | set(RESERVED)
         | set(get_args(Scope))
@@ -151,6 +154,8 @@ def _member(found: object, name: str) -> object | None:
         return member
     if isinstance(found, type) and issubclass(found, msgspec.Struct):
         return name if name in found.__struct_fields__ else None
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        return name if name in {each.name for each in dataclasses.fields(found)} else None
     return _set_in_init(found, name) if isinstance(found, type) else None
 
 
