@@ -14,34 +14,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 
 import msgspec
 
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict
 from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
-from holdfast.ledger import calls, claims, keys, settling, tickets
+from holdfast.ledger import calls, claims, keys, tickets
 from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost
-from holdfast.model.call import UNCLEAR, CallRecord, CallState
-from holdfast.model.canonical import encode_struct
-from holdfast.model.digest import Digest, Kind
-from holdfast.model.message import Block, Text, ToolResult
-from holdfast.model.patch import Patch
+from holdfast.model.call import UNCLEAR, CallState
+from holdfast.model.digest import Digest
+from holdfast.model.message import Text, ToolResult
 from holdfast.runtime import points, result
 from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
 from holdfast.runtime.call import Outcome, Ruling, Suspension
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.happening import CallProgress
+from holdfast.runtime.lateness import encoded, late, overtaken, record_late, shown, values_of
 from holdfast.runtime.result import Kept, Told, told
 from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
 
-__all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max", "late", "unclear"]
+__all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max"]
 
 ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
 
@@ -103,10 +101,18 @@ class Carrier:
     async def _one_after_another(self, line: list[Slot], *, alone: bool) -> None:
         for slot in line:
             if self._cancelled is None:
-                await self._carry(slot, alone=alone)
+                try:
+                    await self._carry(slot, alone=alone)
+                except Conflict as conflict:
+                    await self._yield_to_result(slot, conflict)
             elif slot.held is not None and slot.held.record.state == "requested":
                 self._settle_bare(slot, "cancelled", "cancelled", "the run was cancelled")
             await self._record(slot)
+
+    async def _yield_to_result(self, slot: Slot, conflict: Conflict) -> None:
+        """Let a result that came by another way stand; raises `conflict` if there is none."""
+        if type(conflict) is not Conflict or not await self._desk.do(partial(overtaken, self._desk, slot)):
+            raise conflict
 
     async def _carry(self, slot: Slot, *, alone: bool) -> None:
         tool = slot.tool
@@ -293,7 +299,7 @@ class Carrier:
     def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
         kept, staged = self._staged(result.keep(value))
         slot.staged = staged
-        said = _noted(_result(slot.call.id, kept, staged), slot.note)
+        said = _noted(shown(slot.call.id, kept, staged), slot.note)
         self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
 
     def _fail(
@@ -338,8 +344,8 @@ class Carrier:
             staged=staged,
             preview=encode_result(said),
             status=said.status,
-            patch=_encoded(slot.patch),
-            agent_patch=_encoded(slot.agent_patch),
+            patch=encoded(slot.patch),
+            agent_patch=encoded(slot.agent_patch),
             why=why,
             result_label=self._desk.label,
         )
@@ -380,17 +386,22 @@ class Carrier:
         except Lost:
             await self._desk.do(partial(late, self._desk, slot))
             raise
+        except Conflict as conflict:
+            await self._yield_to_result(slot, conflict)
+            await self._desk.do(partial(self._post, slot))
         points.reach("after_result")
 
     def _post(self, slot: Slot) -> None:
-        assert slot.posting is not None
-        self._desk.journal.post(slot.posting)
-        slot.written()
+        if slot.posting is not None:
+            self._desk.journal.post(slot.posting)
+            slot.written()
 
     def _interrupted(self, slot: Slot, tool: Tool, done: Attempted, room: Room) -> None:
         """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
-        room.close()
-        if slot.record.reach.repeatable:
+        slot.changes(*room.finish(keep_scratch=False))
+        if done.kind == "returned":
+            self._succeed(slot, done.value)
+        elif done.kind == "not_done" or slot.record.reach.repeatable:
             self._fail(slot, "cancelled", done.why)
         else:
             self._leave_open(slot, "unknown", done.why)
@@ -403,7 +414,7 @@ class Carrier:
 
         def arrived(later: Future[Attempted]) -> None:
             if not later.cancelled() and later.result().kind == "returned":
-                _record_late(desk, record, later.result().value)
+                record_late(desk, record, later.result().value)
 
         later.add_done_callback(arrived)
 
@@ -422,56 +433,6 @@ class Carrier:
             feed.tell(CallProgress(slot.call.id, slot.call.name, state))
 
 
-def unclear(slot: Slot) -> tuple[Block, ...]:
-    """What a model is told of a call that the ledger holds no words for."""
-    record = slot.record
-    words: dict[CallState, Told] = {
-        "failed": "failed",
-        "denied": "denied",
-        "expired": "expired",
-        "cancelled": "cancelled",
-        "needs_human": "needs_human",
-    }
-    return told(words.get(record.state, "unknown"), record.why or "", record.tool)
-
-
-def late(desk: Desk, slot: Slot) -> None:
-    """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
-    if slot.posting is None or slot.staged is None or slot.result is None or slot.held is None:
-        return
-    started = slot.held.record
-    with suppress(HoldfastError):  # whoever took over has settled it
-        settling.late(
-            desk.ground.space,
-            started.id,
-            attempt=started.attempt,
-            epoch=started.epoch,
-            staged=slot.staged,
-            preview=encode_result(slot.result),
-            status=slot.result.status,
-            patch=_encoded(slot.patch),
-            agent_patch=_encoded(slot.agent_patch),
-        )
-
-
-def _record_late(desk: Desk, record: CallRecord, value: object) -> None:
-    """A result that came after its time was up: evidence of what happened."""
-    space = desk.ground.space
-    with suppress(HoldfastError):  # it was settled meanwhile, or the store is closed: the call stays unknown
-        kept = result.keep(value)
-        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
-        said = _result(record.id, kept, staged)
-        settling.late(
-            space,
-            record.id,
-            attempt=record.attempt,
-            epoch=record.epoch,
-            staged=staged,
-            preview=encode_result(said),
-            status=said.status,
-        )
-
-
 def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
     """Slots that go side by side; equal external writes form one line."""
     lines: dict[str, list[Slot]] = {}
@@ -482,21 +443,13 @@ def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
     return list(lines.values())
 
 
-def _result(call: str, kept: Kept, staged: Staged) -> ToolResult:
-    return ToolResult(call, kept.status, result.preview(kept, calls.reference(staged.digest)))
-
-
 def _noted(said: ToolResult, note: str | None) -> ToolResult:
     return said if note is None else ToolResult(said.call_id, said.status, (Text(note), *said.content))
 
 
-def _encoded(patch: Patch | None) -> bytes | None:
-    return None if patch is None else encode_struct(patch)
-
-
 def _carrying(posting: Posting, slot: Slot) -> Posting:
     """The posting with the values that the call's patches name."""
-    values = [each for each in slot.brought.values() if each.kind is not Kind.NODE]
+    values = values_of(slot)
     return posting.also(objects=values) if values else posting
 
 
