@@ -11,7 +11,8 @@ commit, all was well: a thousandth equal call on one line costs no more than the
 
 A call is in the history of a line if its result is.  While that is not committed, or where the
 record does not say which message holds it, the request stands for it; but if the call waited in
-between, only on its own timeline, for a line may have been forked off before it was done.
+between, only on its own timeline, for a line may have been forked off before it was done.  What was
+found out only after the conversation had been told something else is in no history.
 """
 
 from __future__ import annotations
@@ -184,6 +185,8 @@ def _case(
 
 def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
     """Whether a call that was done is in the history of the timeline that stands at `head`."""
+    if other.result_label == "":
+        return False  # what the history says of it, if anything, is that nobody knew
     if commits_of(space, other.result_label):
         return present(space, other.result_label, head)
     return present(space, other.label, head) and (_at_once(other) or other.timeline == timeline)

@@ -7,6 +7,7 @@ says is kept beside it as evidence, which the repeat guard believes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.projections.calls import Transition
 __all__ = ["Late", "imported", "late", "resolve"]
 
 _TRIES_MAX = 16
+_NOWHERE = ""  # a result label: whoever puts it into a conversation says where
 
 # Requested: somebody was told that it was not done, and has not started it again.
 _OPEN_TO = frozenset({"started", "requested"}) | UNCLEAR
@@ -47,8 +49,11 @@ def late(
     status: Status = "success",
     patch: bytes | None = None,
     agent_patch: bytes | None = None,
+    values: Iterable[Object] = (),
 ) -> Late:
     """Record what a holder without a lease got back from this attempt; again, it changes nothing.
+
+    `values` are what the patches name.
 
     Raises `Conflict`, having written nothing, if it was not the last to start the call, or has
     said something else before.
@@ -69,8 +74,9 @@ def late(
                 status=status,
                 patch=patch,
                 agent_patch=agent_patch,
+                result_label=_NOWHERE,
                 late=True,
-            )
+            ).also(objects=values)
             if accepted
             else _evidence(space, held, staged)
         )
@@ -156,9 +162,13 @@ def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | 
 
 
 def _evidence(space: Space, held: Held, staged: Staged) -> Posting:
-    posting = calls.learn(held, at=space.clock(), evidence=calls.reference(staged.digest))
-    doubts = () if guard.done(held.record) else guard.doubted(space, held.record)
-    return posting.also(cells=(*staged.cells, *doubts), objects=staged.objects)
+    evidence, at = calls.reference(staged.digest), space.clock()
+    if guard.done(held.record):
+        posting = calls.learn(held, at=at, evidence=evidence)
+        return posting.also(cells=staged.cells, objects=staged.objects)
+    posting = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
+    cells = (*staged.cells, *guard.doubted(space, held.record))
+    return posting.also(cells=cells, objects=staged.objects)
 
 
 def _check_resolution(outcome: str, by: str | None, staged: Staged | None) -> None:
@@ -186,6 +196,7 @@ def _resolution(
         at=space.clock(),
         step=Transition(by=by),
         outcome=outcome,
+        result_label=_NOWHERE,
         status="success" if outcome == "done" else "error",
         why=why,
         result=calls.reference(staged.digest) if staged else None,

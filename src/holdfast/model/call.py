@@ -93,7 +93,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str | None = (
         None  # what names the commit that requested it: a message, or the run of a call by hand
     )
-    result_label: str | None = None  # what names the commit that holds its result: a message; None: not known
+    # What names the commit that holds its result: a message.  None: not known.  Empty: no history says what it came to.
+    result_label: str | None = None
     backend: str | None = None  # provider:model that asked for it
     vendor_id: str | None = None  # what the vendor called it; metadata, no decision depends on it
     origin: str | None = None  # None: a run; `call`: by hand; `import`: brought from elsewhere

@@ -139,13 +139,19 @@ def _desk(ground: Ground, record: CallRecord) -> Desk:
     head = reader.head_of(ground.space, record.timeline)
     journal = Journal(ground, record.run or record.id, head, Feed(record.id))
     desk = Desk(ground, journal, record.backend, lambda: True, origin=record.origin)
-    desk.label = record.result_label or _label(ground.space, record)
+    desk.label = _label(ground.space, record)
     return desk
 
 
 def _label(space: Space, record: CallRecord) -> str:
-    """The id of the message that will hold the result: the one that others of its round were recorded for."""
-    for call in _open(space, record):
+    """The id of the message that will hold the result: the one that others of its round were recorded for.
+
+    Empty if none will: the conversation holds another one already.
+    """
+    left = _open(space, record)
+    if record.id not in left:
+        return ""
+    for call in (record.id, *left):
         held = calls.find(space, call)
         if held is not None and held.record.result_label:
             return held.record.result_label

@@ -30,8 +30,8 @@ from holdfast.model.message import ToolCall, ToolResult, decode_message
 from holdfast.model.ticket import Decision, Ticket
 from holdfast.runtime import result
 from holdfast.runtime.call import Ruling
-from holdfast.runtime.carrying import unclear
 from holdfast.runtime.desk import Desk, fingerprint_for
+from holdfast.runtime.lateness import recall, unclear
 from holdfast.runtime.result import Told, told
 from holdfast.runtime.slot import Slot, encode_result, recalled
 from holdfast.runtime.tool import Tool
@@ -122,7 +122,7 @@ def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
         _lapse(desk, slot)
         state = slot.held.record.state
     if state in SETTLED:
-        recalled(slot, desk.space, unclear(slot))
+        recall(desk, slot)
     elif state == "awaiting_approval":
         slot.suspend(None)
     elif slot.tool is None:

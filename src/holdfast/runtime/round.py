@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.errors import Conflict
 from holdfast.history.reapplying import Source, reapply
 from holdfast.history.values import Kept
 from holdfast.ledger import tickets
@@ -27,9 +28,9 @@ from holdfast.model.event import (
 from holdfast.model.message import Message
 from holdfast.model.patch import Op, Patch, Stored
 from holdfast.runtime import points
-from holdfast.runtime.carrying import late
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
+from holdfast.runtime.lateness import late, overtaken
 from holdfast.runtime.room import scratch_prefix
 from holdfast.runtime.slot import Slot
 
@@ -39,8 +40,32 @@ __all__ = ["commit_round", "source_of"]
 def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool = True) -> Message | None:
     """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
 
-    With `spoken` off nothing is said in the conversation: nobody there asked for the calls.
+    With `spoken` off nothing is said in the conversation: nobody there asked for the calls.  A result that
+    came by another way meanwhile stands.
     """
+    while True:
+        message = _stage(desk, slots, draft, spoken=spoken)
+        points.reach("while_recording")
+        try:
+            desk.journal.write(postings=[slot.posting for slot in slots if slot.posting is not None])
+        except Lost:
+            for slot in slots:
+                late(desk, slot)
+            raise
+        except Conflict as conflict:
+            if type(conflict) is not Conflict or not any([overtaken(desk, slot) for slot in slots]):
+                raise
+            desk.journal.unstage()
+            draft = desk.journal.draft(draft.reason)
+        else:
+            break
+    for slot in slots:
+        slot.written()
+    points.reach("after_turn")
+    return message
+
+
+def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
     message = _told(desk, slots, draft) if spoken else None
     for slot in slots:
         draft.extend(_events(desk, slot))
@@ -53,16 +78,6 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
             _clean(draft, slot)
     _hand_over(desk, slots, draft)
     desk.journal.stage(draft)
-    points.reach("while_recording")
-    try:
-        desk.journal.write(postings=[slot.posting for slot in slots if slot.posting is not None])
-    except Lost:
-        for slot in slots:
-            late(desk, slot)
-        raise
-    for slot in slots:
-        slot.written()
-    points.reach("after_turn")
     return message
 
 

@@ -1,0 +1,111 @@
+"""Results that come by another way than the run that asked: late ones, and what the ledger recalls.
+
+A holder that lost its lease, or code that could not be stopped in time, may still say what came of
+its call.  Whoever is about to record something else finds that, and lets it stand.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from holdfast.errors import HoldfastError
+from holdfast.history import artifacts
+from holdfast.history.artifacts import Staged
+from holdfast.ledger import calls, settling
+from holdfast.model.call import SETTLED, CallRecord, CallState
+from holdfast.model.canonical import encode_struct
+from holdfast.model.digest import Kind, Object
+from holdfast.model.message import Block, ToolResult
+from holdfast.model.patch import Patch
+from holdfast.runtime import result
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.result import Kept, Told, told
+from holdfast.runtime.slot import Slot, encode_result, recalled
+
+__all__ = ["encoded", "late", "overtaken", "recall", "record_late", "shown", "unclear", "values_of"]
+
+
+def recall(desk: Desk, slot: Slot) -> None:
+    """Take what the ledger says that a call came to; if no conversation was told yet, this one is."""
+    assert slot.held is not None
+    recalled(slot, desk.space, unclear(slot))
+    if slot.held.record.result_label == "":
+        slot.posting = calls.learn(slot.held, at=desk.now(), result_label=desk.label)
+
+
+def overtaken(desk: Desk, slot: Slot) -> bool:
+    """Whether the call came to its end by another way meanwhile: a late result.  Then that is what it came to."""
+    if slot.held is None:
+        return False
+    held = calls.read(desk.space, slot.held.record.id)
+    if held.revision == slot.held.revision or held.record.state not in SETTLED:
+        return False
+    slot.held, slot.posting = held, None
+    recall(desk, slot)
+    return True
+
+
+def late(desk: Desk, slot: Slot) -> None:
+    """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
+    if slot.posting is None or slot.staged is None or slot.result is None or slot.held is None:
+        return
+    started = slot.held.record
+    with suppress(HoldfastError):  # whoever took over has settled it
+        settling.late(
+            desk.ground.space,
+            started.id,
+            attempt=started.attempt,
+            epoch=started.epoch,
+            staged=slot.staged,
+            preview=encode_result(slot.result),
+            status=slot.result.status,
+            patch=encoded(slot.patch),
+            agent_patch=encoded(slot.agent_patch),
+            values=values_of(slot),
+        )
+
+
+def record_late(desk: Desk, record: CallRecord, value: object) -> None:
+    """A result that came after its time was up: evidence of what happened."""
+    space = desk.ground.space
+    with suppress(HoldfastError):  # it was settled meanwhile, or the store is closed: the call stays unknown
+        kept = result.keep(value)
+        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+        said = shown(record.id, kept, staged)
+        settling.late(
+            space,
+            record.id,
+            attempt=record.attempt,
+            epoch=record.epoch,
+            staged=staged,
+            preview=encode_result(said),
+            status=said.status,
+        )
+
+
+def unclear(slot: Slot) -> tuple[Block, ...]:
+    """What a model is told of a call that the ledger holds no words for."""
+    record = slot.record
+    words: dict[CallState, Told] = {
+        "failed": "failed",
+        "denied": "denied",
+        "expired": "expired",
+        "cancelled": "cancelled",
+        "needs_human": "needs_human",
+    }
+    return told(words.get(record.state, "unknown"), record.why or "", record.tool)
+
+
+def shown(call: str, kept: Kept, staged: Staged) -> ToolResult:
+    """What a model is shown of a result."""
+    return ToolResult(call, kept.status, result.preview(kept, calls.reference(staged.digest)))
+
+
+def encoded(patch: Patch | None) -> bytes | None:
+    """The bytes of a patch, if there is one."""
+    return None if patch is None else encode_struct(patch)
+
+
+def values_of(slot: Slot) -> list[Object]:
+    """What the call's patches name."""
+    return [each for each in slot.brought.values() if each.kind is not Kind.NODE]
