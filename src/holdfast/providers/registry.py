@@ -1,0 +1,139 @@
+"""The registry: from names to adapters, and the only place that knows which adapters exist.
+
+    adapter("openai-chat")            by the name of the wire format
+    target("openai:gpt-5")            by the name of a backend: wire format, whose server, model
+
+Other packages add wire formats by entry points in the group `holdfast.adapters`, each an adapter
+under the name of its format.  An adapter is imported when it is asked for, not before.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.providers.contract import Adapter
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+__all__ = ["APIS", "GROUP", "Target", "adapter", "target"]
+
+GROUP = "holdfast.adapters"
+
+_MODULES = {
+    "openai-chat": "holdfast.providers.openai_chat",
+    "openai-responses": "holdfast.providers.openai_responses",
+    "anthropic-messages": "holdfast.providers.anthropic",
+    "gemini-generate": "holdfast.providers.gemini",
+    "bedrock-converse": "holdfast.providers.bedrock",
+    "mistral-chat": "holdfast.providers.mistral",
+    "azure-inference-chat": "holdfast.providers.foundry",
+}
+
+APIS: tuple[str, ...] = tuple(_MODULES)
+
+# What stands before the colon of a backend's name: the wire format, and whose server it is.
+_BACKENDS = {
+    "openai": ("openai-responses", "openai"),
+    "openai-responses": ("openai-responses", "openai"),
+    "openai-chat": ("openai-chat", "openai"),
+    "anthropic": ("anthropic-messages", "anthropic"),
+    "google": ("gemini-generate", "google"),
+    "gemini": ("gemini-generate", "google"),
+    "vertex": ("gemini-generate", "google-vertex"),
+    "bedrock": ("bedrock-converse", "bedrock"),
+    "mistral": ("mistral-chat", "mistral"),
+    "azure": ("azure-inference-chat", "azure"),
+    "foundry": ("azure-inference-chat", "azure"),
+}
+
+
+class Target(NamedTuple):
+    """What a backend's name means."""
+
+    api: str  # the wire format
+    provider: str  # whose server
+    model: str
+
+
+def adapter(api: str) -> Adapter:
+    """The adapter for a wire format; raises `NotFound` if no package has one of that name."""
+    module = _MODULES.get(api)
+    return _shipped(api, module) if module is not None else _installed(api)
+
+
+def target(backend: str) -> Target:
+    """What `provider:model` means; raises `Invalid` for what is no such name, `NotFound` for an unknown provider."""
+    name, colon, model = backend.partition(":")
+    if not colon or not name or not model:
+        raise Invalid(
+            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
+        )
+    known = _BACKENDS.get(name) or _compatible(name) or _third(name)
+    if known is None:
+        raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
+    return Target(*known, model)
+
+
+def _compatible(name: str) -> tuple[str, str] | None:
+    """A server that speaks OpenAI's Chat Completions under a name of its own."""
+    return ("openai-chat", name) if name in _servers() else None
+
+
+def _third(name: str) -> tuple[str, str] | None:
+    """A format of another package, which is also the name of its backend."""
+    return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
+
+
+def _servers() -> frozenset[str]:
+    from holdfast.providers.openai_chat.servers import SERVERS
+
+    return frozenset(SERVERS)
+
+
+def _known() -> list[str]:
+    return sorted({*_BACKENDS, *_servers(), *(point.name for point in _entry_points())})
+
+
+@cache
+def _shipped(api: str, module: str) -> Adapter:
+    try:
+        return cast("Adapter", import_module(module).ADAPTER)
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.") from error
+
+
+def _installed(api: str) -> Adapter:
+    """What an installed package serves under that name."""
+    found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
+    if not found:
+        others = {point.name for point in _entry_points()}
+        raise NotFound(
+            f"no adapter is called '{api}'; nothing was done. There are: {', '.join(sorted({*APIS, *others}))}. "
+            f"Others register in the entry point group '{GROUP}'."
+        )
+    if len({point.value for point in found}) > 1:
+        packages = ", ".join(point.value for point in found)
+        raise Invalid(
+            f"several packages serve '{api}' ({packages}); nothing was done. Uninstall all but one."
+        )
+    return _loaded(found[0])
+
+
+def _loaded(point: EntryPoint) -> Adapter:
+    try:
+        return cast("Adapter", point.load())
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(
+            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done."
+        ) from error
+
+
+def _entry_points() -> EntryPoints:
+    # Reading what is installed is slow, and few need it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
