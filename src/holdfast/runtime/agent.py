@@ -27,18 +27,18 @@ RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
 
 @dataclass(frozen=True)
 class Agent:
-    """The program whose state is kept."""
+    """The program whose state is kept; a plain value that touches nothing."""
 
     name: str
     _: KW_ONLY
-    backend: str | Model | None = None  # None: it only keeps state
-    instructions: str = ""
-    tools: Sequence[Tool | Callable[..., Any]] = ()
-    state: Sequence[State] = ()
-    plugins: Sequence[Plugin] = ()
-    stop: Stop = field(default_factory=Stop)
+    backend: str | Model | None = None  # what takes its turns; None: it only keeps state
+    instructions: str = ""  # the model's system words
+    tools: Sequence[Tool | Callable[..., Any]] = ()  # a plain function is declared as one that writes
+    state: Sequence[State] = ()  # made by `holdfast.state`
+    plugins: Sequence[Plugin] = ()  # in the order in which they are called
+    stop: Stop = field(default_factory=Stop)  # the most that one run may do
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # handed to the backend
-    version: str | None = None
+    version: str | None = None  # recorded with every run
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""

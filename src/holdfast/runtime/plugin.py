@@ -86,11 +86,11 @@ class Plugin:
     name: str
     _: KW_ONLY
     state: Sequence[State] = ()
-    run_start: Hook | None = None
-    before_inference: Hook | None = None
-    after_inference: Hook | None = None
-    step_end: Hook | None = None
-    run_end: Hook | None = None
+    run_start: Hook | None = None  # the input is durable, run scope is cleared
+    before_inference: Hook | None = None  # the model is about to be asked
+    after_inference: Hook | None = None  # it has spoken
+    step_end: Hook | None = None  # its turn is about to be committed
+    run_end: Hook | None = None  # the run is about to end
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, or state that was not declared with `state`."""

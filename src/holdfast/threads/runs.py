@@ -60,8 +60,9 @@ class Runs(Line):
         """Run the agent with an input to its end, or until somebody has to decide something.
 
         The same `id` again gives the first result and runs nothing.  `state` replaces the whole
-        thread-scoped state first.  `output` is a type for the last words.  Raises `RunFailed` if it
-        fails, `Busy` if another run lives on this line.
+        thread-scoped state first.  `output` is a type for the last words.  `head_policy` says when
+        the head moves, `on_failure` whether a failed run's state is put back.  Raises `RunFailed` if
+        it fails, `Busy` if another run lives on this line, `Conflict` if the id came with other words.
         """
         return drive(
             running.run(
@@ -85,7 +86,10 @@ class Runs(Line):
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
     ) -> Iterator[Happening]:
-        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does."""
+        """The same as events, as they happen; the last one has the result, unless the run fails and it is raised.
+
+        Leaving the loop does not stop the run; `cancel` does.
+        """
         ground = self._ground()
         return self._watched(
             ground,
@@ -125,7 +129,10 @@ class Runs(Line):
         return drive(running.end_cancelled(ground, record))
 
     def steer(self, text: str | Message, *, id: str | None = None) -> str:
-        """Say something to the run on this line; it hears it at its next step.  The message's id."""
+        """Say something to the run on this line; it hears it at its next step.  The message's id.
+
+        Durable when it returns; the same `id` again changes nothing.  Raises `Conflict` if no run is there.
+        """
         return steering.queue(self._space, self.timeline, text, id=id)
 
     def decide(
@@ -166,7 +173,7 @@ class Runs(Line):
     ) -> CallResult:
         """Take one call through the ledger without an agent; the same id and arguments give the first result.
 
-        Raises `Conflict` if the id was used with other arguments.
+        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the call.
         """
         return drive(hand.call(self._ground(), tool, arguments, id=id))
 
@@ -205,7 +212,10 @@ class Runs(Line):
         return running.is_interrupted(self._ground(), run)
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
-        """The tool calls of this thread, over all its timelines, oldest first; those of one run if it is named."""
+        """The tool calls of this thread, over all its timelines, by id; those of one run if it is named.
+
+        Calls of runs have ids in the order in which they were asked for.  With a `limit` the last so many.
+        """
         found: list[CallRecord] = []
         after = ""
         while page := calls.listing(self._space, after=after, limit=_PAGE):
