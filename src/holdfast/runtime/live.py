@@ -103,6 +103,7 @@ class LiveRun:
                 await self._do(self._leave_line)
             return await self._do(partial(self._close, "cancelled", why))
         finally:
+            self._ground.owners.give_up(self._ground.space, self._begun.lease)
             self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
 
     async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, NotFound, RunFailed
+from holdfast.errors import Busy, Conflict, Decided, NotFound, RunFailed
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.history.values import Given
-from holdfast.ledger import calls, copies, decisions, tickets
+from holdfast.ledger import bounds, calls, copies, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
 from holdfast.model.context import Context
@@ -98,6 +99,7 @@ async def resume(
     if kept.record.state in ENDED:
         return await earlier(ground, kept.record.id, shape=shape)
     await ground.hands(partial(_check_present, ground, kept.record))
+    ground = await ground.hands(partial(_on, ground, kept.record.timeline))
     if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
         return await ground.hands(partial(_result, ground, kept.record, shape))
     start = await ground.hands(partial(continued, ground, kept))
@@ -132,24 +134,56 @@ def cancel(ground: Ground, id: str | None, why: str) -> RunRecord:
     A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
     One that waits is ended here.  Raises `NotFound` if there is none.
     """
-    kept = _to_resume(ground, id)
-    if kept.record.state in ENDED:
-        return kept.record
-    told, kept = records.changed(kept, cancel=why or "cancelled")
-    records.apply(ground.space, "cancel", told)
-    return kept.record
+    while True:
+        before = _to_resume(ground, id)
+        if before.record.state in ENDED:
+            return before.record
+        told, kept = records.changed(before, cancel=why or "cancelled")
+        try:
+            records.apply(ground.space, "cancel", told)
+        except Conflict as conflict:  # it may have gone on, or ended, just now
+            if type(conflict) is not Conflict or records.read(ground.space, before.record.id) == before:
+                raise
+        else:
+            return kept.record
 
 
 async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop and that nobody is running."""
     if record.state in ENDED or await ground.hands(partial(_lives, ground, record)):
         return record
+    if not await ground.hands(partial(_is_present, ground.space, record)):
+        return await ground.hands(partial(_end_undone, ground.space, record))
+    ground = await ground.hands(partial(_on, ground, record.timeline))
     kept = await ground.hands(partial(records.read, ground.space, record.id))
     begun = await ground.hands(partial(continued, ground, kept))
     await LiveRun(ground, begun, _Nobody(record.backend or "nobody")).end_cancelled(
         record.cancel or "cancelled"
     )
     return (await ground.hands(partial(records.read, ground.space, record.id))).record
+
+
+def _end_undone(space: Space, record: RunRecord) -> RunRecord:
+    """End a run that waits and was undone: its questions are taken back, and no line is touched."""
+    why = record.cancel or "cancelled"
+    after = ""
+    while page := tickets.listing(space, after=after, limit=_PAGE):
+        for asked in page:
+            if asked.ticket.run == record.id and asked.ticket.decision is None:
+                with suppress(Decided):
+                    decisions.withdraw(space, asked.ticket.call, why=why)
+        after = page[-1].ticket.id
+    told, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
+    records.apply(space, "end", told)
+    return kept.record
+
+
+def _on(ground: Ground, timeline: str) -> Ground:
+    """The same ground, on another line of the thread."""
+    if timeline == ground.timeline:
+        return ground
+    standing = msgspec.structs.replace(ground.standing, timeline=timeline)
+    return msgspec.structs.replace(ground, standing=standing, effect_max=bounds.most(ground.space, timeline))
 
 
 def is_interrupted(ground: Ground, id: str) -> bool:
