@@ -62,8 +62,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     id: str
     api: str
-    text: str | None = None
-    thinking: str | None = None
+    text: Any = None  # words; an object where the answer held one
+    thinking: Any = None
     refusal: str | None = None
     tool_calls: list[dict[str, Any]] = []
     server_items: list[str] = []
