@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
 
 
@@ -16,6 +17,24 @@ def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     for name in ("HOLDFAST_STORE", "HOLDFAST_DEBUG", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return Shell(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def house(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell in a directory with the store of `paying.house`, whose bank says that it does not know."""
+    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
+    monkeypatch.setattr(paying, "sent", [])
+    paying.house(empty.store)
+    return empty
+
+
+@pytest.fixture
+def bread(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell in a directory with the store of `paying.cut_off`, whose bank knows that it was done."""
+    monkeypatch.setattr(paying, "ANSWERS", ["done"])
+    monkeypatch.setattr(paying, "sent", [])
+    paying.cut_off(empty.store)
+    return empty
 
 
 @pytest.fixture

@@ -14,6 +14,17 @@ from tests.surfaces.shell import BEGAN, Shell
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "cli"
 
+HOUSE = {
+    "runs": ["runs"],
+    "runs-show": ["runs", "show", "house"],
+    "calls": ["calls", "ls", "house"],
+    "calls-show": ["calls", "show", "house", "id-0006"],
+    "calls-resolve": ["calls", "resolve", "house", "id-0006", "done", "--by", "ann", "--why", "they called"],
+    "approvals": ["approvals"],
+    "approvals-show": ["approvals", "show", "house", "id-0005"],
+    "approvals-edit": ["approvals", "edit", "house", "id-0005", "--value", '{"to": "roofer", "amount": 500}'],
+}
+
 SCREENS = {
     "threads": ["threads"],
     "threads-show": ["threads", "show", "shopping"],
@@ -31,24 +42,50 @@ SCREENS = {
     "help": ["--help"],
     "help-threads": ["threads", "--help"],
     "help-state-put": ["state", "put", "--help"],
+    "help-approvals": ["approvals", "--help"],
+    "help-runs-resume": ["runs", "resume", "--help"],
 }
+
+
+def fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be an hour later, on a terminal of 80 columns without colour."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for module in ("threads.ls", "runs.ls", "calls.ls", "approvals.ls", "approvals.show"):
+        monkeypatch.setattr(f"holdfast.cli.{module}.now", lambda: BEGAN + 3_600_000_000)
+    monkeypatch.setattr("holdfast.threads.opening._now", lambda: BEGAN + 3_600_000_000)
+
+
+def kept(name: str, shown: str) -> str:
+    """The screen as it is kept; written anew if that was asked for."""
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("HOLDFAST_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", HOUSE)
+def test_a_screen_of_an_agent_at_work_looks_as_it_did(
+    house: Shell, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for runs, calls and approvals."""
+    fix(monkeypatch)
+
+    shown = house.ok(*HOUSE[name]).out
+
+    assert shown == kept(name, shown)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_looks_as_it_did(shell: Shell, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With clock and ids fixed, every digest and time is the same in every run."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr("holdfast.cli.threads.ls.now", lambda: BEGAN + 3_600_000_000)
-    monkeypatch.setattr("holdfast.threads.opening._now", lambda: BEGAN + 3_600_000_000)
-    file = GOLDEN / f"{name}.txt"
+    fix(monkeypatch)
 
     shown = shell.ok(*SCREENS[name]).out
 
-    if os.environ.get("HOLDFAST_GOLDEN"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(shown, encoding="utf-8")
-    assert shown == file.read_text(encoding="utf-8")
+    assert shown == kept(name, shown)
     assert max(map(len, shown.splitlines())) <= 80 or name in (
         "threads-diff-json",
         "verify",

@@ -9,7 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.safe import inline, safe, safe_json, shortened, spelled
-from tests.surfaces.shell import Ended, Shell
+from holdfast.testing import Script, say, step, use
+from tests.surfaces.shell import Ended, Shell, opened
 
 HOSTILE = (
     "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b31m\x1bP+q\x1b\\ \r overwritten \x08\x08"
@@ -19,6 +20,20 @@ HOSTILE = (
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
 )
+
+AT_WORK = [
+    ["runs"],
+    ["runs", "ls", "worse"],
+    ["runs", "show", "worse"],
+    ["calls"],
+    ["calls", "ls", "worse"],
+    ["calls", "show", "worse", "id-0006"],
+    ["approvals"],
+    ["approvals", "ls", "worse"],
+    ["approvals", "show", "worse", "id-0005"],
+    ["approvals", "edit", "worse", "id-0005", "--value", '{"words": "calm"}'],
+    ["calls", "resolve", "worse", "id-0006", "done", "--why", HOSTILE.replace("\x00", "")],
+]
 
 SCREENS = [
     ["threads", "ls"],
@@ -62,6 +77,51 @@ def evil(empty: Shell) -> Shell:
             change.put("/text.txt", HOSTILE.encode(), media_type="text/plain")
     empty.ok("artifacts", "put", "evil", "-", "--name", "fine", stdin=HOSTILE.encode())
     return empty
+
+
+@pytest.fixture
+def worse(empty: Shell) -> Shell:
+    """A shell at a store where an agent's tool asks, and fails, in such words."""
+
+    @holdfast.tool(effect="external_write")
+    def ask(words: str, call: holdfast.Call) -> None:
+        call.suspend(HOSTILE, action="choose", parameters={HOSTILE: HOSTILE})
+
+    @holdfast.tool(effect="external_write")
+    def fail(words: str) -> None:
+        raise ValueError(words)
+
+    script = Script(step(use("ask", words=HOSTILE), use("fail", words=HOSTILE)), say(HOSTILE))
+    with opened(empty.store) as store:
+        agent = holdfast.Agent("helper", backend=script, tools=[ask, fail])
+        store.thread("worse", agent=agent).run(HOSTILE, id="m1")
+    return empty
+
+
+@pytest.mark.parametrize("words", AT_WORK, ids=lambda words: " ".join(words[:3]))
+def test_no_screen_of_an_agent_at_work_lets_text_through(worse: Shell, words: list[str]) -> None:
+    """Neither arguments, nor questions, nor what went wrong."""
+    screen, program = worse(*words), worse(*words, "--json")
+
+    assert (screen.code, program.code) == (0, 0)
+    assert (
+        "\\x1b" in screen.out or "\\u001b" in program.out or words[:2] == ["runs", "ls"] or words == ["runs"]
+    )
+    assert seen(screen) == []
+    assert seen(program) == []
+
+
+def test_what_is_followed_is_safe_too(worse: Shell) -> None:
+    """Line by line."""
+    with holdfast.open(worse.store, read_only=True) as store:
+        cursor = f"0.0.{store.thread('worse').log()[-1].digest}"
+
+    screen, program = (
+        worse("threads", "follow", "worse", "--after", cursor, *more) for more in ([], ["--json"])
+    )
+
+    assert "\\x1b" in screen.out
+    assert seen(screen) == seen(program) == []
 
 
 def seen(ended: Ended) -> list[str]:

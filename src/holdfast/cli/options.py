@@ -18,6 +18,7 @@ __all__ = [
     "Everywhere",
     "LastRun",
     "Limit",
+    "OnlyTimeline",
     "OpId",
     "Prefix",
     "Reason",
@@ -81,7 +82,10 @@ Prefix: TypeAlias = Annotated[
 Timeline: TypeAlias = Annotated[str, Parameter(name="--timeline", metavar="NAME", help="The timeline")]
 AnyTimeline: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--timeline", metavar="NAME", help="The timeline; where it belongs if left out"),
+    Parameter(name="--timeline", metavar="NAME", help="The timeline; the one it belongs to if left out"),
+]
+OnlyTimeline: TypeAlias = Annotated[
+    str | None, Parameter(name="--timeline", metavar="NAME", help="Only what is on this timeline")
 ]
 At: TypeAlias = Annotated[
     str | None, Parameter(name="--at", metavar="REF", help=f"The moment: {_MOMENT}; now if left out")

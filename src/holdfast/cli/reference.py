@@ -54,12 +54,19 @@ Where a command takes a REF, any of these names a moment:
 
 A name that fits two of them is refused.
 
+## Code
+
+A command that needs an agent's tools takes `--code MODULE:NAME`: an `Agent`, a list or a dictionary that holds some, or a module, whose agents are then found by name.
+The module is looked for in the current directory first.
+Code is loaded only where this option is given; if it cannot be, that is a usage error with its cause, and nothing was done.
+What it prints goes to the error stream.
+
 ## Exit codes
 
 | code | meaning | errors |
 |---|---|---|
 | 0 | done | |
-| 1 | failed | `Unsupported`, and whatever else went wrong |
+| 1 | failed | `RunFailed`, `Unsupported`, and whatever else went wrong |
 | 2 | usage | `Usage`, `Invalid` |
 | 3 | not found | `NotFound`, `Forgotten` |
 | 4 | conflict | `Conflict`, `StaleHead`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided` |
@@ -72,7 +79,7 @@ Errors go to the error stream; with `--json` as `{"error": "StaleHead", "message
 
 ## JSON
 
-With `--json` a command prints one object, whose fields are listed with the command.
+With `--json` a command prints one object, whose fields are listed with the command; `threads follow` prints one a line.
 Times are written `2026-01-31T12:00:00.000000Z`, digests in full, and what is not there is null.
 A list that was cut short by `--limit` says so in `more`.
 

@@ -57,19 +57,19 @@ def _run(app: App, words: Sequence[str]) -> int:
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     answer: object = does(*bound.args, **bound.kwargs)
     if isinstance(answer, Iterator):
-        return _as_they_come(cast("Iterator[Answer]", answer), json=usage.wants_json(words))
+        return _as_they_come(cast("Iterator[Answer]", answer), words)
     if not isinstance(answer, Answer):
         return 0
     if usage.wants_json(words):
         print(safe_json(msgspec.to_builtins(answer)))
     else:
-        answer.show(Screen(console()))
+        answer.show(_screen(words))
     return answer.exit_code
 
 
-def _as_they_come(answers: Iterator[Answer], *, json: bool) -> int:
+def _as_they_come(answers: Iterator[Answer], words: Sequence[str]) -> int:
     """Print answers one after another, as JSON one a line."""
-    screen = Screen(console())
+    screen, json = _screen(words), usage.wants_json(words)
     for answer in answers:
         if json:
             print(safe_json(msgspec.to_builtins(answer), indent=None))
@@ -77,6 +77,10 @@ def _as_they_come(answers: Iterator[Answer], *, json: bool) -> int:
             answer.show(screen)
         sys.stdout.flush()
     return 0
+
+
+def _screen(words: Sequence[str]) -> Screen:
+    return Screen(console(), store=usage.named_store(words))
 
 
 def _failed(error: Exception, *, json: bool) -> int:

@@ -8,6 +8,7 @@ terminal nothing is shortened.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, NamedTuple, TypeAlias
@@ -42,6 +43,7 @@ _STYLES = {
     "system": "dim",
     "tool": "bold cyan",
     "title": "bold",
+    "part": "bold cyan",  # of a story
 }
 
 Part: TypeAlias = str | tuple[str, str]
@@ -84,9 +86,9 @@ def console(*, stderr: bool = False) -> Console:
 class Screen:
     """Where a command's answer is shown to people."""
 
-    def __init__(self, on: Console) -> None:
-        """Write to that console."""
-        self._console = on
+    def __init__(self, on: Console, *, store: str | None = None) -> None:
+        """Write to that console; `store` is the one that was named, for commands that are suggested."""
+        self._console, self._store = on, store
 
     @property
     def width(self) -> int:
@@ -106,15 +108,26 @@ class Screen:
         """Print one line, shortened to the width."""
         self._console.print(_assembled(parts), no_wrap=True, overflow="ellipsis", crop=True)
 
-    def wrap(self, *parts: Part, indent: int = 0) -> None:
-        """Print a paragraph, indented, and wrapped at words where the width has a limit."""
+    def suggest(self, label: str, *words: str) -> None:
+        """Print a command to go on with, as it can be typed or copied."""
+        store = () if self._store is None else ("--store", self._store)
+        self.say((label, "quiet"), f"holdfast {shlex.join((*words, *store))}")
+
+    def wrap(self, *parts: Part, indent: int = 0, label: Part = "") -> None:
+        """Print a paragraph, indented, and wrapped at words where the width has a limit.
+
+        `label` stands before its first line, within the indentation.
+        """
         width = (
             self._console.width if self._console.width >= _UNBOUNDED else min(self._console.width, _LINE_MAX)
         )
         width = max(20, width - indent)
+        before = _assembled((label,))
+        before.pad_right(indent - len(before))
         for line in _assembled(parts).wrap(self._console, width):
             line.rstrip()
-            self._console.print(Text(" " * indent) + line, soft_wrap=True)
+            self._console.print(before + line, soft_wrap=True)
+            before = Text(" " * indent)
 
     def gap(self) -> None:
         """Print an empty line."""

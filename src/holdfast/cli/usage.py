@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensErr
 
 from holdfast.cli.commands import SPELLINGS
 
-__all__ = ["explained", "in_words_of_the_shell", "tidied", "wants_json"]
+__all__ = ["explained", "in_words_of_the_shell", "named_store", "tidied", "wants_json"]
 
 _HELP = ("--help", "-h", "--version")
 
@@ -50,6 +50,16 @@ def wants_json(words: Sequence[str]) -> bool:
     """Whether `words` ask for JSON, whatever else is wrong with them."""
     end = list(words).index("--") if "--" in words else len(words)
     return "--json" in words[:end]
+
+
+def named_store(words: Sequence[str]) -> str | None:
+    """The store that `words` name; None: the one of the environment, or of this directory."""
+    for at, word in enumerate(words):
+        if word.startswith("--store="):
+            return word.removeprefix("--store=")
+        if word == "--store":
+            return words[at + 1] if at + 1 < len(words) else None
+    return None
 
 
 def explained(app: App, error: CycloptsError) -> tuple[str, str]:

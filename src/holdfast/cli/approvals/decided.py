@@ -79,8 +79,7 @@ class Decided(Answer, frozen=True, kw_only=True):
         )
         self.show_change(screen)
         if call.run and call.state in ("approved", "denied"):
-            go_on = f"holdfast runs resume {self.thread} {call.run} --code MODULE:NAME"
-            screen.say(("Go on: ", "quiet"), go_on)
+            screen.suggest("Go on: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME")
 
     def show_change(self, screen: Screen) -> None:
         """Print what the decision changes; nothing for most."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.answer import Answer, cut_off
-from holdfast.cli.options import EVERYWHERE, AnyThread, AnyTimeline, Everywhere, Limit
+from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import TicketShape
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import reading
@@ -55,7 +55,7 @@ class Approvals(Answer, frozen=True, kw_only=True):
         if self.more:
             screen.say((f"The first {count(len(self.approvals), 'approval')}; --limit 0 lists all.", "quiet"))
         first = self.approvals[0]
-        screen.say(("Look at one: ", "quiet"), f"holdfast approvals show {first.thread} {first.call}")
+        screen.suggest("Look at one: ", "approvals", "show", first.thread, first.call)
 
 
 def ls(
@@ -63,7 +63,7 @@ def ls(
     /,
     *,
     limit: Limit = 50,
-    timeline: AnyTimeline = None,
+    timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Approvals:
     """List what waits for a decision"""

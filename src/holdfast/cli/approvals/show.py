@@ -95,11 +95,11 @@ class Approval(Answer, frozen=True, kw_only=True):
             show_json(screen, decision.value)
 
     def _advise(self, screen: Screen) -> None:
-        place = f"{self.thread} {self.ticket.call}"
-        screen.say(("Decide:  ", "quiet"), f"holdfast approvals approve {place} --by WHO")
-        screen.say(f"         holdfast approvals deny {place} --by WHO --why TEXT")
-        screen.say(f"         holdfast approvals edit {place} --value JSON --by WHO")
-        screen.say(f"         holdfast approvals answer {place} --value JSON --by WHO")
+        place = (self.thread, self.ticket.call)
+        screen.suggest("Decide: ", "approvals", "approve", *place, "--by", "WHO")
+        screen.suggest("        ", "approvals", "deny", *place, "--by", "WHO", "--why", "TEXT")
+        screen.suggest("        ", "approvals", "edit", *place, "--by", "WHO", "--value", "JSON")
+        screen.suggest("        ", "approvals", "answer", *place, "--by", "WHO", "--value", "JSON")
 
 
 def diff_of(before: object, after: object) -> Iterator[Part]:

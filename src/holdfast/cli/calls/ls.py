@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.options import EVERYWHERE, AnyThread, AnyTimeline, Everywhere, Limit
+from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import CallRecordShape, on_one_line, state
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import engine, reading
@@ -71,7 +71,7 @@ def ls(
     run: Annotated[str | None, Parameter(metavar="RUN", help="Only calls of this run")] = None,
     state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
     limit: Limit = 50,
-    timeline: AnyTimeline = None,
+    timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Calls:
     """List the tool calls of a thread, or all whose outcome nobody knows

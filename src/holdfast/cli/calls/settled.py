@@ -45,10 +45,8 @@ class Settled(Answer, frozen=True, kw_only=True):
         if call.why:
             screen.wrap((call.why, "quiet"), indent=2)
         if call.state == "requested":
-            screen.say(
-                ("It starts again when its run goes on: ", "quiet"),
-                f"holdfast runs resume {self.thread} --code MODULE:NAME",
-            )
+            again = "It starts again when its run goes on: "
+            screen.suggest(again, "runs", "resume", self.thread, "--code", "MODULE:NAME")
 
     @property
     def _since(self) -> str:

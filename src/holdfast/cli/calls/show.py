@@ -61,10 +61,9 @@ class Call(Answer, frozen=True, kw_only=True):
             screen.cut("  ", (moment(each.at), "when"), "  ", *way(each.states), (by + why, "quiet"))
         if call.state in UNCLEAR:
             screen.gap()
-            ask = f"holdfast calls reconcile {self.thread} {call.id} --code MODULE:NAME"
-            screen.say(("Ask its tool: ", "quiet"), ask)
-            tell = f"holdfast calls resolve {self.thread} {call.id} done|not_done --why TEXT"
-            screen.say(("Or say it:    ", "quiet"), tell)
+            place = (self.thread, call.id)
+            screen.suggest("Ask its tool: ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
+            screen.suggest("Or say it:    ", "calls", "resolve", *place, "OUTCOME", "--why", "TEXT")
 
 
 def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.options import EVERYWHERE, AnyThread, AnyTimeline, Everywhere, Limit
+from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import RunShape, state
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import reading
@@ -66,7 +66,7 @@ def ls(
     *,
     state: Annotated[RunState | None, Parameter(metavar="STATE", help="Only runs in this state")] = None,
     limit: Limit = 50,
-    timeline: AnyTimeline = None,
+    timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Runs:
     """List the runs of a thread, or all that have not ended"""

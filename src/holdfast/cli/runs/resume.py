@@ -41,8 +41,7 @@ class Resumed(Answer, frozen=True, kw_only=True):
             screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
         if self.approvals:
             waiting = count(len(self.approvals), "approval")
-            call = self.approvals[0].call
-            screen.say((f"{waiting} open: ", "quiet"), f"holdfast approvals show {self.thread} {call}")
+            screen.suggest(f"{waiting} open: ", "approvals", "show", self.thread, self.approvals[0].call)
 
 
 def resume(

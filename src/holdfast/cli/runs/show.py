@@ -68,12 +68,10 @@ class Run(Answer, frozen=True, kw_only=True):
         waiting = [each.id for each in self.calls if each.state == "awaiting_approval"]
         if waiting:
             screen.gap()
-            screen.say(("Decide: ", "quiet"), f"holdfast approvals show {self.thread} {waiting[0]}")
+            screen.suggest("Decide: ", "approvals", "show", self.thread, waiting[0])
         elif self.run.interrupted or self.run.state == "waiting":
             screen.gap()
-            screen.say(
-                ("Go on: ", "quiet"), f"holdfast runs resume {self.thread} {self.run.id} --code MODULE:NAME"
-            )
+            screen.suggest("Go on: ", "runs", "resume", self.thread, self.run.id, "--code", "MODULE:NAME")
 
 
 def show(

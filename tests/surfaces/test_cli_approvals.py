@@ -1,0 +1,232 @@
+"""Approvals on the command line: what waits, who asks, and deciding once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing import Script, say, use
+from tests.surfaces import paying
+from tests.surfaces.paying import CODE, asker, payer
+from tests.surfaces.shell import BEGAN, Shell
+
+LESS = '{"to": "roofer", "amount": 500}'
+
+
+def waiting(shell: Shell) -> str:
+    """The id of the only call that waits."""
+    (asked,) = shell.ok("approvals", "--json").json["approvals"]
+    return asked["call"]
+
+
+@pytest.fixture
+def painter(empty: Shell) -> Shell:
+    """A shell at a store with a thread whose tool asked which colour it should be."""
+    with holdfast.open(empty.store) as store:
+        store.thread("wall", agent=asker).run("Paint it.")
+    return empty
+
+
+def test_what_waits_is_listed_over_all_threads(house: Shell) -> None:
+    """`holdfast approvals` names the thread, the tool and the call, and says how to look at one."""
+    shown = house.ok("approvals").out
+    told = house.ok("approval", "ls", "house", "--json").json
+
+    assert f"holdfast approvals show house {waiting(house)}" in shown
+    assert [(each["thread"], each["tool"]) for each in told["approvals"]] == [("house", "pay")]
+    assert house.ok("approvals", "ls", "--timeline", "other", "--json").json["approvals"] == []
+
+
+def test_nothing_waiting_is_a_sentence(shell: Shell) -> None:
+    """Not an empty screen."""
+    assert "Nothing waits for a decision." in shell.ok("approvals").out
+    assert "Nothing waits for a decision." in shell.ok("approvals", "ls", "shopping").out
+
+
+def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
+    """Message, tool, effect, arguments, run, backend, until when, and the four decisions."""
+    call = waiting(house)
+
+    shown = house.ok("approvals", "show", "house", call).out
+    told = house.ok("approvals", "show", "house", call, "--json").json
+
+    for words in ("asks for approval", '"amount": 5000', "financial", "script:test", "somebody decides"):
+        assert words in shown
+    for verb in ("approve", "deny", "edit", "answer"):
+        assert f"holdfast approvals {verb} house {call}" in shown
+    assert told["ticket"]["run"] in shown
+    assert told["decision"] is None
+    assert told["repeats"] is None
+
+
+def test_an_approval_of_a_call_that_never_asked_is_a_conflict(house: Shell) -> None:
+    """It points at the call."""
+    call = house.ok("calls", "--json").json["calls"][0]["id"]
+
+    ended = house("approvals", "show", "house", call)
+
+    assert ended.code == 4
+    assert f"holdfast calls show house {call}" in ended.err
+
+
+def test_an_approved_call_goes_on_when_its_run_is_resumed(house: Shell) -> None:
+    """Deciding alone runs nothing; it says how to go on."""
+    call = waiting(house)
+
+    ended = house.ok("approvals", "approve", "house", call, "--by", "ann")
+    nothing_yet = list(paying.sent)
+    house("runs", "resume", "house", "--code", CODE)
+
+    assert "Approved: pay is approved, " in ended.out
+    assert "Go on: holdfast runs resume house" in ended.out
+    assert nothing_yet == ["cat 13"]
+    assert paying.sent == ["cat 13", "roofer 5000"]
+
+
+def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
+    """The arguments before and after; the tool gets the new ones."""
+    call = waiting(house)
+
+    ended = house.ok("approvals", "edit", "house", call, "--value", LESS, "--by", "ann", "--why", "too much")
+    house("runs", "resume", "house", "--code", CODE)
+
+    assert '-  "amount": 5000' in ended.out
+    assert '+  "amount": 500' in ended.out
+    assert paying.sent == ["cat 13", "roofer 500"]
+    shown = house.ok("approvals", "show", "house", call).out
+    assert "Decided edit by ann: too much" in shown
+    assert '+  "amount": 500' in shown
+
+
+def test_a_value_may_come_from_a_file_or_the_input(house: Shell) -> None:
+    """@FILE and @-."""
+    Path("less.json").write_text(LESS)
+    call = waiting(house)
+
+    told = house.ok("approvals", "edit", "house", call, "--value", "@less.json", "--json").json
+    again = house.ok("approvals", "edit", "house", call, "--value", "@-", "--json", stdin=LESS.encode()).json
+
+    assert told["decision"]["value"] == {"to": "roofer", "amount": 500}
+    assert told["before"] == {"to": "roofer", "amount": 5000}
+    assert (told["again"], again["again"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("plain words", "not JSON"), ('{"a": 1, "a": 2}', "not JSON"), ("[1]", "must be a JSON object")],
+)
+def test_a_value_that_does_not_fit_is_refused(house: Shell, value: str, told: str) -> None:
+    """Nothing was decided, and it still waits."""
+    ended = house("approvals", "edit", "house", waiting(house), "--value", value)
+
+    assert ended.code == 2
+    assert told in ended.err
+    assert "nothing was decided" in ended.err
+    assert waiting(house)
+
+
+def test_with_code_the_tool_checks_the_new_arguments(house: Shell) -> None:
+    """What it would refuse is refused before the decision is written."""
+    call = waiting(house)
+
+    ended = house("approvals", "edit", "house", call, "--value", '{"to": 1}', "--code", CODE)
+
+    assert ended.code == 2
+    assert waiting(house) == call
+
+
+def test_a_file_that_is_not_there_decides_nothing(house: Shell) -> None:
+    """The error names it."""
+    ended = house("approvals", "edit", "house", waiting(house), "--value", "@none.json")
+
+    assert ended.code == 1
+    assert "none.json" in ended.err
+    assert waiting(house)
+
+
+def test_the_first_decision_stands(house: Shell) -> None:
+    """The same again is nothing new; another one is a conflict that names who decided."""
+    call = waiting(house)
+    house.ok("approvals", "deny", "house", call, "--by", "ann", "--why", "no money")
+
+    again = house.ok("approvals", "deny", "house", call)
+    other = house("approvals", "approve", "house", call, "--json")
+
+    assert "Denied before; nothing new was written" in again.out
+    assert other.code == 4
+    assert other.error["error"] == "Decided"
+    assert "by ann" in other.error["message"]
+
+
+def test_a_denied_call_is_not_made(house: Shell) -> None:
+    """The run goes on without it."""
+    house.ok("approvals", "deny", "house", waiting(house), "--why", "no money")
+
+    ended = house("runs", "resume", "house", "--code", CODE, "--json")
+
+    assert ended.json["status"] == "succeeded"
+    assert paying.sent == ["cat 13"]
+
+
+def test_a_question_of_a_tool_is_answered(painter: Shell) -> None:
+    """An answer of another shape is refused; the tool goes on with one that fits."""
+    call = waiting(painter)
+
+    wrong = painter("approvals", "answer", "wall", call, "--value", '"green"')
+    painter.ok("approvals", "answer", "wall", call, "--value", '"blue"', "--by", "ann")
+    painter("runs", "resume", "wall", "--code", "tests.surfaces.paying:asker")
+
+    assert "Which colour?" in painter.ok("approvals", "show", "wall", call).out
+    assert wrong.code == 2
+    assert "blue it is" in painter.ok("calls", "show", "wall", call).out
+
+
+def test_a_ticket_is_decided_on_the_timeline_that_is_named(house: Shell) -> None:
+    """On a fork that is a call of its own; the first one still waits."""
+    call = waiting(house)
+    house.ok("threads", "fork", "house", "other")
+
+    told = house.ok("approvals", "deny", "house", call, "--timeline", "other", "--json").json
+    again = house.ok("approvals", "deny", "house", call, "--timeline", "other", "--json").json
+
+    assert told["call"]["copied_from"] == call
+    assert told["call"]["timeline"] == "other"
+    assert (told["again"], again["again"]) == (False, True)
+    assert waiting(house) == call
+
+
+def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
+    """The earlier call, its state and its run."""
+    with holdfast.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    call = house.ok("approvals", "ls", "house", "--json").json["approvals"][-1]["call"]
+
+    shown = house.ok("approvals", "show", "house", call).out
+    told = house.ok("approvals", "show", "house", call, "--json").json
+
+    assert "It would repeat, or might:" in shown
+    assert earlier in shown
+    assert told["ticket"]["action"] == "repeat"
+    assert (told["repeats"]["id"], told["repeats"]["state"]) == (earlier, "needs_human")
+
+
+def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
+    """Also that its time is over, before anybody has looked."""
+
+    @holdfast.tool(effect="read_only")
+    def ask(call: holdfast.Call) -> str:
+        call.suspend("Now?", expires_in=60, on_timeout="deny")
+
+    agent = holdfast.Agent("a", backend=Script(use("ask"), say("x")), tools=[ask])
+    with holdfast.open(empty.store, clock=lambda: BEGAN) as store:
+        store.thread("t", agent=agent).run("x")
+    call = waiting(empty)
+
+    shown = empty.ok("approvals", "show", "t", call).out
+
+    assert "2026-01-31 12:01:00, which is over; then it is denied" in shown
+    assert empty.ok("approvals").out.count(call) == 2

@@ -1,0 +1,220 @@
+"""Tool calls on the command line: the ledger, and settling what nobody knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces import paying
+from tests.surfaces.paying import CODE
+from tests.surfaces.shell import Shell
+
+
+def unclear(shell: Shell) -> str:
+    """The id of the only call that nobody knows the outcome of."""
+    (call,) = shell.ok("calls", "--json").json["calls"]
+    return call["id"]
+
+
+def test_calls_that_nobody_knows_the_outcome_of_are_listed_over_all_threads(house: Shell) -> None:
+    """`holdfast calls` is what somebody has to look at."""
+    shown = house.ok("calls").out
+
+    assert "house" in shown
+    assert "needs_human" in shown
+    assert '{"to":"cat","amount":13}' in shown
+    assert unclear(house) in shown
+    assert "awaiting_approval" not in shown
+
+
+def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
+    """Oldest first; by run, state and timeline; a short list says so."""
+    told = house.ok("call", "ls", "house", "--json").json["calls"]
+    run = told[0]["run"]
+
+    assert [each["state"] for each in told] == ["awaiting_approval", "needs_human"]
+    assert house.ok("calls", "ls", "house", "--run", run, "--json").json["calls"] == told
+    assert house.ok("calls", "ls", "house", "--run", "other", "--json").json["calls"] == []
+    assert len(house.ok("calls", "ls", "house", "--state", "needs_human", "--json").json["calls"]) == 1
+    assert house.ok("calls", "ls", "house", "--timeline", "other", "--json").json["calls"] == []
+    assert "The last 1 call; --limit 0 lists all." in house.ok("calls", "ls", "house", "--limit", "1").out
+
+
+def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
+    """Not an empty screen."""
+    assert "The outcome of every call is known." in shell.ok("calls").out
+    assert "There is no tool call here." in shell.ok("calls", "ls", "shopping").out
+
+
+def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
+    """Arguments, what the model is shown, every state that it passed, and how to settle it."""
+    call = unclear(house)
+
+    shown = house.ok("calls", "show", "house", call).out
+    told = house.ok("calls", "show", "house", call, "--json").json
+
+    assert "proposed → requested → started" in shown
+    assert "unknown → needs_human" in shown
+    assert "the bank is closed" in shown
+    assert f"holdfast calls reconcile house {call} --code MODULE:NAME" in shown
+    assert [each["states"] for each in told["passed"]] == [
+        ["proposed", "requested", "started"],
+        ["unknown", "needs_human"],
+    ]
+    assert told["call"]["effect"] == "financial"
+
+
+def test_a_call_that_is_not_there_is_not_found(house: Shell) -> None:
+    """With advice in the words of the shell; a timeline that it was not made on is said too."""
+    assert "`holdfast calls ls`" in house("calls", "show", "house", "???").err
+    assert house("calls", "show", "house", "???").code == 3
+
+    elsewhere = house("calls", "show", "house", unclear(house), "--timeline", "other")
+
+    assert elsewhere.code == 3
+    assert "was made on timeline 'main'" in elsewhere.err
+
+
+def test_a_tool_is_asked_what_became_of_its_call(house: Shell) -> None:
+    """As long as it does not know the call stays; once it knows, it is settled."""
+    call = unclear(house)
+
+    still = house("calls", "reconcile", "house", call, "--code", CODE)
+    paying.ANSWERS[0] = "done"
+    settled = house("calls", "reconcile", "house", call, "--code", CODE, "--json")
+
+    assert "needs_human, as before," in still.out
+    assert (settled.json["before"], settled.json["call"]["state"]) == ("needs_human", "succeeded")
+    assert house.ok("calls", "--json").json["calls"] == []
+    assert '{"receipt":7}' in house.ok("calls", "show", "house", call).out
+
+
+def test_not_done_is_believed_of_a_process_that_is_gone(bread: Shell) -> None:
+    """The call starts again when its run goes on, and that is said."""
+    paying.ANSWERS[0] = "not_done"
+    call = bread.ok("calls", "ls", "bread", "--json").json["calls"][0]["id"]
+
+    asked = bread("calls", "reconcile", "bread", call, "--code", CODE)
+
+    assert asked.code == 0
+    assert "requested, was started," in asked.out
+    assert "holdfast runs resume bread --code MODULE:NAME" in asked.out
+
+
+def test_what_is_known_is_a_conflict(house: Shell) -> None:
+    """Neither a tool nor a person is asked about it."""
+    paying.ANSWERS[0] = "done"
+    call = unclear(house)
+    house("calls", "reconcile", "house", call, "--code", CODE)
+
+    for words in (["reconcile", "house", call, "--code", CODE], ["resolve", "house", call, "not_done"]):
+        assert house("calls", *words).code == 4
+
+
+def test_a_person_says_what_became_of_a_call(house: Shell) -> None:
+    """Who and why are kept; the same again is nothing new, the opposite is a conflict."""
+    call = unclear(house)
+    words = ["calls", "resolve", "house", call]
+
+    done = house.ok(*words, "done", "--result", '{"receipt": 8}', "--by", "ann", "--why", "they called")
+    again = house.ok(*words, "done")
+    opposite = house(*words, "not_done")
+
+    shown = house.ok("calls", "show", "house", call).out
+    assert "Resolved as done: pay is resolved, was needs_human," in done.out
+    assert "resolved, as before," in again.out
+    assert opposite.code == 4
+    assert "resolved  by ann  they called" in shown
+    assert '{"receipt":8}' in shown
+
+
+def test_a_result_may_come_from_a_file(house: Shell) -> None:
+    """@FILE, or @- for the input; what is no JSON is refused before anything is written."""
+    Path("receipt.json").write_text('{"receipt": 9}')
+    call = unclear(house)
+
+    refused = house("calls", "resolve", "house", call, "done", "--result", "plain words")
+    house.ok("calls", "resolve", "house", call, "done", "--result", "@receipt.json")
+
+    assert refused.code == 2
+    assert "Text is written with quotes" in refused.err
+    assert '{"receipt":9}' in house.ok("calls", "show", "house", call).out
+
+
+def test_what_was_not_done_has_no_result(house: Shell) -> None:
+    """Giving one is a mistake, and nothing is resolved."""
+    call = unclear(house)
+
+    ended = house("calls", "resolve", "house", call, "not_done", "--result", "1")
+
+    assert ended.code == 2
+    assert unclear(house) == call
+
+
+def test_a_started_call_is_left_to_its_run(bread: Shell) -> None:
+    """A person resolves only what its run has given up on."""
+    call = bread.ok("calls", "ls", "bread", "--json").json["calls"][0]["id"]
+
+    ended = bread("calls", "resolve", "bread", call, "done")
+
+    assert ended.code == 4
+    assert "`holdfast runs resume` or `holdfast runs cancel`" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("no_such_module:agent", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("tests.surfaces.paying:nobody", "AttributeError"),
+        ("tests.surfaces.paying:CODE", "holds no Agent"),
+        ("tests.surfaces.paying:asker", "belongs to agent 'payer'"),
+        ("not a module", "is not module:name"),
+        ("quits:agent", "SystemExit: 3"),
+    ],
+)
+def test_code_that_cannot_be_used_is_a_usage_error(house: Shell, code: str, told: str) -> None:
+    """With the cause, and nothing was done."""
+    Path("quits.py").write_text("raise SystemExit(3)\n")
+
+    ended = house("calls", "reconcile", "house", unclear(house), "--code", code)
+
+    assert ended.code == 2
+    assert told in ended.err
+    assert "nothing was done" in ended.err
+
+
+def test_a_list_or_a_module_of_agents_will_do(house: Shell) -> None:
+    """The agent of the thread is found in it."""
+    for code in ("tests.surfaces.paying:both", "tests.surfaces.paying"):
+        assert house("calls", "reconcile", "house", unclear(house), "--code", code).code == 0
+
+
+def test_code_is_never_loaded_unasked(house: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking, deciding and cancelling work without the user's code."""
+    monkeypatch.setattr("holdfast.cli.coding.import_module", lambda _name: 1 / 0)
+    call = house.ok("approvals", "--json").json["approvals"][0]["call"]
+
+    house.ok("calls", "show", "house", call)
+    house.ok("approvals", "deny", "house", call)
+    house.ok("calls", "resolve", "house", unclear(house), "not_done")
+    house.ok("runs", "cancel", "house")
+
+
+def test_a_thread_that_is_not_there_is_not_begun(house: Shell) -> None:
+    """Naming an agent's code creates nothing."""
+    ended = house("runs", "resume", "hause", "--code", CODE)
+
+    assert ended.code == 3
+    assert [each["id"] for each in house.ok("threads", "--json").json["threads"]] == ["house"]
+
+
+def test_what_tools_print_stays_out_of_the_answer(house: Shell) -> None:
+    """It goes to the error stream."""
+    call = house.ok("approvals", "--json").json["approvals"][0]["call"]
+    house.ok("approvals", "approve", "house", call)
+
+    ended = house("runs", "resume", "house", "--code", CODE, "--json")
+
+    assert ended.json["status"] == "succeeded"
+    assert ended.err == "paying\n"
