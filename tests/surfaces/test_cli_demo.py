@@ -13,11 +13,21 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.story import acts
-from holdfast.threads.line import Line
+from holdfast import Thread
+from holdfast.cli.story import acts, payments
+from holdfast.cli.story.bank import Bank
 from tests.surfaces.shell import Shell
 
 TOLD = [
+    "Pay the landlord 900, please.",
+    "its model is scripted",
+    "the ordinary loop paid twice",
+    "ours paid once",
+    "started → unknown → succeeded",
+    "the repeat guard had not",
+    '+  "amount": 500',
+    "the bank shows the edited amount, once",
+    "Decided",
     "milk",
     "eggs",
     "carrots",
@@ -39,10 +49,16 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
 
     assert [words for words in TOLD if words not in ended.out] == []
     assert "✗" not in ended.out
-    assert ended.out.count("✓") >= 15
+    assert ended.out.count("✓") >= 29
+    assert ended.out.index("paid twice") < ended.out.index("milk")
     with holdfast.open("holdfast-demo.db", read_only=True) as store:
         assert store.verify().ok
         assert store.thread("shopping").get("/todos.json") == ["milk", "eggs", "bread"]
+        assert [call.state for call in store.thread("rent").calls()] == ["succeeded", "awaiting_approval"]
+    assert [line.split()[:2] for line in Path("holdfast-demo-bank/ours.txt").read_text().splitlines()] == [
+        ["landlord", "900"],
+        ["roofer", "500"],
+    ]
 
 
 def typed(line: str) -> list[str]:
@@ -55,11 +71,11 @@ def typed(line: str) -> list[str]:
 def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four of them, to look inside: by the program's name, or by the module where that is not on the path."""
+    """Six of them, to look inside: by the program's name, or by the module where that is not on the path."""
     monkeypatch.setattr(acts, "which", lambda _name: found)
     commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
 
-    assert len(commands) == 4
+    assert len(commands) == 6
     for words in commands:
         empty.ok(*words)
 
@@ -83,21 +99,50 @@ def test_as_json_it_tells_what_was_proved(empty: Shell) -> None:
 
     assert told["ok"] is True
     assert told["broken"] is None
-    assert len(told["proved"]) >= 15
+    assert len(told["proved"]) >= 29
     assert Path("my demo.db").exists()
 
 
 def test_a_broken_promise_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: an undo that does nothing is noticed at once, and the demo fails."""
-    monkeypatch.setattr(Line, "undo", lambda self: self.head)
+    undo = Thread.undo
+    monkeypatch.setattr(Thread, "undo", lambda self: self.head if self.id == "shopping" else undo(self))
 
     ended = empty("demo")
     told = empty("demo", "--json")
 
     assert ended.code == told.code == 1
     assert "✗ undo took the bread off the list" in ended.out
-    assert "SIGKILL" not in ended.out
+    assert "Read the past" not in ended.out
     assert told.json["ok"] is False
+
+
+def test_a_second_payment_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a hook that swears that nothing was paid is believed of a dead process, and is found out."""
+    monkeypatch.setattr(Bank, "find", lambda _self, _reference: None)
+
+    told = empty("demo", "--json")
+
+    assert told.code == 1
+    assert "ours paid once" in told.json["broken"]
+
+
+def test_a_process_that_ends_by_itself_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: what was not killed proves nothing."""
+    monkeypatch.setattr(payments, "PAYER", "holdfast.cli.story.scripted")
+
+    told = empty("demo", "--json")
+
+    assert "both processes were killed" in told.json["broken"]
+
+
+def test_a_decision_that_is_taken_back_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: if nobody were told that it was decided, the demo would say so."""
+    monkeypatch.setattr(payments, "_refused", lambda _thread, _ticket: "nobody was told")
+
+    told = empty("demo", "--json")
+
+    assert "another decision later is refused" in told.json["broken"]
 
 
 def test_a_race_that_nobody_is_told_of_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

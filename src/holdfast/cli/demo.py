@@ -78,7 +78,7 @@ def demo(
     broken: str | None = None
     try:
         with open_store(place) as opened:
-            acts.tell(stage, opened)
+            acts.tell(stage, opened, _bank(place))
     except Broken as promise:
         broken = str(promise)
     return Told(store=str(place), ok=broken is None, proved=stage.proved, broken=broken)
@@ -88,7 +88,21 @@ def _fresh(given: str | None) -> Path:
     """A file that does not exist yet; raises `Conflict` if the one that was asked for does."""
     if given is None:
         names = ("holdfast-demo.db" if number == 1 else f"holdfast-demo-{number}.db" for number in count(1))
-        return next(path for path in map(Path, names) if not path.exists())
-    if Path(given).exists():
-        raise Conflict(f"{given} exists already; nothing was done to it. Choose another path for the demo.")
+        return next(path for path in map(Path, names) if not path.exists() and not _beside(path).exists())
+    for path in (Path(given), _beside(Path(given))):
+        if path.exists():
+            raise Conflict(
+                f"{path} exists already; nothing was done to it. Choose another path for the demo."
+            )
     return Path(given)
+
+
+def _beside(store: Path) -> Path:
+    """The directory for what the story needs beside its store."""
+    return store.with_name(f"{store.stem}-bank")
+
+
+def _bank(store: Path) -> Path:
+    directory = _beside(store)
+    directory.mkdir()
+    return directory

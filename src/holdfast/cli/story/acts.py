@@ -1,4 +1,4 @@
-"""The story: a shopping list that grows, parts ways, is raced for, and survives a kill."""
+"""The story: payments that are made once, and a list that grows, parts ways, is raced for, and survives a kill."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from shutil import which
 
 from holdfast.cli.showing import digest
+from holdfast.cli.story import payments
 from holdfast.cli.story.stage import Stage
 from holdfast.cli.wording import count
 from holdfast.errors import Sealed, StaleHead
@@ -34,13 +36,15 @@ _TURNS = (
 )
 
 
-def tell(stage: Stage, store: Store) -> None:
-    """Tell the whole story; raises `Broken` at the first promise that does not hold."""
+def tell(stage: Stage, store: Store, directory: Path) -> None:
+    """Tell the whole story, with a bank in `directory`; raises `Broken` at the first promise that does not hold."""
     stage.opens(
-        "Holdfast in eight steps",
-        "It keeps the state of AI agents: nothing is lost, and every moment can be visited.",
+        "Holdfast in twelve steps",
+        "It keeps the state of AI agents: nothing happens twice, nothing is lost, and every moment can be visited.",
         f"All of this happens for real, in the store {store.url}.",
     )
+    payments.tell(stage, store, directory)
+    stage.part("Part two: every moment can be visited")
     thread = store.thread("shopping", agent="helper", owner="ann")
     _grow(stage, thread)
     _fork(stage, thread)
@@ -56,6 +60,8 @@ def look_inside(store: str) -> Iterator[str]:
     """Commands to go on with, in words that work in the shell at hand."""
     store = shlex.quote(store)
     holdfast = _command()
+    yield f"{holdfast} calls ls rent --store {store}"
+    yield f"{holdfast} approvals ls --store {store}"
     yield f"{holdfast} threads log shopping --store {store}"
     yield f"{holdfast} threads diff shopping main main.v3 --store {store}"
     yield f"{holdfast} state log shopping {LIST} --store {store}"
@@ -96,10 +102,8 @@ def _fork(stage: Stage, thread: Thread) -> None:
     for changed in difference.state:
         before, after = thread.get(changed.path), what_if.get(changed.path)
         gone, new = [_only(one, other) for one, other in ((before, after), (after, before))]
-        stage.shows(
-            (f"{'diff':<11}", "quiet"), f"{changed.path} ", (f"- {gone} ", "removed"), (f"+ {new}", "added")
-        )
-    stage.shows((f"{'parted':<11}", "quiet"), "after turn 2, at ", digest(difference.base))
+        stage.tells("diff", f"{changed.path} ", (f"- {gone} ", "removed"), (f"+ {new}", "added"))
+    stage.tells("parted", "after turn 2, at ", digest(difference.base))
     own = (_list(thread), _list(what_if)) == ("milk eggs carrots", "milk eggs bread")
     alone = [changed.path for changed in difference.state] == [LIST] and difference.base == eggs.after
     stage.prove("each line has its own list, and they differ in that alone", own and alone)

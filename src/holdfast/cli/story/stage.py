@@ -8,7 +8,7 @@ from holdfast.cli.screen import Part, Screen
 __all__ = ["Broken", "Stage"]
 
 _INDENT = "   "
-_ROLE_WIDTH = 9
+_LABEL_WIDTH = 11
 
 
 class Broken(Exception):
@@ -30,21 +30,33 @@ class Stage:
             self._screen.say((title, "title"))
             self._screen.wrap((" ".join(words), "quiet"))
 
+    def part(self, title: str) -> None:
+        """Begin a part, of several steps."""
+        if self._screen:
+            self._screen.gap()
+            self._screen.say((title, "part"))
+
     def act(self, title: str, *words: str) -> None:
         """Begin the next step."""
         self._acts += 1
         if self._screen:
             self._screen.gap()
-            self._screen.say((f"{self._acts}  {title}", "title"))
+            self._screen.say((f"{self._acts:<{len(_INDENT)}}{title}", "title"))
             self._screen.wrap((" ".join(words), "quiet"), indent=len(_INDENT))
 
     def says(self, role: str, words: str) -> None:
         """Show what somebody said."""
-        self.shows((f"{role:<{_ROLE_WIDTH}}  ", role), words)
+        self.tells(role, words, style=role)
 
     def holds(self, name: str, value: object) -> None:
         """Show a value."""
-        self.shows((f"{name:<{_ROLE_WIDTH}}  ", "quiet"), (safe_json(value, indent=None), "name"))
+        self.tells(name, (safe_json(value, indent=None), "name"))
+
+    def tells(self, label: str, *parts: Part, style: str = "quiet") -> None:
+        """Show something under a label."""
+        if self._screen:
+            indent = len(_INDENT) + _LABEL_WIDTH
+            self._screen.wrap(*parts, indent=indent, label=(f"{_INDENT}{label}", style))
 
     def shows(self, *parts: Part) -> None:
         """Show something that is there."""
