@@ -52,8 +52,8 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
     Raises `NotFound` if it fits nothing, `Invalid` if it fits two things.
     """
     whole = name.commit if isinstance(name, Exactly) else name
-    if _WHOLE.match(whole) and (found := space.engine.commits(space.name, whole, limit=1)):
-        return found[0]
+    if _WHOLE.match(whole) and (found := _stored(space, Digest(whole))) is not None:
+        return found
     if isinstance(name, Exactly):
         raise _absent(space, head, whole)
     fits: dict[str, Digest | None] = {}
@@ -69,6 +69,16 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
     if not fits:
         raise _absent(space, head, name)
     return next(iter(fits.values()))
+
+
+def _stored(space: Space, commit: Digest) -> Digest | None:
+    """The commit of that digest if the store has it, whatever is remembered; it is kept for who asks next."""
+    try:
+        step = space.back(commit, limit=1)[0]
+    except NotFound:
+        return None
+    space.steps.put(step)
+    return step.digest
 
 
 def _digests(space: Space, head: Head, name: str) -> _Found:

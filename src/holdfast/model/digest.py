@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, NewType
+from typing import NewType
 
 import msgspec
 
@@ -18,10 +18,7 @@ from holdfast.errors import Corrupt, Invalid
 
 __all__ = ["Digest", "Kind", "Object", "check_digest", "digest_of"]
 
-if TYPE_CHECKING:
-    Digest = NewType("Digest", str)
-else:
-    Digest = str  # which costs a third of a NewType to call
+Digest = NewType("Digest", str)
 
 _SHAPE = re.compile(r"[0-9a-f]{64}\Z")
 

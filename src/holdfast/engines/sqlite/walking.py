@@ -23,6 +23,9 @@ SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id 
 """
 
 
+_ONE = f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id = l.prev WHERE l.id=?"
+
+
 class _Line(msgspec.Struct, frozen=True, gc=False):
     """Where a row's commit stands, as far as walking back needs it."""
 
@@ -68,7 +71,10 @@ def last_of_turn(db: Database, row: int, turn: int) -> int | None:
 
 def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     """Commits from `row` backwards, newest first."""
-    return [step_of(row_of(values)) for values in db.execute(_BACK, (row, limit))] if limit > 0 else []
+    if limit <= 0:
+        return []
+    found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
+    return [step_of(row_of(values)) for values in found]
 
 
 def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
