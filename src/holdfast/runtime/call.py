@@ -104,19 +104,19 @@ class Call:
     def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """The value at `path` in the thread's state; `default` if there is none, else `NotFound`."""
-        return self._at_hand().thread.get(path, type=type, default=default)
+        return self._at_hand().home(path).get(path, type=type, default=default)
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
         """Let `path` hold a JSON document, or bytes with a media type, in the thread's state."""
-        self._at_hand().thread.put(path, value, media_type=media_type)
+        self._at_hand().home(path).put(path, value, media_type=media_type)
 
     def delete(self, path: str) -> None:
         """Let `path` hold nothing in the thread's state; raises `NotFound` if that is so already."""
-        self._at_hand().thread.delete(path)
+        self._at_hand().home(path).delete(path)
 
     def paths(self, prefix: str = "/") -> list[str]:
         """The paths that `prefix` covers in the thread's state, sorted."""
-        return self._at_hand().thread.paths(prefix)
+        return self._at_hand().home(prefix).paths(prefix)
 
     @property
     def agent(self) -> State:

@@ -106,7 +106,14 @@ class Desk:
         agent = None
         if standing.agent is not None:
             agent = (standing.agent, self.journal.reads.agent_root or EMPTY)
-        room = Room(record.id, self.ground.space, root, agent=agent, defaults=standing.defaults)
+        room = Room(
+            record.id,
+            self.ground.space,
+            root,
+            agent=agent,
+            defaults=standing.defaults,
+            call_scoped=[each.prefix for each in self.ground.agent.declared if each.scope == "call"],
+        )
         handle = Call(
             id=record.id,
             tool=record.tool,

@@ -6,13 +6,14 @@ closed, a tool that is still running, in a thread that nobody can stop, can neit
 change anything here.
 
 The call's scratch lies under a prefix of its own in the thread's state.  It is kept while
-the call is suspended, and goes when the call settles.
+the call is suspended, and goes when the call settles.  Paths that are declared with call scope
+are there too, whatever the tool calls them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from threading import RLock
 from typing import Any, TypeVar, overload
@@ -142,7 +143,7 @@ class State:
 class Room:
     """What one attempt at a call reads and writes; good for that attempt alone."""
 
-    __slots__ = ("_agent", "_finished", "_gate", "_prefix", "reads", "scratch", "thread")
+    __slots__ = ("_agent", "_call_scoped", "_finished", "_gate", "_prefix", "reads", "scratch", "thread")
 
     def __init__(
         self,
@@ -152,14 +153,18 @@ class Room:
         *,
         agent: tuple[Space, Digest] | None = None,
         defaults: Mapping[str, bytes] | None = None,
+        call_scoped: Sequence[str] = (),
     ) -> None:
         """Begin from the thread's map, and from the agent's own if it has one, at the start of the round."""
         self._gate = _Gate()
+        self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False
         self.reads = Touched()  # what was looked at in the thread's map
         self.thread = State(self._gate, lambda: Ops(space, root), defaults=defaults, reads=self.reads)
-        self.scratch = State(self._gate, lambda: Ops(space, root), prefix=self._prefix)
+        self.scratch = State(
+            self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
+        )
         self._agent = None if agent is None else State(self._gate, lambda: Ops(*agent, into=space))
 
     @property
@@ -168,6 +173,10 @@ class Room:
         if self._agent is None:
             raise Invalid("this call has no agent, and so no map of an agent's; nothing was read or written.")
         return self._agent
+
+    def home(self, path: str) -> State:
+        """Where `path` lies: in the thread's map, or, if it is declared with call scope, in the scratch."""
+        return self.scratch if self._is_own(path) else self.thread
 
     def close(self) -> None:
         """Let the tool in no more.  It may be done twice."""
@@ -188,6 +197,12 @@ class Room:
         thread = self.thread.ops().finish() if self.thread.written else None
         agent = self._agent.ops().finish() if self._agent and self._agent.written else None
         return _with(thread, brought), agent
+
+    def _own(self, defaults: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {path: default for path, default in defaults.items() if self._is_own(path)}
+
+    def _is_own(self, path: str) -> bool:
+        return any(names.under(path, prefix) for prefix in self._call_scoped)
 
     def _keep_scratch(self) -> tuple[Patched, ...]:
         """Let the thread's ops do what was done to the scratch; what that brings along."""

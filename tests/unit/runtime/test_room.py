@@ -274,3 +274,23 @@ def test_a_call_without_a_room_says_so() -> None:
     """What decides about approvals gets such a call."""
     with pytest.raises(Invalid, match="no state at hand"):
         Call(id="c", tool="book").get("/count")
+
+
+def test_what_is_declared_with_call_scope_lies_in_the_scratch(hand: Hand) -> None:
+    """Under the tool's own name for it; control: a path beside it lies in the thread's map."""
+    room = room_of(hand, call_scoped=["/draft"], defaults={"/draft": b"0", "/other": b"1"})
+    call = call_of(room)
+    assert (call.get("/draft"), call.scratch.get("/other", default=None)) == (0, None)
+
+    call.put("/draft/x", 1)
+    call.put("/drafts", 2)
+
+    assert (call.get("/draft/x"), call.paths("/draft"), call.scratch.paths()) == (
+        1,
+        ["/draft/x"],
+        ["/draft/x"],
+    )
+    kept, _ = room.finish(keep_scratch=False)
+    assert kept is not None
+    assert "/drafts" in held(hand.space, kept)
+    assert not [path for path in held(hand.space, kept) if "x" in path.split("/")]
