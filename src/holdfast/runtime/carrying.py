@@ -64,10 +64,15 @@ class Carrier:
         ready = [slot for slot in slots if slot.stage == "ready"]
         self._left = len(ready)
         lines = _lines(ready)
-        if len(lines) == 1:
-            await self._one_after_another(lines[0], alone=len(ready) == 1)
-        elif lines:
-            await self._side_by_side(lines)
+        try:
+            if len(lines) == 1:
+                await self._one_after_another(lines[0], alone=len(ready) == 1)
+            elif lines:
+                await self._side_by_side(lines)
+        except Lost:
+            for slot in ready:
+                await self._desk.do(partial(late, self._desk, slot))
+            raise
         if self._cancelled is not None:
             raise self._cancelled
 
@@ -138,9 +143,10 @@ class Carrier:
         if tool.reconciler is None:
             self._leave_open(slot, "unknown", "it was cut off while it ran")
             return False
-        outcome = await self._asked(slot, tool)
+        # Before the hook is asked: who ends only while it looks may have done something after it has.
         gone = record.holder is not None and self._desk.space.engine.gone(record.holder)
         believed = gone or tool.reconciler.fences
+        outcome = await self._asked(slot, tool)
         return await self._desk.do(
             partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
         )
@@ -243,11 +249,16 @@ class Carrier:
         return await self._desk.do(partial(self.reconciled, slot, outcome, done.why, believed=believed))
 
     async def _asked(self, slot: Slot, tool: Tool) -> Outcome:
+        """What the hook says; what it wrote counts if it was done, in place of what the tool would have written."""
         call, room = self._desk.call(slot, self._root, attempt=slot.record.attempt)
+        crew, inline = self._desk.ground.crew, self._desk.ground.sole
         try:
-            return await ask_reconcile(tool, call, crew=self._desk.ground.crew, inline=self._desk.ground.sole)
+            outcome = await ask_reconcile(tool, call, crew=crew, inline=inline)
         finally:
             room.close()
+        if outcome.kind == "done":
+            slot.changes(*room.finish(keep_scratch=False))
+        return outcome
 
     def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
         """Take a call whose outcome was not known to what its hook found; True: it is to be attempted again."""
@@ -383,9 +394,6 @@ class Carrier:
         points.reach("while_recording")
         try:
             await self._desk.do(partial(self._post, slot))
-        except Lost:
-            await self._desk.do(partial(late, self._desk, slot))
-            raise
         except Conflict as conflict:
             await self._yield_to_result(slot, conflict)
             await self._desk.do(partial(self._post, slot))

@@ -54,12 +54,14 @@ async def reconcile(ground: Ground, id: str) -> CallRecord:
     slot.held = held
     slot.arguments = await ground.hands(partial(_arguments, ground.space, held.record, tool))
     desk = await ground.hands(partial(_desk, ground, held.record))
+    # Before the hook is asked: who ends only while it looks may have done something after it has.
+    gone = held.record.holder is not None and ground.space.engine.gone(held.record.holder)
     call, room = desk.call(slot, desk.journal.root, attempt=held.record.attempt)
     try:
         outcome = await ask_reconcile(tool, call, crew=ground.crew, inline=ground.sole)
     finally:
         room.close()
-    return await ground.hands(partial(_settled, desk, slot, outcome))
+    return await ground.hands(partial(_settled, desk, slot, outcome, gone=gone))
 
 
 def resolve(
@@ -158,13 +160,12 @@ def _label(space: Space, record: CallRecord) -> str:
     return space.ids()
 
 
-def _settled(desk: Desk, slot: Slot, outcome: Outcome) -> CallRecord:
+def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool) -> CallRecord:
     """Take the call to what its hook found, and make that durable."""
     assert slot.held is not None
     assert slot.tool is not None
     assert slot.tool.reconciler is not None
     record = slot.held.record
-    gone = record.holder is not None and desk.space.engine.gone(record.holder)
     believed = gone or slot.tool.reconciler.fences
     if outcome.kind == "not_done" and believed:
         _not_done(desk, slot)

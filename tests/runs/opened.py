@@ -1,0 +1,32 @@
+"""Stores opened with what a program cannot choose: how long leases last, and what the clocks say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast import Store
+from holdfast.engines.contract import Engine
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.runtime.ownership import Owners
+from holdfast.runtime.workshop import Workshop
+from holdfast.threads.ids import Ids
+from holdfast.threads.shelf import Shelf
+
+__all__ = ["store_in", "store_on"]
+
+POLL_SECONDS = 0.02
+
+
+def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], int] | None = None) -> Store:
+    """A store on that engine, whose leases last so many seconds; None: as long as usual."""
+    owners = Owners() if lease is None else Owners(ttl=lease, poll=POLL_SECONDS)
+    now = clock or (lambda: time.time_ns() // 1_000)
+    shelf = Shelf(engine=engine, clock=now, ids=Ids(now), workshop=Workshop(owners))
+    return Store(shelf, "opened", read_only=False)
+
+
+def store_in(path: str | Path, *, lease: float | None = None) -> Store:
+    """The same in a file."""
+    return store_on(SqliteEngine(Path(path)), lease=lease)
