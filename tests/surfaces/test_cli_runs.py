@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from itertools import islice
 from pathlib import Path
 
 import holdfast
+from holdfast.testing import Script, say
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, payer
 from tests.surfaces.shell import Shell
@@ -203,3 +208,23 @@ def test_a_cursor_of_another_thread_is_not_found(house: Shell) -> None:
 
     assert ended.code == 3
     assert "nothing was followed" in ended.err
+
+
+def test_the_next_run_is_waited_for(house: Shell) -> None:
+    """`--wait` prints what another process makes durable, until it is interrupted."""
+    with holdfast.open(house.store) as store:
+        thread = store.thread("house", agent=payer.on(Script(say("Hello."))))
+        cursor = list(thread.follow(after=f"0.0.{thread.log()[-1].digest}"))[-1].cursor
+        words = ["threads", "follow", "house", "--wait", "--json", "--after", cursor]
+        command = [sys.executable, "-c", f"from holdfast.cli import main; main({words!r})"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
+            assert follower.stdout is not None
+            thread.run("Hello?")
+            seen = [json.loads(line)["type"] for line in islice(follower.stdout, 6)]
+            follower.send_signal(signal.SIGINT)
+            rest = follower.communicate()
+
+    assert seen.count("message.appended") == 2
+    assert "run.finished" in seen + [json.loads(line)["type"] for line in rest[0].splitlines()]
+    assert follower.returncode == 130
+    assert json.loads(rest[1])["error"] == "Interrupted"

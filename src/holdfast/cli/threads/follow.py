@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from holdfast.cli.safe import shortened
-from holdfast.cli.screen import Part, Screen
+from holdfast.cli.screen import Screen
 from holdfast.cli.showing import digest, words_of
 from holdfast.cli.stores import reading
 from holdfast.model.head import MAIN
@@ -20,7 +20,19 @@ from holdfast.runtime.happening import Committed, Happened
 
 __all__ = ["Event", "follow"]
 
-_NAME_WIDTH = 20
+_NAME_WIDTH = 21
+_TOLD = (
+    "tool",
+    "agent",
+    "backend",
+    "status",
+    "decision",
+    "by",
+    "path",
+    "name",
+    "call",
+    "why",
+)  # what people look for
 _LENGTH = 200
 
 
@@ -58,14 +70,8 @@ class Event(Answer, frozen=True, kw_only=True):
             role = str(self.event.get("role", "message"))
             screen.cut((role.ljust(_NAME_WIDTH), role), shortened(words_of(self.message), _LENGTH))
         else:
-            screen.cut((self.type.ljust(_NAME_WIDTH), "name"), *_told(self.event))
-
-
-def _told(event: dict[str, Any]) -> Iterator[Part]:
-    """The few fields of an event that people look for."""
-    for name in ("tool", "state", "status", "verdict", "by", "call", "why"):
-        if event.get(name):
-            yield f" {event[name]}"
+            told = [str(self.event[name]) for name in _TOLD if self.event.get(name)]
+            screen.cut((self.type.ljust(_NAME_WIDTH), "name"), "  ".join(told))
 
 
 def follow(
