@@ -221,7 +221,8 @@ class RunFailed(HoldfastError):
     def __init__(self, run: object) -> None:
         """Carry the run."""
         self.run = run
-        super().__init__(f"run {run} failed")
+        told = str(run)
+        super().__init__(f"run {told}" if " failed" in told else f"run {told} failed")
 
 
 def _restored(kind: type[HoldfastError], args: tuple[object, ...], facts: dict[str, object]) -> HoldfastError:
