@@ -13,7 +13,7 @@ from holdfast.errors import InDoubt, Unavailable
 from holdfast.threads.ids import Ids
 from holdfast.threads.shelf import Shelf
 
-__all__ = ["Injecting", "Wire", "in_doubt", "opened", "unavailable"]
+__all__ = ["Action", "Injecting", "Nameless", "Wire", "engine", "in_doubt", "opened", "unavailable"]
 
 Action = Callable[["Wire", Write], Receipt]
 
@@ -77,14 +77,35 @@ class Injecting:
 
     def __init__(self, url: str) -> None:
         """Open the engine of that address."""
-        self.wire = Wire(registry.open_engine(url, read_only=False, create=True, durability="process_crash"))
+        self.wire = Wire(engine(url))
         self.store = opened(self.wire, url)
 
 
-def opened(wire: Wire, url: str) -> Store:
+class Nameless(Wire):
+    """A wire to an engine under one and the same name for whoever holds anything, in every store."""
+
+    def holder(self) -> str:
+        """Not the process's own, which is another each time and part of what the ledger says."""
+        return "nameless"
+
+    def gone(self, holder: str) -> bool:
+        """Whoever has no name is there."""
+        return False
+
+
+def opened(
+    wire: Wire, url: str, *, clock: Callable[[], int] | None = None, ids: Callable[[], str] | None = None
+) -> Store:
     """A store whose writes pass that wire."""
 
-    def now() -> int:
+    def system() -> int:
         return time.time_ns() // 1_000
 
-    return Store(Shelf(engine=cast("Engine", wire), clock=now, ids=Ids(now)), url, read_only=False)
+    now = clock or system
+    shelf = Shelf(engine=cast("Engine", wire), clock=now, ids=ids or Ids(now))
+    return Store(shelf, url, read_only=False)
+
+
+def engine(url: str) -> Engine:
+    """The engine of that address."""
+    return registry.open_engine(url, read_only=False, create=True, durability="process_crash")
