@@ -45,12 +45,22 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         if hold is not None:
             commit = hold.head.commit
         elif head.commit is None:
-            hold = agent.engine.hold(agent.name, MAIN)
-            commit = hold.head.commit if hold else None
+            commit = self._at_first(agent)
         else:
             commit = agent_after(agent, self.space.step(head.commit))
         reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else NO_READS
         return Sight(self.agent_line, commit, reads)
+
+    def _at_first(self, agent: Space) -> Digest | None:
+        """The agent's commit as of the thread's first one, which a fork from before it sees; now if there is none."""
+        space = self.space
+        begun = space.engine.moves(space.name, MAIN, before=2, limit=1) if self.timeline != MAIN else ()
+        to = begun[0].to if begun else None
+        if to is None:
+            hold = agent.engine.hold(agent.name, MAIN)
+            return hold.head.commit if hold else None
+        (first,) = space.back(to, skip=space.step(to).commit.depth, limit=1)
+        return first.commit.reads.agent_commit
 
 
 class Sight(msgspec.Struct, frozen=True):
