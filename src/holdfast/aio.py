@@ -286,6 +286,8 @@ class Thread(_Line[thread.Thread]):
     seal = Awaited(thread.Thread.seal)
     merge = Awaited(thread.Thread.merge)
     cherry_pick = Awaited(thread.Thread.cherry_pick)
+    add = Awaited(thread.Thread.add)
+    render = Awaited(thread.Thread.render)
     rm = Awaited(thread.Thread.rm)
     steer = Awaited(thread.Thread.steer)
     decide = Awaited(thread.Thread.decide)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.engines.contract import Hold
@@ -21,8 +22,11 @@ from holdfast.history.standing import Standing
 from holdfast.ledger import bounds
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
+from holdfast.providers.contract import Loss, Rendered
+from holdfast.runtime import importing, rendering
 from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.runtime.ground import Ground
+from holdfast.runtime.importing import Added
 from holdfast.threads import directory, moments, outbox
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
@@ -127,6 +131,25 @@ class Thread(Runs):
         terms = self._terms(head, reason, op_id)
         act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(space, head, picked, terms)  # noqa: E731
         return unattended(self._space, (self.timeline,), "cherry-pick", act)
+
+    def add(self, messages: object, *, api: str, op_id: str | None = None) -> tuple[Loss, ...]:
+        """Add a conversation in a vendor's format: a request, a reply or a list of messages; what was lost.
+
+        `api` is the wire format, such as "openai-chat".  Its calls enter the ledger as made elsewhere.
+        Raises `Invalid`, having written nothing, if it cannot be read.
+        """
+        ground, named = self._ground(), given(op_id)
+
+        def added(space: Space) -> Added:
+            standing = msgspec.structs.replace(ground.standing, space=space)
+            placed = msgspec.structs.replace(ground, standing=standing)
+            return importing.add(placed, messages, api=api, op_id=named)
+
+        return unattended(self._space, (self.timeline,), "adding messages", added).losses
+
+    def render(self, backend: str) -> Rendered:
+        """The request that `provider:model` would be sent now, and what could not be carried over unchanged."""
+        return rendering.render(self._ground(), backend, at=reader.head_of(self._space, self.timeline).commit)
 
     def rm(self) -> None:
         """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""

@@ -1,0 +1,166 @@
+"""Importing: a conversation in a vendor's format becomes part of a thread.
+
+A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
+with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
+here ran them.  One commit holds all of it; the same op_id again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.history import artifacts, reader
+from holdfast.ledger import settling
+from holdfast.ledger.calls import Posting
+from holdfast.model.call import CallRecord
+from holdfast.model.canonical import encode_struct
+from holdfast.model.context import Context
+from holdfast.model.digest import Kind, digest_of
+from holdfast.model.head import Head
+from holdfast.model.message import Message, Text, ToolCall, ToolResult
+from holdfast.providers import registry
+from holdfast.providers.contract import Adapter, Loss
+from holdfast.runtime.desk import args_body
+from holdfast.runtime.feed import Feed
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.journal import Journal
+from holdfast.runtime.media import brought_in
+from holdfast.runtime.result import keep
+from holdfast.runtime.slot import encode_result
+
+__all__ = ["Added", "add", "read"]
+
+# By what a body of each kind is told: a request, or a reply.
+_REQUESTS = ("messages", "contents", "input")
+_REPLIES = ("choices", "output", "candidates")
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What was added to a thread."""
+
+    head: Head
+    messages: int
+    calls: int
+    losses: tuple[Loss, ...] = ()
+
+
+def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
+    """What a request, a reply or a list of messages in that format says; raises `Invalid` if it is none."""
+    adapter = registry.adapter(api)
+    if isinstance(given, Mapping):
+        body: Mapping[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
+        return _read_body(adapter, body)
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return adapter.read_request({_field(api): list(given)}), ()  # pyright: ignore[reportUnknownArgumentType]
+    raise Invalid(
+        f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}."
+    )
+
+
+def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) -> Added:
+    """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read."""
+    context, losses = read(given, api)
+    messages = [*_system(context), *context.messages]
+    if not messages:
+        raise Invalid("there is nothing to add: no message was found; nothing was written.")
+    space = ground.space
+    head = reader.head_to_move(space, ground.timeline)
+    journal = Journal(ground, f"import:{op_id or space.ids()}"[:190], head, Feed("import"))
+    draft = journal.draft("import")
+    ours = _Ours(ground)
+    for message in messages:
+        said, staged = brought_in(space, ours.renamed(message))
+        for each in staged:
+            draft.objects += each.objects
+            draft.cells += each.cells
+        draft.say(said, id=space.ids(), backend=None)
+    postings = ours.postings(journal.run)
+    journal.stage(draft)
+    intent = (
+        digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in messages)) if op_id else None
+    )
+    journal.write(op_id=op_id, intent=intent, postings=postings)
+    return Added(head=journal.head, messages=len(messages), calls=len(postings), losses=losses)
+
+
+def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:
+    if any(field in body for field in _REPLIES) or ("content" in body and "messages" not in body):
+        reply = adapter.parse(body)
+        return Context(messages=(reply.message,)), reply.losses
+    return adapter.read_request(body), ()
+
+
+def _field(api: str) -> str:
+    return {"openai-responses": "input", "gemini-generate": "contents"}.get(api, "messages")
+
+
+def _system(context: Context) -> list[Message]:
+    return [Message("system", (Text(context.system),))] if context.system else []
+
+
+class _Ours:
+    """Calls that get ids of ours as they come, and the results that belong to them."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._open: dict[str, list[str]] = {}  # by the vendor's id: our ids that have no result yet
+        self._calls: dict[
+            str, tuple[ToolCall, str]
+        ] = {}  # by our id: the call, and what the vendor called it
+        self._results: dict[str, ToolResult] = {}
+
+    def renamed(self, message: Message) -> Message:
+        """The message with ids of ours."""
+        made = tuple(self._call(call) for call in message.tool_calls)
+        results = tuple(self._result(result) for result in message.tool_results)
+        return msgspec.structs.replace(message, tool_calls=made, tool_results=results)
+
+    def postings(self, label: str) -> list[Posting]:
+        """What enters the ledger."""
+        return [self._posting(id, label) for id in self._calls]
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        id = self._ground.space.ids()
+        made = ToolCall(id, call.name, call.args)
+        self._open.setdefault(call.id, []).append(id)
+        self._calls[id] = (made, call.id)
+        return made
+
+    def _result(self, result: ToolResult) -> ToolResult:
+        waiting = self._open.get(result.call_id)
+        if not waiting:
+            return result  # it answers nothing here: it is kept, and never shown to a model
+        mine = ToolResult(waiting.pop(0), result.status, result.content)
+        self._results[mine.call_id] = mine
+        return mine
+
+    def _posting(self, id: str, label: str) -> Posting:
+        space = self._ground.space
+        call, vendor_id = self._calls[id]
+        body = args_body(call.args)
+        record = CallRecord(
+            id=id,
+            tool=call.name,
+            state="proposed",
+            args=body.digest,
+            args_size=len(body.body),
+            at=space.clock(),
+            timeline=self._ground.timeline,
+            run=None,
+            label=label,
+            vendor_id=vendor_id,
+            result_label=label,
+        )
+        result = self._results.get(id)
+        if result is None:
+            return settling.imported(record, why="no result came with it").also(objects=(body,))
+        kept = keep(result)
+        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+        posting = settling.imported(
+            record, staged=staged, preview=encode_result(result), status=result.status
+        )
+        return posting.also(objects=(body,))
