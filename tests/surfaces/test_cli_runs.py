@@ -92,9 +92,11 @@ def test_a_run_that_was_cut_off_says_so_and_goes_on(bread: Shell) -> None:
 
 def test_suggested_commands_name_the_store_that_was_named(bread: Shell) -> None:
     """So that they can be copied as they are."""
-    shown = bread.ok("runs", "show", "bread", "--store", "holdfast.db").out
+    after = bread.ok("runs", "show", "bread", "--store", "holdfast.db").out
+    before = bread.ok("--store=holdfast.db", "runs", "show", "bread").out
 
-    assert "--code MODULE:NAME --store holdfast.db" in shown
+    assert "--code MODULE:NAME --store holdfast.db" in after
+    assert before == after
 
 
 def test_a_run_that_still_waits_is_left_as_it_is(house: Shell) -> None:

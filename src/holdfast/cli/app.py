@@ -18,6 +18,15 @@ __all__ = ["build", "load", "version"]
 
 # With --agent the thread is left out, which a usage line made from the signature could not say.
 _AFTER_THREAD = {"ls": "[PREFIX]", "put": "PATH [VALUE]"}
+# Words that may be left out have no names in a usage line made from the signature.
+_WORDS = {
+    "runs ls": "[THREAD]",
+    "runs show": "THREAD [RUN]",
+    "runs resume": "THREAD [RUN] --code MODULE:NAME",
+    "runs cancel": "THREAD [RUN]",
+    "calls ls": "[THREAD]",
+    "approvals ls": "[THREAD]",
+}
 
 
 def build() -> App:
@@ -68,10 +77,15 @@ def _noun(name: str, noun: Noun, group: Group, at: int) -> App:
         name=name, alias=noun.also, help=noun.line, group=group, sort_key=at, group_commands=Group("Commands")
     )
     for number, (verb, line) in enumerate(noun.verbs.items()):
-        usage = _usage(verb) if name == "state" else None
+        usage = _usage(verb) if name == "state" else _spelled(f"{name} {verb}")
         place = f"holdfast.cli.{name}.{verb}:{verb}"
         app.command(place, name=verb, help=line, usage=usage, sort_key=number)
     return app
+
+
+def _spelled(command: str) -> str | None:
+    words = _WORDS.get(command)
+    return None if words is None else f"Usage: holdfast {command} {words} [OPTIONS]"
 
 
 def _usage(verb: str) -> str:

@@ -25,6 +25,7 @@ class Told(Answer, frozen=True, kw_only=True):
     """What the story proved, and where its store is."""
 
     store: str
+    bank: str  # a directory: what was paid, by the ordinary loop and by ours
     ok: bool
     proved: list[str]
     broken: str | None  # the promise that did not hold; null: all did
@@ -45,6 +46,7 @@ class Told(Answer, frozen=True, kw_only=True):
             ("✓ ", "good"),
             f"All {len(self.proved)} promises held. The store is yours: ",
             (self.store, "name"),
+            (f", and the bank's books are in {self.bank}", "quiet"),
         )
         screen.say("Look inside:")
         for line in acts.look_inside(self.store):
@@ -81,7 +83,9 @@ def demo(
             acts.tell(stage, opened, _bank(place))
     except Broken as promise:
         broken = str(promise)
-    return Told(store=str(place), ok=broken is None, proved=stage.proved, broken=broken)
+    return Told(
+        store=str(place), bank=str(_beside(place)), ok=broken is None, proved=stage.proved, broken=broken
+    )
 
 
 def _fresh(given: str | None) -> Path:
