@@ -241,7 +241,7 @@ def _to_resume(ground: Ground, id: str | None) -> Kept:
             return _continuation(ground, origin)
     if waiting:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
-    raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was resumed.")
+    raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.")
 
 
 def _is_present(space: Space, record: RunRecord) -> bool:
