@@ -94,11 +94,12 @@ class Conversation:
             for result in message.tool_results:
                 self._answer(result)
             message = msgspec.structs.replace(message, tool_results=())
-        if message.role == "tool" or not (message.content or message.tool_calls):
-            return
-        calls = tuple(call for call in message.tool_calls if call.id not in self._places)
+        first = {call.id: call for call in reversed(message.tool_calls) if call.id not in self._places}
+        calls = tuple(call for call in message.tool_calls if first.get(call.id) is call)
         if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
             message = msgspec.structs.replace(message, tool_calls=calls)
+        if message.role == "tool" or not (message.content or calls):
+            return
         self._append(message)
         if calls:
             self._expect(calls)
