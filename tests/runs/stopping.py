@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,12 +39,16 @@ def payer(
 ) -> Agent:
     """An agent that pays; `at` is told where its tool is."""
 
+    together = threading.Barrier(calls, timeout=WAIT_SECONDS)
+
     @holdfast.tool(effect="financial")
     def pay(amount: int, *, call: Call) -> str:
+        call.put(f"/paid/{amount}.json", call.attempt)
+        together.wait()  # so that none of them is at the store when one stops them all
         at("first byte")
         world.do(amount, call.key, call.attempt)
+        together.wait()
         at("sent")
-        call.put(f"/paid/{amount}.json", call.attempt)
         return f"paid {amount}"
 
     cast("Tool", pay).reconcile(hook)
