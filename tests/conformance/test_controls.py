@@ -489,21 +489,3 @@ def test_the_suite_catches_an_engine_that_boasts_of_one_store(law: str, tmp_path
     """The same, for laws that are given an engine too."""
     with pytest.raises(FAILURE):
         getattr(BoastfulSuite(), law)(MemoryEngine(), tmp_path)
-
-
-def test_every_law_says_what_it_is_in_a_sentence() -> None:
-    """A law is named by its fact and says it again."""
-    laws = [each for name, each in inspect.getmembers(EngineSuite) if name.startswith("test_")]
-
-    assert len(laws) > 100
-    assert [law.__name__ for law in laws if not (law.__doc__ or "").strip().endswith(".")] == []
-
-
-def test_no_law_is_lost_when_the_laws_are_put_together() -> None:
-    """Two laws of one name in two modules would hide each other."""
-    owners = [
-        owner for owner in EngineSuite.__mro__ if owner.__module__.startswith("holdfast.testing.engines.")
-    ]
-    names = [name for owner in owners for name in vars(owner) if name.startswith("test_")]
-
-    assert sorted(names) == sorted(set(names))

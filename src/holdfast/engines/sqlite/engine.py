@@ -37,7 +37,6 @@ from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
 from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
-from holdfast.model.event import MessageAppended
 
 __all__ = ["SqliteEngine"]
 
@@ -245,7 +244,7 @@ class SqliteEngine:
                 row for at in rows if (row := self._rows.row(db, at)) is not None and row.space == number
             ]
             steps = [step_of(row) for row in found if row.digest is not None]
-            return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
+            return list(dict.fromkeys(step.digest for step in steps if walking.is_labelled(step, label)))
 
         return self._read(labelled)
 
@@ -494,8 +493,3 @@ class SqliteEngine:
             self._rest = _Rest.NONE
         if self._lock is not None:
             self._lock.inherit()
-
-
-def _is_labelled(step: Step, label: str) -> bool:
-    said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
-    return step.commit.run == label or label in said

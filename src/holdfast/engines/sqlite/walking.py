@@ -11,8 +11,9 @@ from holdfast.engines.sqlite.keys import object_key
 from holdfast.engines.sqlite.rows import COLUMNS, row_of, step_of
 from holdfast.errors import Corrupt, NotFound
 from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended
 
-__all__ = ["back", "commit_row", "last_of_turn", "steps_from"]
+__all__ = ["back", "commit_row", "is_labelled", "last_of_turn", "steps_from"]
 
 _BACK = f"""
 WITH RECURSIVE back(id, n) AS (
@@ -97,3 +98,9 @@ def _line(db: Database, row: int) -> _Line:
             f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
         )
     return _Line(*values)
+
+
+def is_labelled(step: Step, label: str) -> bool:
+    """Whether a message or a run of that id names the commit."""
+    said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
+    return step.commit.run == label or label in said
