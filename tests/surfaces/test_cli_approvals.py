@@ -45,6 +45,23 @@ def test_nothing_waiting_is_a_sentence(shell: Shell) -> None:
     assert "Nothing waits for a decision." in shell.ok("approvals", "ls", "shopping").out
 
 
+def test_what_was_undone_or_removed_waits_no_longer(house: Shell) -> None:
+    """Nobody could decide it; a redo brings it back."""
+    call = waiting(house)
+
+    house.ok("threads", "undo", "house")
+    undone = house.ok("approvals", "--json").json["approvals"]
+    refused = house("approvals", "approve", "house", call)
+    house.ok("threads", "redo", "house")
+    redone = waiting(house)
+    house.ok("threads", "rm", "house", "--yes")
+
+    assert undone == []
+    assert refused.code == 4
+    assert redone == call
+    assert house.ok("approvals", "--json").json["approvals"] == []
+
+
 def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
     """Message, tool, effect, arguments, run, backend, until when, and the four decisions."""
     call = waiting(house)

@@ -47,6 +47,15 @@ def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     assert "There is no tool call here." in shell.ok("calls", "ls", "shopping").out
 
 
+def test_calls_of_a_removed_thread_trouble_nobody(house: Shell) -> None:
+    """Also when its id was begun again."""
+    house.ok("threads", "rm", "house", "--yes")
+    removed = house.ok("calls", "--json").json["calls"]
+    house.ok("threads", "begin", "house", "--agent", "payer")
+
+    assert removed == house.ok("calls", "--json").json["calls"] == []
+
+
 def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
     """Arguments, what the model is shown, every state that it passed, and how to settle it."""
     call = unclear(house)

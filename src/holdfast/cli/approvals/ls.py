@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from holdfast.cli.answer import Answer, cut_off
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import TicketShape
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import ago, count, moment, now
+from holdfast.errors import NotFound
 from holdfast.model.ticket import Ticket
 from holdfast.threads.store import Store
 
@@ -68,20 +72,24 @@ def ls(
 ) -> Approvals:
     """List what waits for a decision"""
     with reading(everywhere) as store:
-        found = _all(store) if thread is None else _of(store, thread, timeline)
-        if thread is None and timeline is not None:
-            found = [each for each in found if each[1].timeline == timeline]
+        found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
+        found.sort(key=lambda each: each[1].asked_at)
         kept, more = cut_off(found, limit)
         return Approvals(thread=thread, approvals=[TicketShape.of(*each) for each in kept], more=more)
 
 
-def _all(store: Store) -> list[tuple[str, Ticket]]:
-    return [(each.thread, each.ticket) for each in store.approvals()]
+def _all(store: Store, timeline: str | None) -> list[tuple[str, Ticket]]:
+    """What waits anywhere and can still be decided: not what was undone, or removed with its thread."""
+    found: list[tuple[str, Ticket]] = []
+    for id in dict.fromkeys(each.thread for each in store.approvals()):
+        with suppress(NotFound):
+            found += _of(store, id, timeline)
+    return found
 
 
-def _of(store: Store, id: str, timeline: str | None) -> list[tuple[str, Ticket]]:
+def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[str, Ticket]]:
     """What waits on one timeline of a thread; None: on any, each once."""
     thread = store.thread(id)
     lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
     found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
-    return [(id, ticket) for ticket in sorted(found.values(), key=lambda each: each.asked_at)]
+    return ((id, ticket) for ticket in found.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +14,7 @@ from holdfast.cli.records import CallRecordShape, on_one_line, state
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import engine, reading
 from holdfast.cli.wording import ago, count, now
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.history.space import label_of
 from holdfast.ledger import tracing
 from holdfast.model.call import CallRecord, CallState
@@ -89,12 +91,14 @@ def ls(
             each for each in found if state in (None, each[1].state) and timeline in (None, each[1].timeline)
         ]
         kept = wanted[-limit:] if limit else wanted
-        shapes = [CallRecordShape.of(on, each, _arguments(store, on, each)) for on, each in kept]
-        return Calls(thread=thread, calls=shapes, more=len(kept) < len(wanted))
+        return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(wanted))
 
 
-def _arguments(store: Store, thread: str, record: CallRecord) -> str | None:
-    return store.thread(thread).trace(record.id, history=False).arguments
+def _shapes(store: Store, found: list[tuple[str, CallRecord]]) -> Iterator[CallRecordShape]:
+    for thread, record in found:
+        with suppress(NotFound):  # the call of a thread that was removed
+            traced = store.thread(thread).trace(record.id, history=False)
+            yield CallRecordShape.of(thread, record, traced.arguments)
 
 
 def _unclear(everywhere: Everywhere) -> list[tuple[str, CallRecord]]:
