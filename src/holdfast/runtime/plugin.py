@@ -65,11 +65,11 @@ class Moment:
 
     def put(self, path: str, value: Given) -> None:
         """Let `path` hold a value."""
-        self._ops.put(path, value)
+        self._ops.put(_own(path), value)
 
     def delete(self, path: str) -> None:
         """Let `path` hold nothing; raises `NotFound` if that is so already."""
-        self._ops.delete(path)
+        self._ops.delete(_own(path))
 
     def paths(self, prefix: str = "/") -> list[str]:
         """The paths that `prefix` covers, sorted."""
@@ -116,3 +116,13 @@ async def run_phase(plugins: Sequence[Plugin], moment: Moment) -> None:
         waiting = hook(moment)
         if inspect.isawaitable(waiting):
             await waiting
+
+
+def _own(path: str) -> str:
+    """`path`; raises `Invalid` where it is not a plug-in's to change."""
+    if names.reserved(path):
+        raise Invalid(
+            f"{path} is under a prefix that is reserved for Holdfast ({', '.join(names.KERNEL_PREFIXES)}); "
+            "nothing was written. Choose another path, and declare it with scope='run' if the next run is not to see it."
+        )
+    return path
