@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+from holdfast.testing import Script, say, use
 from tests.surfaces import paying
-from tests.surfaces.paying import CODE
+from tests.surfaces.paying import CODE, payer
 from tests.surfaces.shell import Shell
 
 
@@ -72,6 +74,31 @@ def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
         ["unknown", "needs_human"],
     ]
     assert told["call"]["effect"] == "financial"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "not json",
+        '{"a": NaN}',
+        '{"a": 1' + "0" * 5_000 + "}",
+        "[" * 5_000 + "]" * 5_000,
+        '{"a": "\ud800"}',
+        "",
+    ],
+)
+def test_arguments_that_are_no_json_are_shown_as_text(empty: Shell, raw: str) -> None:
+    """A model may ask for anything; the call failed, and can be looked at."""
+    script = Script(use("pay", raw=raw), say("Oh."))
+    with holdfast.open(empty.store) as store:
+        store.thread("t", agent=payer.on(script)).run("Pay.")
+    call = empty.ok("calls", "ls", "t", "--json").json["calls"][0]
+
+    empty.ok("calls", "show", "t", call["id"])
+    told = empty.ok("calls", "show", "t", call["id"], "--json").json["call"]
+
+    assert told["state"] == "failed"
+    assert isinstance(told["arguments"], str | dict)
 
 
 def test_a_call_that_is_not_there_is_not_found(house: Shell) -> None:

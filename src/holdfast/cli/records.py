@@ -204,9 +204,15 @@ def in_json(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
+        value = json.loads(text, parse_constant=_none_of_ours)
+        safe_json(value, indent=None)  # what is nested too deeply to be printed stays text
     except (ValueError, RecursionError):
         return text
+    return value
+
+
+def _none_of_ours(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def state(name: str) -> Cell:
