@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Agent, Call, Outcome, Thread
+from holdfast import Agent, Call, Outcome, Thread, aio
 from holdfast.errors import Busy, Conflict, Invalid, Unsupported
 from holdfast.testing import Script, crash, say, use
 
@@ -226,3 +227,21 @@ def test_a_started_call_is_not_resolved(tmp_path: Path) -> None:
 
     with pytest.raises(Conflict, match="is started"):
         thread.resolve(thread.calls()[0].id, "done")
+
+
+def test_the_awaitable_face_does_the_same() -> None:
+    """Reconcile, trace and resolve, awaited."""
+    answer: list[Answer] = [dont_know]
+
+    async def settle() -> tuple[str, str | None, str]:
+        async with aio.open("memory:") as store:
+            thread = await store.thread("t", agent=payer([], answer))
+            run = await thread.run("pay")
+            (call,) = await thread.calls()
+            asked = await thread.reconcile(call.id)
+            resolved = await thread.resolve(call.id, "not_done", why="nobody was paid")
+            traced = await thread.trace(call.id, history=False)
+            assert not await thread.interrupted(run.run)
+            return asked.state, resolved.outcome, traced.record.state
+
+    assert asyncio.run(settle()) == ("needs_human", "not_done", "resolved")
