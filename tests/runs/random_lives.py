@@ -1,0 +1,136 @@
+"""Random work for an agent, and lives in which it is killed anywhere: what the processes of row 10 do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+import holdfast
+from holdfast import Agent, Call, Outcome
+from holdfast.runtime.points import POINTS
+from holdfast.runtime.tool import Tool
+from holdfast.testing import Script, crash, say, step, use
+from holdfast.testing.script import Step
+from tests.crash import points as inside
+from tests.runs.told import misshapen, state_of, talk_of
+from tests.runs.world import World
+
+__all__ = ["Life", "live", "look"]
+
+Policy: TypeAlias = Literal["each_step", "on_success"]
+
+THREAD = "work"
+INSIDE = ("before COMMIT", "after COMMIT, before the answer", "between the thread's write and the agent's")
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that works on a thread."""
+
+    path: str
+    seed: int  # of the work
+    killed: int | None = None  # the seed of its death; None: it lives
+    forgetful: bool = False  # whether its hooks say that nothing was done, whatever they see
+
+
+def live(life: Life) -> str:
+    """Begin the work or go on with it; what the run came to."""
+    chance = random.Random(life.killed)
+    point = chance.choice([*POINTS, *INSIDE])
+    nth = chance.randint(1, 12 if point in INSIDE else 6)
+    deaths = [crash(point, nth=nth)] if life.killed is not None and point in POINTS else []  # pyright: ignore[reportArgumentType]
+    policy: Policy = "on_success" if life.seed % 5 == 0 else "each_step"
+    store = holdfast.open(life.path, durability="process_crash")
+    agent = _agent(life, *deaths)
+    if life.killed is not None and point in INSIDE:
+        inside.arm(store, point, nth)
+    thread = store.thread(THREAD, agent=agent)
+    result = thread.run("Do it", id="input", head_policy=policy)
+    assert misshapen(agent.backend.contexts) == []  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    store.close()
+    return result.status
+
+
+def look(life: Life) -> dict[str, Any]:
+    """What the work came to: the conversation, the state, the agent's own map, the world, and what is wrong."""
+    with holdfast.open(life.path, durability="process_crash") as store:
+        thread = store.thread(THREAD)
+        mine = store.agent("worker")
+        return {
+            "status": thread.runs()[-1].state,
+            "runs": len(thread.runs()),
+            "talk": talk_of(thread),
+            "state": state_of(thread),
+            "agent": {path: mine.get(path) for path in mine.paths("/")},
+            "sent": World(f"{life.path}.world").counted(),
+            "calls": sorted(call.state for call in thread.calls()),
+            "faults": [str(fault) for fault in store.verify().faults],
+        }
+
+
+def _agent(life: Life, *deaths: Any) -> Agent:
+    script = Script(*_work(random.Random(life.seed)), *deaths)
+    tools = [_look(), _note(), _send(World(f"{life.path}.world"), forgetful=life.forgetful)]
+    return Agent("worker", backend=script, tools=tools)
+
+
+def _work(chance: random.Random) -> list[Step]:
+    """A few rounds of a few calls each, with words between."""
+    steps: list[Step] = []
+    for round in range(chance.randint(1, 4)):
+        uses = [_use(chance, f"{round}.{number}") for number in range(chance.randint(1, 3))]
+        words = [say(f"Round {round}. ")] if chance.random() < 0.5 else []
+        steps.append(step(*words, *uses))
+    return [*steps, say("Done.")]
+
+
+def _use(chance: random.Random, what: str) -> Step:
+    match chance.choice(["look", "note", "send", "send", "nonsense"]):
+        case "look":
+            return use("look", what=what)
+        case "note":
+            return use("note", what=what)
+        case "send":
+            return use("send", what=what)
+        case _:
+            return use("note", wrong=what)
+
+
+def _look() -> Tool:
+    @holdfast.tool(effect="read_only")
+    def look(what: str, *, call: Call) -> list[str]:
+        return [what, *call.paths("/")]
+
+    return look
+
+
+def _note() -> Tool:
+    @holdfast.tool(effect="local_write", idempotent=True)
+    async def note(what: str, *, call: Call) -> str:
+        call.put(f"/notes/{what}.json", what)
+        call.put("/last.json", what)
+        call.agent.put(f"/noted/{what}.json", True)
+        return f"noted {what}"
+
+    return note
+
+
+def _send(world: World, *, forgetful: bool) -> Tool:
+    def record(what: str, call: Call) -> str:
+        call.put(f"/sent/{what}.json", what)
+        call.agent.put("/last.json", what)
+        return f"sent {what}"
+
+    @holdfast.tool(effect="communication")
+    def send(what: str, *, call: Call) -> str:
+        world.do(what, call.key, call.attempt)
+        return record(what, call)
+
+    @send.reconcile
+    def found(call: Call) -> Outcome:
+        if forgetful or not world.knows(call.key):
+            return call.not_done()
+        return call.done(record(call.arguments["what"], call))
+
+    return send
