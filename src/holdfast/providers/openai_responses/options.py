@@ -1,0 +1,351 @@
+"""Options and tools of the Responses API, in both directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from holdfast.errors import Invalid
+from holdfast.model.context import Context, ToolSpec
+from holdfast.providers.contract import Loss
+from holdfast.providers.wire.shells import items_of, object_of, text_of
+
+__all__ = [
+    "API",
+    "CUSTOM_SCHEMA",
+    "Names",
+    "is_custom",
+    "read_options",
+    "read_tools",
+    "render_options",
+    "render_tools",
+]
+
+API = "openai-responses"
+
+# Canonical name → the API's, where the value is the same.
+_SAME = {
+    "max_tokens": "max_output_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "stream": "stream",
+    "user": "user",
+    "metadata": "metadata",
+    "service_tier": "service_tier",
+    "top_logprobs": "top_logprobs",
+}
+_OWN = {"input", "instructions", "model", "tools", "text", "reasoning", "tool_choice", *_SAME.values()}
+_LOGPROBS = "message.output_text.logprobs"
+# These think before they answer, and refuse to have their sampling set.
+_NO_SAMPLING = re.compile(r"(?:.*/)?(?:o[134](?:-.*)?|gpt-5(?:-(?!chat).*)?)")
+
+CUSTOM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Names:
+    """Names of functions as the API takes them: legal, and no two the same."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._given: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The name here."""
+        known = self._given.get(name)
+        if known is None:
+            legal = name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"
+            known, count = legal, 1
+            while known in self._given.values():
+                count += 1
+                known = f"{legal[:60]}_{count}"
+            self._given[name] = known
+        return known
+
+
+def read_options(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The canonical options of a request; what only this API knows is under `vendor`."""
+    options: dict[str, Any] = {}
+    vendor: dict[str, Any] = {name: value for name, value in body.items() if name not in _OWN}
+    for ours, theirs in _SAME.items():
+        if body.get(theirs) is not None:
+            options[ours] = body[theirs]
+    for name in _OWN - {"input", "model"}:
+        if name in body and body[name] is None:
+            vendor[name] = None
+    _read_choice(body.get("tool_choice"), options, vendor)
+    _read_text(object_of(body.get("text")), options, vendor)
+    _read_reasoning(object_of(body.get("reasoning")), options, vendor)
+    if _LOGPROBS in items_of(body.get("include")):
+        options["logprobs"] = True
+    if vendor:
+        options["vendor"] = {API: vendor}
+    return options
+
+
+def _read_choice(choice: object, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    told = object_of(choice)
+    if isinstance(choice, str) and choice in ("auto", "none", "required"):
+        options["tool_choice"] = choice
+    elif told.get("type") == "function" and set(told) == {"type", "name"}:
+        options["tool_choice"] = {"name": told["name"]}
+    elif choice is not None:
+        vendor["tool_choice"] = choice
+
+
+def _read_text(text: dict[str, Any], options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    form = object_of(text.get("format"))
+    rest = {key: value for key, value in text.items() if key != "format"}
+    match form.get("type"):
+        case "json_schema":
+            options["output"] = {key: value for key, value in form.items() if key != "type"}
+        case "json_object":
+            options["output"] = "json"
+        case _:
+            rest = text
+    if rest:
+        vendor["text"] = rest
+
+
+def _read_reasoning(reasoning: dict[str, Any], options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    ours = {key: reasoning[key] for key in ("effort", "summary") if reasoning.get(key) is not None}
+    rest = {key: value for key, value in reasoning.items() if key not in ours}
+    if ours:
+        options["reasoning"] = ours
+    if rest:
+        vendor["reasoning"] = rest
+
+
+def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
+    """The tools that a program declares; what else is declared goes into `vendor`."""
+    specs: list[ToolSpec] = []
+    server: list[Any] = []
+    extras: dict[str, Any] = {}
+    order: list[int] = []  # of each tool as it came, its place here: functions first
+    for at, tool in enumerate(items_of(tools)):
+        told = object_of(tool)
+        if told.get("type") in ("function", "custom") and isinstance(told.get("name"), str):
+            order.append(len(specs))
+            specs.append(_spec(told, extras))
+        elif told.get("type"):
+            order.append(-1 - len(server))
+            server.append(tool)
+        else:
+            raise Invalid(f"tools[{at}] is no tool of the Responses API: it has no type.")
+    if server:
+        vendor["tools"] = server
+        if order != [*range(len(specs)), *(-1 - at for at in range(len(server)))]:
+            vendor["tool_order"] = order
+    if extras:
+        vendor["tool_extras"] = extras
+    return specs
+
+
+def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
+    known = {"type", "name", "description", "parameters", "strict"}
+    more = {
+        key: value for key, value in tool.items() if key not in known or (value is None and key != "type")
+    }
+    parameters = tool.get("parameters")
+    if tool["type"] == "custom":
+        more, parameters = {**more, "type": "custom"}, CUSTOM_SCHEMA
+    elif "parameters" not in tool:
+        more["parameters"] = False
+    if tool.get("description") == "":
+        more["description"] = ""
+    if more:
+        extras[tool["name"]] = more
+    strict = tool.get("strict")
+    return ToolSpec(
+        name=tool["name"],
+        description=text_of(tool.get("description")),
+        parameters=object_of(parameters),
+        strict=strict if isinstance(strict, bool) else None,
+    )
+
+
+def is_custom(vendor: Mapping[str, Any], name: str) -> bool:
+    """Whether a tool takes text as it is, not JSON."""
+    return object_of(object_of(vendor.get("tool_extras")).get(name)).get("type") == "custom"
+
+
+def render_tools(
+    tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: Names, losses: list[Loss]
+) -> list[Any]:
+    """The declarations of all tools."""
+    extras = object_of(vendor.get("tool_extras"))
+    ours: list[Any] = []
+    for at, tool in enumerate(tools):
+        if any(tool.name == earlier.name for earlier in tools[:at]):
+            losses.append(
+                _loss("dropped", f"tools[{at}]", "tool", "another of the same name stands before it")
+            )
+        else:
+            ours.append(_tool(at, tool, object_of(extras.get(tool.name)), names, losses))
+    server = items_of(vendor.get("tools"))
+    order = cast("list[int]", items_of(vendor.get("tool_order")))
+    if sorted(order) == [*range(-len(server), len(ours))]:
+        return [ours[at] if at >= 0 else server[-1 - at] for at in order]
+    return [*ours, *server]
+
+
+def _tool(at: int, tool: ToolSpec, extra: dict[str, Any], names: Names, losses: list[Loss]) -> dict[str, Any]:
+    name = names.of(tool.name)
+    if name != tool.name:
+        losses.append(_loss("repaired", f"tools[{at}].name", "tool name", f"it is {name!r} here"))
+    if extra.get("type") == "custom":
+        described = {"description": tool.description} if tool.description else {}
+        return {"type": "custom", "name": name, **described, **extra}
+    parameters = dict(tool.parameters) or {"type": "object", "properties": {}}
+    if parameters.get("type") != "object":
+        parameters["type"] = "object"
+        why = "the arguments of a function are an object"
+        losses.append(_loss("repaired", f"tools[{at}].parameters", "schema", why))
+    declared: dict[str, Any] = {"type": "function", "name": name, "parameters": parameters}
+    if tool.description:
+        declared["description"] = tool.description
+    if tool.strict is not None:
+        declared["strict"] = tool.strict
+    if tool.strict and not _is_strict(parameters):
+        declared["strict"] = False
+        why = "a strict schema has closed objects that require every property"
+        losses.append(_loss("converted", f"tools[{at}].strict", "strict tool", why))
+    if extra.get("parameters") is False:
+        extra = {key: value for key, value in extra.items() if key != "parameters"}
+        if not tool.parameters:
+            del declared["parameters"]
+    return {**declared, **extra}
+
+
+def _is_strict(schema: object) -> bool:
+    """Whether every object in a schema is closed and requires all that it has."""
+    if isinstance(schema, list):
+        return all(_is_strict(each) for each in cast("list[object]", schema))
+    told = object_of(schema)
+    if not told:
+        return True
+    properties = object_of(told.get("properties"))
+    kinds = told.get("type")
+    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
+        if told.get("additionalProperties") is not False:
+            return False
+        if set(properties) != set(cast("list[str]", items_of(told.get("required")))):
+            return False
+    below = [*properties.values(), told.get("items"), *items_of(told.get("anyOf"))]
+    below += [*object_of(told.get("$defs")).values(), *object_of(told.get("definitions")).values()]
+    return all(_is_strict(each) for each in below)
+
+
+def render_options(context: Context, *, model: str, names: Names, losses: list[Loss]) -> dict[str, Any]:
+    """The fields of a request beside its input and tools."""
+    options = context.options
+    every = object_of(options.get("vendor"))
+    vendor = object_of(every.get(API))
+    body: dict[str, Any] = {
+        key: value
+        for key, value in vendor.items()
+        if key not in ("system", "tools", "tool_order", "tool_extras")
+    }
+    for ours, theirs in _SAME.items():
+        if options.get(ours) is not None:
+            body[theirs] = options[ours]
+    _drop_sampling(body, model, losses)
+    _render_choice(context, body, names, losses)
+    _render_text(options.get("output"), body, losses)
+    _render_reasoning(object_of(options.get("reasoning")), body, losses)
+    _render_logprobs(options, body)
+    _report_unknown(options, every, losses)
+    return body
+
+
+def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None:
+    if not _NO_SAMPLING.fullmatch(model):
+        return
+    for name in ("temperature", "top_p"):
+        if body.get(name) is not None:
+            del body[name]
+            losses.append(_loss("dropped", f"options.{name}", name, f"{model} does not take it"))
+
+
+def _render_choice(context: Context, body: dict[str, Any], names: Names, losses: list[Loss]) -> None:
+    choice = context.options.get("tool_choice")
+    named = object_of(choice).get("name")
+    if isinstance(named, str):
+        if any(tool.name == named for tool in context.tools):
+            vendor = object_of(object_of(context.options.get("vendor")).get(API))
+            kind = "custom" if is_custom(vendor, named) else "function"
+            body["tool_choice"] = {"type": kind, "name": names.of(named)}
+        else:
+            why = f"no tool {named!r} is declared"
+            losses.append(_loss("dropped", "options.tool_choice", "tool choice", why))
+    elif isinstance(choice, str):
+        body["tool_choice"] = choice
+
+
+def _render_text(output: object, body: dict[str, Any], losses: list[Loss]) -> None:
+    told = object_of(output)
+    if output == "json":
+        body["text"] = {**object_of(body.get("text")), "format": {"type": "json_object"}}
+    elif told:
+        form: dict[str, Any] = {"type": "json_schema", "name": "output", **told}
+        if form.get("strict") and not _is_strict(form.get("schema")):
+            form["strict"] = False
+            why = "a strict schema has closed objects that require every property"
+            losses.append(_loss("converted", "options.output.strict", "strict output", why))
+        body["text"] = {**object_of(body.get("text")), "format": form}
+
+
+def _render_reasoning(reasoning: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
+    if not reasoning:
+        return
+    told = {key: reasoning[key] for key in ("effort", "summary") if reasoning.get(key) is not None}
+    if "effort" not in told and reasoning.get("budget_tokens") is not None:
+        told["effort"] = _effort(reasoning["budget_tokens"])
+        why = f"efforts have names here; it is {told['effort']!r}"
+        losses.append(_loss("converted", "options.reasoning.budget_tokens", "reasoning budget", why))
+    elif reasoning.get("budget_tokens") is not None:
+        why = "the effort stands beside it"
+        losses.append(_loss("dropped", "options.reasoning.budget_tokens", "reasoning budget", why))
+    if reasoning.get("enabled") is not None:
+        why = "whether a model thinks is its own matter here, within its effort"
+        losses.append(_loss("dropped", "options.reasoning.enabled", "reasoning switch", why))
+    if told:
+        body["reasoning"] = {**object_of(body.get("reasoning")), **told}
+
+
+def _effort(budget: object) -> str:
+    tokens = budget if isinstance(budget, int | float) else 0
+    return "low" if tokens <= 2_048 else "medium" if tokens <= 8_192 else "high"
+
+
+def _render_logprobs(options: Mapping[str, Any], body: dict[str, Any]) -> None:
+    asked = items_of(body.get("include"))
+    if options.get("logprobs") and _LOGPROBS not in asked:
+        body["include"] = [*asked, _LOGPROBS]
+
+
+def _report_unknown(options: Mapping[str, Any], every: dict[str, Any], losses: list[Loss]) -> None:
+    known = {*_SAME, "tool_choice", "output", "reasoning", "logprobs", "vendor", "cache"}
+    losses.extend(
+        _loss("dropped", f"options.{name}", name, "the Responses API has no such option")
+        for name, value in options.items()
+        if name not in known and value not in (None, []) and (name, value) != ("n", 1)
+    )
+    for api, fields in every.items():
+        if api != API:
+            losses.extend(
+                _loss("dropped", f"options.vendor.{api}.{field}", field, f"it means something to {api} alone")
+                for field in object_of(fields)
+                if field != "system"
+            )
+
+
+def _loss(kind: str, where: str, what: str, why: str) -> Loss:
+    return Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,112 @@
+"""Answers of the Responses API, read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.model.message import Message, ReasoningSummary, Text
+from holdfast.model.run import Usage
+from holdfast.providers.contract import (
+    CallDelta,
+    Finished,
+    Loss,
+    ModelEvent,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
+from holdfast.providers.openai_responses.items import read_item
+from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.shells import Turn, items_of, object_of, text_of
+
+__all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "reply_of"]
+
+VENDOR = "openai"
+DEFAULT_ENDPOINT = "openai"
+
+
+def parse(body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
+    """The answer that a response object holds."""
+    if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"this is no answer of the Responses API: it is a {type(body).__name__}, not an object."
+        )
+    if not isinstance(body.get("output"), list):
+        raise Invalid(f"this is no answer of the Responses API: {_why(body)}.")
+    return reply_of(body, provider=provider)
+
+
+def _why(body: Mapping[str, Any]) -> str:
+    error = object_of(body.get("error"))
+    if error:
+        return f"it is an error, {error.get('code') or error.get('type')}: {error.get('message')}"
+    return "it has no list 'output'"
+
+
+def reply_of(
+    body: Mapping[str, Any],
+    *,
+    provider: str | None = None,
+    events: Sequence[ModelEvent] | None = None,
+    losses: Sequence[Loss] = (),
+) -> Reply:
+    """The answer; `events` is what a stream has told of it already."""
+    turn, found = Turn(), list(losses)
+    shells = [
+        read_item(item, turn, found, f"output[{at}]") for at, item in enumerate(items_of(body["output"]))
+    ]
+    message = Message(
+        "assistant",
+        content=tuple(turn.content),
+        tool_calls=tuple(turn.calls),
+        vendor_metadata=keep(VENDOR, _facts(body, provider, shells, turn)),
+    )
+    usage, stop = _usage(object_of(body.get("usage"))), _stop(body)
+    told = _deltas(message) if events is None else list(events)
+    last = Finished(message=message, usage=usage, stop=stop)
+    return Reply(message=message, stop=stop, usage=usage, events=(*told, last), losses=tuple(found))
+
+
+def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], turn: Turn) -> dict[str, Any]:
+    return {
+        "endpoint": provider or DEFAULT_ENDPOINT,
+        "model": body.get("model"),
+        "response_id": body.get("id"),
+        "store": False if body.get("store") is False else None,
+        "items": shells,
+        "size": turn.size,
+    }
+
+
+def _stop(body: Mapping[str, Any]) -> str | None:
+    reason = object_of(body.get("incomplete_details")).get("reason")
+    return text_of(reason) or text_of(body.get("status")) or None
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    return Usage(
+        input_tokens=_count(usage.get("input_tokens")),
+        output_tokens=_count(usage.get("output_tokens")),
+        cached_tokens=_count(object_of(usage.get("input_tokens_details")).get("cached_tokens")),
+        reasoning_tokens=_count(object_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
+    )
+
+
+def _count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _deltas(message: Message) -> list[ModelEvent]:
+    told: list[ModelEvent] = []
+    for block in message.content:
+        match block:
+            case Text(text):
+                told.append(TextDelta(text))
+            case ReasoningSummary(text):
+                told.append(ReasoningDelta(text))
+            case _:
+                pass
+    told += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
+    return told

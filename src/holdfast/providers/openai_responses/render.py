@@ -1,0 +1,283 @@
+"""A context as a request of the Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from holdfast.model.context import Context
+from holdfast.model.message import Message, ToolCall, ToolResult
+from holdfast.providers.contract import Loss, Rendered, losses_of
+from holdfast.providers.openai_responses.items import CALL, CALLS
+from holdfast.providers.openai_responses.options import API, Names, is_custom, render_options, render_tools
+from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
+from holdfast.providers.openai_responses.plain import Writer
+from holdfast.providers.openai_responses.request import BARE, OUTPUTS
+from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
+from holdfast.providers.wire.ids import CallIds
+from holdfast.providers.wire.native import kept
+from holdfast.providers.wire.shells import Changed, fill, items_of, object_of
+
+__all__ = ["render"]
+
+_IDS = r"[\x21-\x7e]{1,64}"
+_NOTHING = "Continue."
+
+Items: TypeAlias = list[dict[str, Any]]
+
+
+def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
+    """A request that the API takes."""
+    losses: list[Loss] = []
+    vendor = object_of(object_of(context.options.get("vendor")).get(API))
+    names, ids = Names(), CallIds(_IDS)
+    body = render_options(context, model=model, names=names, losses=losses)
+    tools = render_tools(context.tools, vendor, names, losses)
+    writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=lambda name: is_custom(vendor, name))
+    endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
+    history = _History(context.messages, writer, endpoint, body)
+    instructions, first = _system(context.system, vendor)
+    items = [*first, *history.items()]
+    _repair_reasoning(items, losses)
+    if endpoint == "deepseek":
+        items = _calls_last(items, losses)
+    _report_ids(context.messages, ids, losses)
+    request = {"model": model, "input": _input(items, body, losses), **instructions, **body}
+    if tools:
+        request["tools"] = tools
+    elif "tools" not in vendor:
+        _without_tools(request, losses)
+    return Rendered(body=request, losses=losses_of(losses))
+
+
+def _issuer(messages: Sequence[Message]) -> str | None:
+    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    for message in reversed(messages):
+        facts = kept(message, VENDOR)
+        if facts is not None and "items" in facts:
+            return str(facts.get("endpoint"))
+    return None
+
+
+def _system(system: str, vendor: Mapping[str, Any]) -> tuple[dict[str, Any], Items]:
+    """The instructions, and the system messages that came with them, if they still say the same."""
+    held = object_of(vendor.get("system"))
+    items = items_of(held.get("items"))
+    texts = [held.get("instructions"), *(_words(object_of(item).get("content")) for item in items)]
+    if held and "\n\n".join(text for text in texts if text) == system:
+        given = held.get("instructions")
+        return ({} if given is None else {"instructions": given}), items
+    return ({"instructions": system} if system else {}), []
+
+
+def _words(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(str(object_of(part).get("text")) for part in items_of(content))
+
+
+class _History:
+    """The messages on their way to items."""
+
+    def __init__(
+        self, messages: Sequence[Message], writer: Writer, endpoint: str, body: Mapping[str, Any]
+    ) -> None:
+        self._messages, self._writer, self._endpoint = messages, writer, endpoint
+        self._stateless = body.get("store") is False
+        self._continues = bool(body.get("previous_response_id") or body.get("conversation"))
+
+    def items(self) -> Items:
+        found, losses = exchanges(self._messages)
+        by_place = {exchange.where: exchange for exchange in found}
+        orphans = self._orphans() if self._continues else {}
+        self._writer.losses += [loss for loss in losses if not (orphans and _is_orphan(loss))]
+        items: Items = []
+        for where in range(len(self._messages)):
+            items += [self._result(*orphan) for orphan in orphans.get(where, [])]
+            if where in by_place:
+                items += self._exchange(by_place[where])
+        return items
+
+    def _orphans(self) -> dict[int, list[tuple[ToolCall, ToolResult, int, str]]]:
+        """Results whose calls the server has: the request continues what it keeps."""
+        calls = {call.id for message in self._messages for call in message.tool_calls}
+        return {
+            where: [
+                (ToolCall(result.call_id, "", ""), result, where, f"messages[{where}].tool_results[{at}]")
+                for at, result in enumerate(message.tool_results)
+                if result.call_id not in calls
+            ]
+            for where, message in enumerate(self._messages)
+        }
+
+    def _exchange(self, exchange: Exchange) -> Items:
+        where = f"messages[{exchange.where}]"
+        message = exchange.message
+        items = self._native(message, where)
+        moved: Items = []
+        if items is None:
+            items = self._writer.message(message, where)
+            moved = self._writer.moved(message, where)
+        kinds = {item.get("call_id"): item.get("type") for item in items}
+        return [*items, *(self._answer(exchange, answer, kinds) for answer in exchange.answers), *moved]
+
+    def _answer(self, exchange: Exchange, answer: Answer, kinds: Mapping[Any, Any]) -> dict[str, Any]:
+        place = exchange.where if answer.where is None else answer.where
+        where = f"messages[{place}].tool_results"
+        item = self._result(answer.call, answer.result, answer.where, where)
+        call_kind = kinds.get(item["call_id"])
+        if OUTPUTS[item["type"]] != call_kind:
+            item["type"] = f"{call_kind}_output"
+        return item
+
+    def _result(self, call: ToolCall, result: ToolResult, place: int | None, where: str) -> dict[str, Any]:
+        if place is not None and result.status == "success":
+            message = self._messages[place]
+            shells = self._shells(message, [len(result.content), 0])
+            if shells is not None and len(message.tool_results) == 1 and len(shells) == 1:
+                try:
+                    return {**fill(shells[0], result.content), "call_id": self._writer.id_of(call.id)}
+                except Changed:
+                    self._changed(where)
+        return self._writer.result(call, result, where)
+
+    def _shells(self, message: Message, size: list[int]) -> list[Any] | None:
+        facts = kept(message, VENDOR, endpoint=self._endpoint)
+        if facts is None or "items" not in facts:
+            return None
+        return items_of(facts["items"]) if facts.get("size") == size else None
+
+    def _native(self, message: Message, where: str) -> Items | None:
+        """The vendor's own items, if it made the message and nobody changed it since."""
+        facts = kept(message, VENDOR, endpoint=self._endpoint)
+        if facts is None or "items" not in facts:
+            return None
+        shells = self._shells(message, [len(message.content), len(message.tool_calls)])
+        try:
+            if shells is None:
+                raise Changed
+            items = [self._filled(shell, message) for shell in shells]
+        except Changed:
+            self._changed(where)
+            return None
+        lost = self._stateless or facts.get("store") is False
+        return self._reachable(items, where) if lost else items
+
+    def _filled(self, shell: Any, message: Message) -> dict[str, Any]:
+        item: dict[str, Any] = fill(shell, message.content)
+        at = item.pop(CALL, None)
+        if at is None:
+            return item
+        field = CALLS.get(str(item.get("type")))
+        if field is None or not isinstance(at, int) or not 0 <= at < len(message.tool_calls):
+            raise Changed
+        call = message.tool_calls[at]
+        return {
+            **item,
+            "call_id": self._writer.id_of(call.id),
+            "name": self._writer.name_of(call.name),
+            field: call.args,
+        }
+
+    def _reachable(self, items: Items, where: str) -> Items:
+        """Nothing that the server would have to look up: it has kept nothing."""
+        whole = [item for item in items if not _by_id_alone(item)]
+        if len(whole) == len(items):
+            return items
+        why = "it is known by its id alone, and the server keeps nothing"
+        for item in items:
+            if _by_id_alone(item):
+                self._lose("dropped", where, str(item.get("type")), why)
+        return [{key: value for key, value in item.items() if key != "id"} for item in whole]
+
+    def _changed(self, where: str) -> None:
+        self._lose("repaired", where, "native form", "the message was changed since OpenAI made it")
+
+    def _lose(self, kind: str, where: str, what: str, why: str) -> None:
+        loss = Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
+        self._writer.losses.append(loss)
+
+
+def _is_orphan(loss: Loss) -> bool:
+    return loss.what == "tool result" and loss.why.startswith("no call ")
+
+
+def _by_id_alone(item: Mapping[str, Any]) -> bool:
+    match item.get("type"):
+        case "reasoning":
+            return not item.get("encrypted_content")
+        case "item_reference":
+            return True
+        case "image_generation_call":
+            return not item.get("result")
+        case _:
+            return False
+
+
+def _repair_reasoning(items: Items, losses: list[Loss]) -> None:
+    """Leave out reasoning that no output of the model follows: it is refused alone."""
+    for at in range(len(items) - 1, -1, -1):
+        if items[at].get("type") == "reasoning" and not (at + 1 < len(items) and _is_output(items[at + 1])):
+            del items[at]
+            why = "the output that belongs to it is not there, and it is refused alone"
+            losses.append(Loss(kind="dropped", where="messages", what="reasoning", why=why))
+
+
+def _is_output(item: Mapping[str, Any]) -> bool:
+    kind = item.get("type")
+    if kind in (None, "message"):
+        return item.get("role") == "assistant"
+    return not str(kind).endswith("_output") and kind not in ("mcp_approval_response", "additional_tools")
+
+
+def _calls_last(items: Items, losses: list[Loss]) -> Items:
+    """DeepSeek refuses words between a call and its result."""
+    found: Items = []
+    waiting: Items = []
+    for item in items:
+        kind = item.get("type")
+        if kind in CALLS:
+            waiting.append(item)
+            continue
+        if waiting and item.get("role") == "assistant":
+            why = "words between a call and its result are refused; they stand before the call"
+            losses.append(Loss(kind="repaired", where="messages", what="text", why=why))
+        else:
+            found += waiting
+            waiting = []
+        found.append(item)
+    return [*found, *waiting]
+
+
+def _report_ids(messages: Sequence[Message], ids: CallIds, losses: list[Loss]) -> None:
+    for where, message in enumerate(messages):
+        for at, call in enumerate(message.tool_calls):
+            if ids.changed(call.id):
+                place = f"messages[{where}].tool_calls[{at}].id"
+                losses.append(
+                    Loss(
+                        kind="repaired",
+                        where=place,
+                        what="tool call id",
+                        why="it is not legal here, or taken",
+                    )
+                )
+
+
+def _input(items: Items, body: Mapping[str, Any], losses: list[Loss]) -> Any:
+    if len(items) == 1 and BARE in items[0]:
+        return items[0][BARE]
+    if not items and not any(body.get(name) for name in ("previous_response_id", "conversation", "prompt")):
+        why = "a request must say something"
+        losses.append(Loss(kind="repaired", where="messages", what="empty history", why=why))
+        return _NOTHING
+    return [{"role": "user", "content": item[BARE]} if BARE in item else item for item in items]
+
+
+def _without_tools(request: dict[str, Any], losses: list[Loss]) -> None:
+    """A choice among no tools: forcing one is refused."""
+    choice = request.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        del request["tool_choice"]
+        why = "no tools are declared"
+        losses.append(Loss(kind="dropped", where="options.tool_choice", what="tool choice", why=why))

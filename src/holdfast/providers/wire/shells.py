@@ -1,0 +1,133 @@
+"""Shells: a vendor's own items with holes where the canonical message says the same.
+
+    {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "annotations": [], "text": {"#": 0}}]}
+
+A hole names a block of the message's content.  Filled again, the item is what the vendor sent, and
+nothing is kept twice.  Where the message is no longer the one that the shell was taken from, filling
+it raises `Changed`, and the message is rendered as anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, cast
+
+from holdfast.errors import Invalid
+from holdfast.model import names
+from holdfast.model.message import Block, File, Image, ReasoningSummary, Text, ToolCall
+from holdfast.providers.wire.media import inline, is_web
+
+__all__ = ["Changed", "Turn", "fill", "is_list", "items_of", "object_of", "text_of"]
+
+_TEXT, _URI, _BASE64 = "#", "#uri", "#base64"
+
+
+class Changed(Exception):
+    """The message is not the one that the shell was taken from."""
+
+
+class Turn:
+    """A message that is being read: its content and calls, each given out as a hole."""
+
+    def __init__(self, taken: set[str] | None = None) -> None:
+        """Begin with nothing; `taken` are the ids of earlier calls, which no later one gets."""
+        self.content: list[Block] = []
+        self.calls: list[ToolCall] = []
+        self._taken: set[str] = set() if taken is None else taken
+
+    def text(self, words: str) -> Any:
+        """Words; empty ones stay in the shell, since no block says nothing."""
+        return self._hole(_TEXT, Text(words)) if words else words
+
+    def reasoning(self, words: str) -> Any:
+        """What a model tells of its thinking."""
+        return self._hole(_TEXT, ReasoningSummary(words)) if words else words
+
+    def media(self, block: Image | File, *, base64: bool = False) -> Any:
+        """A picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
+        return self._hole(_BASE64 if base64 else _URI, block)
+
+    def add(self, block: Block) -> None:
+        """A block that no hole refers to."""
+        self.content.append(block)
+
+    def call(self, id: str, name: str, args: str) -> int:
+        """A call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
+        self.calls.append(ToolCall(_entry_id(id, name, args, self._taken), name, args))
+        return len(self.calls) - 1
+
+    @property
+    def size(self) -> list[int]:
+        """How many blocks and calls there are, to be kept beside the shells."""
+        return [len(self.content), len(self.calls)]
+
+    def _hole(self, kind: str, block: Block) -> dict[str, int]:
+        self.content.append(block)
+        return {kind: len(self.content) - 1}
+
+
+def _entry_id(id: str, name: str, args: str, taken: set[str]) -> str:
+    made, salt = id, 1
+    while made in taken or not _is_legal(made):
+        seed = f"{salt}\n{id}\n{name}\n{args}".encode("utf-8", "surrogatepass")
+        made = f"call_{sha256(seed).hexdigest()[:24]}"
+        salt += 1
+    taken.add(made)
+    return made
+
+
+def _is_legal(id: str) -> bool:
+    try:
+        names.check_id("call id", id)
+    except Invalid:
+        return False
+    return True
+
+
+def fill(shell: Any, content: Sequence[Block]) -> Any:
+    """The vendor's item again; raises `Changed` where a hole finds no block of its kind."""
+    if isinstance(shell, dict):
+        held = cast("dict[str, Any]", shell)
+        if len(held) == 1:
+            (kind, at), *_ = held.items()
+            if kind in (_TEXT, _URI, _BASE64) and type(at) is int:
+                return _filled(kind, at, content)
+        return {name: fill(value, content) for name, value in held.items()}
+    if isinstance(shell, list):
+        return [fill(value, content) for value in cast("list[Any]", shell)]
+    return shell
+
+
+def _filled(kind: str, at: int, content: Sequence[Block]) -> str:
+    if not 0 <= at < len(content):
+        raise Changed
+    match content[at], kind:
+        case ((Text(text) | ReasoningSummary(text)), "#"):
+            return text
+        case ((Image(uri) | File(uri)), "#uri") if is_web(uri) or uri.startswith("data:"):
+            return uri
+        case ((Image(uri) | File(uri)), "#base64") if (bytes_ := inline(uri)) is not None:
+            return bytes_.base64
+        case _:
+            raise Changed
+
+
+def object_of(value: object) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def is_list(value: object) -> bool:
+    """Whether it is a JSON list."""
+    return isinstance(value, list)
+
+
+def items_of(value: object) -> list[Any]:
+    """A JSON list; an empty one for anything else."""
+    return cast("list[Any]", value) if isinstance(value, list | tuple) else []
+
+
+def text_of(value: object) -> str:
+    """Text; none for anything else."""
+    return value if isinstance(value, str) else ""
