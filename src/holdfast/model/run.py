@@ -53,6 +53,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int = 0  # of the input, those that were read from a cache
     reasoning_tokens: int = 0  # of the output
 
+    def __bool__(self) -> bool:
+        """Whether anything is known to have been taken."""
+        return self != _NOTHING
+
     def __add__(self, other: Usage) -> Usage:
         """Both together."""
         return Usage(
@@ -61,6 +65,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
+
+
+_NOTHING = Usage()
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

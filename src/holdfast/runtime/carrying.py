@@ -81,10 +81,8 @@ class Carrier:
         if slot.stage != "ready":
             return
         state = slot.record.state
-        if state == "started" and slot.record.reach.repeatable:
-            self._fail(slot, "cancelled", "the run ended before it gave a result")
-        elif state == "started" or state in UNCLEAR:
-            self._leave_open(slot, "unknown", "the run ended while it ran")
+        if state == "started" or state in UNCLEAR:
+            self._cut_off(slot, "the run ended while it ran")
         else:
             self._settle_bare(slot, "cancelled", "cancelled", "the run ended before it began")
 
@@ -227,15 +225,12 @@ class Carrier:
                     return await self._again(slot)
                 self._fail(slot, "failed", done.why)
             case "cancelled":
-                if reach.repeatable:
-                    self._fail(slot, "cancelled", done.why)
-                else:
-                    self._leave_open(slot, "unknown", done.why or "the run was cancelled while it ran")
+                self._cut_off(slot, done.why or "the run was cancelled while it ran")
             case "raised" | "timed_out":
-                if not reach.repeatable:
-                    return await self._reconcile(slot, tool, done)
-                if self._may_retry(slot, tool):
+                if reach.repeatable and self._may_retry(slot, tool):
                     return await self._again(slot)
+                if reach.writes:  # also an idempotent one: another call would have another key
+                    return await self._reconcile(slot, tool, done)
                 self._fail(slot, "timed_out" if done.kind == "timed_out" else "failed", done.why)
         return False
 
@@ -319,6 +314,13 @@ class Carrier:
         slot.changes(None, None)
         said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
         self._settle(slot, hops or self._ending(slot, "failed"), said, why=why or as_what)
+
+    def _cut_off(self, slot: Slot, why: str) -> None:
+        """Nobody waits for it any more: what writes may have happened, and the rest had no effect."""
+        if slot.record.reach.writes:
+            self._leave_open(slot, "unknown", why)
+        else:
+            self._fail(slot, "cancelled", why)
 
     def _leave_open(
         self, slot: Slot, state: CallState, why: str, *, hops: tuple[CallState, ...] | None = None
@@ -409,10 +411,10 @@ class Carrier:
         slot.changes(*room.finish(keep_scratch=False))
         if done.kind == "returned":
             self._succeed(slot, done.value)
-        elif done.kind == "not_done" or slot.record.reach.repeatable:
+        elif done.kind == "not_done":
             self._fail(slot, "cancelled", done.why)
         else:
-            self._leave_open(slot, "unknown", done.why)
+            self._cut_off(slot, done.why)
         if slot.posting is not None:
             self._post(slot)
 

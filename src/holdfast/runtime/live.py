@@ -172,7 +172,7 @@ class LiveRun:
         said = await infer(self._model, context, self._journal.feed, self._ground.space.ids)
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
-        draft.say(said.message, id=label, backend=self._model.backend, usage=said.usage)
+        draft.say(said.message, id=label, backend=self._model.backend, usage=said.usage or None)
         self._talk.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
