@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any, Literal, TypeAlias
 
@@ -9,10 +10,12 @@ import msgspec
 
 import holdfast
 from holdfast import Agent, Call, Outcome
+from holdfast.model.ticket import Ticket, Verdict
 from holdfast.runtime.points import POINTS
-from holdfast.runtime.tool import Tool
+from holdfast.runtime.tool import KeyScope, Tool
 from holdfast.testing import Script, crash, say, step, use
 from holdfast.testing.script import Step
+from holdfast.threads.thread import Thread
 from tests.crash import points as inside
 from tests.runs.told import misshapen, state_of, talk_of
 from tests.runs.world import World
@@ -47,6 +50,10 @@ def live(life: Life) -> str:
         inside.arm(store, point, nth)
     thread = store.thread(THREAD, agent=agent)
     result = thread.run("Do it", id="input", head_policy=policy)
+    while result.status == "waiting":
+        for ticket in thread.approvals():
+            thread.decide(ticket.call, _verdict(thread, ticket), by="ann")
+        result = thread.resume()
     assert misshapen(agent.backend.contexts) == []  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
     store.close()
     return result.status
@@ -71,7 +78,14 @@ def look(life: Life) -> dict[str, Any]:
 
 def _agent(life: Life, *deaths: Any) -> Agent:
     script = Script(*_work(random.Random(life.seed)), *deaths)
-    tools = [_look(), _note(), _send(World(f"{life.path}.world"), forgetful=life.forgetful)]
+    world = World(f"{life.path}.world")
+    tools = [
+        _look(),
+        _note(),
+        _send(world, "send", forgetful=life.forgetful),
+        _send(world, "plead", forgetful=life.forgetful, ask=True),
+        _send(world, "order", forgetful=life.forgetful, key="order-{what}", key_scope="store"),
+    ]
     return Agent("worker", backend=script, tools=tools)
 
 
@@ -79,22 +93,27 @@ def _work(chance: random.Random) -> list[Step]:
     """A few rounds of a few calls each, with words between."""
     steps: list[Step] = []
     for round in range(chance.randint(1, 4)):
-        uses = [_use(chance, f"{round}.{number}") for number in range(chance.randint(1, 3))]
+        uses = [_use(chance, round, number) for number in range(chance.randint(1, 3))]
         words = [say(f"Round {round}. ")] if chance.random() < 0.5 else []
         steps.append(step(*words, *uses))
     return [*steps, say("Done.")]
 
 
-def _use(chance: random.Random, what: str) -> Step:
-    match chance.choice(["look", "note", "send", "send", "nonsense"]):
-        case "look":
-            return use("look", what=what)
-        case "note":
-            return use("note", what=what)
-        case "send":
-            return use("send", what=what)
-        case _:
+def _use(chance: random.Random, round: int, number: int) -> Step:
+    what = f"{round}.{number}"
+    match chance.choice(["look", "note", "send", "send", "plead", "order", "nonsense"]):
+        case "order":  # what an earlier round ordered has a result already, under the same key
+            return use("order", what=f"{chance.randint(0, round)}.{number}")
+        case "nonsense":
             return use("note", wrong=what)
+        case tool:
+            return use(tool, what=what)
+
+
+def _verdict(thread: Thread, ticket: Ticket) -> Verdict:
+    """Every second plea is heard."""
+    what: str = json.loads(thread._space.body(ticket.args))["what"]
+    return "approve" if what.endswith(("0", "2")) else "deny"
 
 
 def _look() -> Tool:
@@ -116,15 +135,23 @@ def _note() -> Tool:
     return note
 
 
-def _send(world: World, *, forgetful: bool) -> Tool:
+def _send(
+    world: World,
+    name: str,
+    *,
+    forgetful: bool,
+    ask: bool = False,
+    key: str | None = None,
+    key_scope: KeyScope = "thread",
+) -> Tool:
     def record(what: str, call: Call) -> str:
-        call.put(f"/sent/{what}.json", what)
+        call.put(f"/sent/{name}/{what}.json", what)
         call.agent.put("/last.json", what)
-        return f"sent {what}"
+        return f"{name}: {what}"
 
-    @holdfast.tool(effect="communication")
+    @holdfast.tool(name=name, effect="communication", ask=ask, key=key, key_scope=key_scope)
     def send(what: str, *, call: Call) -> str:
-        world.do(what, call.key, call.attempt)
+        world.do(f"{name} {what}", call.key, call.attempt)
         return record(what, call)
 
     @send.reconcile

@@ -15,7 +15,7 @@ from tests.crash.campaign import SEED, sized
 from tests.runs.nursery import Died, Nursery, nursery
 from tests.runs.random_lives import Life, live, look
 
-SEEDS = sized(40, 200)
+SEEDS = sized(24, 200)
 DEATHS_MAX = 2  # a call that dies three times has failed
 
 
