@@ -132,13 +132,14 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
         raise Busy(f"call '{record.id}'", "it is settled")
     slot = Slot(asked, desk.toolbox.get(asked.name))
     slot.held = held
+    slot.told = bool(desk.space.engine.labelled(desk.space.name, desk.journal.run))
     rulings: dict[str, Any] = {}
     take_up(desk, slot, rulings)
     return slot, rulings
 
 
 def _commit(desk: Desk, slot: Slot) -> None:
-    """One commit applies what the call changes and says what became of it; a call that waits has none yet.
+    """One commit applies what the call changes and says what became of it; one that waits says so once.
 
     While a run is on the line, it belongs to that run's turn.
     """
