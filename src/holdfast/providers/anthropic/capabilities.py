@@ -1,0 +1,141 @@
+"""What Claude models take, as data.  Unknown models are taken for current ones that accept everything usual."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "EFFORT_BUDGETS",
+    "IMAGE_TYPES",
+    "SUPPORT",
+    "Traits",
+    "same_model",
+    "supports",
+    "traits_of",
+]
+
+Level = Literal["full", "lossy", "none"]
+
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+
+# What the format can carry; a model may take less.
+SUPPORT: dict[str, Level] = {
+    "text": "full",
+    "images": "full",
+    "image_urls": "full",
+    "documents": "full",
+    "audio": "none",
+    "video": "none",
+    "tools": "full",
+    "parallel_tools": "full",
+    "strict_tools": "full",
+    "tool_choice": "full",
+    "tool_result_media": "full",
+    "tool_errors": "full",
+    "structured_output": "full",
+    "json_mode": "lossy",
+    "reasoning": "full",
+    "reasoning_history": "full",
+    "citations": "full",
+    "server_tools": "full",
+    "prompt_cache": "full",
+    "system": "full",
+    "mid_system": "lossy",
+    "streaming": "full",
+    "refusals": "full",
+    "logprobs": "none",
+    "seed": "none",
+    "n": "none",
+}
+
+# How many tokens of thinking an effort stands for, where a model takes a number only.
+EFFORT_BUDGETS = {
+    "minimal": 1_024,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 24_576,
+    "max": 32_000,
+}
+
+
+class Traits(NamedTuple):
+    """What one model takes."""
+
+    max_tokens: int = 8_192  # asked for where the context does not say
+    sampling: bool = True  # temperature, top_p, top_k
+    both_samplings: bool = True  # temperature and top_p together
+    thinking: bool = True
+    budget: bool = True  # thinking with a number of tokens
+    adaptive: bool = False  # thinking as much as the model likes
+    efforts: tuple[str, ...] = ()
+    output: bool = True  # an answer by a JSON schema
+    prefill: bool = True  # a conversation may end with the assistant
+    mid_system: bool = False  # system messages within the conversation
+
+
+_NEW_NAME = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d+)(?:[-.](?P<minor>\d{1,2}))?")
+_OLD_NAME = re.compile(r"claude-(?P<major>\d+)(?:[-.](?P<minor>\d{1,2}))?(?:-(?P<family>[a-z]+))?")
+_PREFIX = re.compile(r"^.*?(?=claude)")
+_SUFFIX = re.compile(r"(?:@.*|:.*|-v\d+.*|[-@]\d{8}.*|-latest)$")
+
+
+def traits_of(model: str) -> Traits:
+    """What a model takes, by its generation."""
+    found = _generation(model)
+    if found is None:
+        return Traits()
+    family, generation = found
+    efforts: tuple[str, ...] = ()
+    if generation >= (4, 6) or (family, generation) == ("opus", (4, 5)):
+        efforts = ("low", "medium", "high", *(["max"] if generation >= (4, 6) else []))
+    if generation >= (4, 7):
+        efforts = ("low", "medium", "high", "xhigh", "max")
+    return Traits(
+        max_tokens=4_096 if generation < (3, 5) else 8_192,
+        sampling=generation < (4, 7),
+        both_samplings=generation < (4, 1),
+        thinking=generation >= (3, 7),
+        budget=generation < (4, 7),
+        adaptive=generation >= (4, 6),
+        efforts=efforts,
+        output=generation >= (4, 5) or (family, generation) == ("opus", (4, 1)),
+        prefill=generation < (4, 6),
+        mid_system=generation >= (4, 8),
+    )
+
+
+def same_model(one: object, other: object) -> bool:
+    """Whether two names are of the same model: an alias and its dated form are."""
+    if not isinstance(one, str) or not isinstance(other, str):
+        return False
+    return one == other or _plain(one) == _plain(other)
+
+
+def supports(capability: str, *, model: str | None = None) -> Level:
+    """How well the format, or that model, does one thing."""
+    level = SUPPORT.get(capability, "none")
+    if model is None or level == "none":
+        return level
+    traits = traits_of(model)
+    if capability == "reasoning" and not traits.thinking:
+        return "none"
+    if capability == "structured_output" and not traits.output:
+        return "lossy"
+    if capability == "mid_system" and traits.mid_system:
+        return "full"
+    return level
+
+
+def _plain(model: str) -> str:
+    name = _SUFFIX.sub("", _PREFIX.sub("", model.lower()))
+    return re.sub(r"(?<=-\d)-0$", "", name)
+
+
+def _generation(model: str) -> tuple[str, tuple[int, int]] | None:
+    name = _plain(model)
+    found = _NEW_NAME.match(name) or _OLD_NAME.match(name)
+    if found is None:
+        return None
+    return found["family"] or "", (int(found["major"]), int(found["minor"] or 0))

@@ -1,0 +1,111 @@
+"""Anthropic's answers, whole ones; streams are put together and read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from holdfast.model.run import Usage
+from holdfast.providers.anthropic.blocks import Raw, Reading, as_object
+from holdfast.providers.contract import (
+    CallDelta,
+    Finished,
+    Loss,
+    ModelEvent,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
+from holdfast.providers.wire.entry import CallNames
+from holdfast.providers.wire.layout import shown
+from holdfast.providers.wire.native import keep
+
+__all__ = ["VENDOR", "parse", "reply_of", "usage_of"]
+
+VENDOR = "anthropic"
+
+_BESIDE = ("stop_sequence", "stop_details", "container", "context_management", "usage")
+
+
+def parse(body: Raw, *, provider: str | None = None) -> Reply:
+    """A whole answer."""
+    raw = as_object(body, "the answer")
+    if raw.get("type") == "error":
+        told = as_object(raw.get("error") or {}, "error")
+        raise Invalid(
+            f"Anthropic answered with an error, no message: {told.get('type')}: {told.get('message')}."
+        )
+    if raw.get("type", "message") != "message" or "content" not in raw:
+        raise Invalid("this is no answer of Anthropic Messages: it has no type 'message' with content.")
+    reply = reply_of(raw, provider=provider)
+    return _with_events(reply)
+
+
+def reply_of(
+    raw: Raw,
+    *,
+    provider: str | None = None,
+    raw_arguments: Mapping[int, str] | None = None,
+    losses: tuple[Loss, ...] = (),
+) -> Reply:
+    """The reply that an answer's fields make, without events."""
+    reading = Reading(CallNames(), where="content")
+    reading.read(raw.get("content") or [], raw_arguments)
+    facts: dict[str, Any] = {
+        "endpoint": provider or VENDOR,
+        "model": raw.get("model"),
+        "message_id": raw.get("id"),
+        "blocks": shown(reading.pieces),
+        **{name: raw.get(name) for name in _BESIDE},
+    }
+    message = Message(
+        role="assistant",
+        content=tuple(reading.content),
+        tool_calls=tuple(reading.calls),
+        vendor_metadata=keep(VENDOR, facts),
+    )
+    stop = raw.get("stop_reason")
+    return Reply(
+        message=message,
+        stop=stop if isinstance(stop, str) else None,
+        usage=usage_of(raw.get("usage")),
+        losses=(*reading.losses, *losses),
+    )
+
+
+def usage_of(raw: object) -> Usage:
+    """What the answer took; Anthropic counts what came from the cache beside the input."""
+    told = as_object(raw or {}, "usage")
+    more = as_object(told.get("output_tokens_details") or {}, "usage.output_tokens_details")
+    return Usage(
+        input_tokens=_count(told.get("input_tokens")),
+        output_tokens=_count(told.get("output_tokens")),
+        cached_tokens=_count(told.get("cache_read_input_tokens")),
+        reasoning_tokens=_count(more.get("thinking_tokens")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _with_events(reply: Reply) -> Reply:
+    message = reply.message
+    events: list[ModelEvent] = [event for block in message.content for event in _told(block)]
+    events += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
+    events.append(Finished(message=message, usage=reply.usage, stop=reply.stop))
+    return Reply(
+        message=message, stop=reply.stop, usage=reply.usage, losses=reply.losses, events=tuple(events)
+    )
+
+
+def _told(block: Block) -> list[ModelEvent]:
+    match block:
+        case Text():
+            return [TextDelta(block.text)] if block.text else []
+        case ReasoningSummary():
+            return [ReasoningDelta(block.text)] if block.text else []
+        case Image() | File():
+            return []

@@ -1,0 +1,176 @@
+"""A context as a request of Anthropic Messages that is valid whatever the history looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from holdfast.model.context import Context
+from holdfast.providers.anthropic.capabilities import traits_of
+from holdfast.providers.anthropic.request import API, joined
+from holdfast.providers.anthropic.settings import Settings
+from holdfast.providers.anthropic.tools import names_of, tools_of
+from holdfast.providers.anthropic.turns import Turns
+from holdfast.providers.contract import Loss, LossKind, Rendered
+
+__all__ = ["render"]
+
+_GO_ON = "Continue."
+_BEGIN = "Begin."
+_MARK = {"type": "ephemeral"}
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_UNMARKED = frozenset({"thinking", "redacted_thinking"})
+
+
+def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
+    """The request, and what could not be carried over unchanged."""
+    names, losses = names_of(context)
+    turns = Turns(model, provider, names)
+    turns.write(context.messages)
+    losses += turns.losses
+    vendor = _vendor(context)
+    body: dict[str, Any] = {"model": model, "messages": _ended(_paired(turns.turns, losses), model, losses)}
+    tools = tools_of(context, vendor.get("tools"), names, losses)
+    settings = Settings(context.options, vendor, model)
+    body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
+    losses += settings.losses
+    system = _system(context.system, turns.system, settings.words, vendor.get("system"))
+    if system:
+        body["system"] = system
+    if tools:
+        body["tools"] = tools
+    if context.options.get("cache") is True:
+        _mark(body)
+    return Rendered(body=body, losses=tuple(dict.fromkeys(losses)))
+
+
+def _vendor(context: Context) -> Mapping[str, Any]:
+    """What a request of this format said beyond the canonical options."""
+    vendor = context.options.get("vendor")
+    own = vendor.get(API) if isinstance(vendor, Mapping) else None
+    return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
+
+
+def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> object:
+    """The system words; as the blocks that they came in, if they still say the same."""
+    if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
+        return [
+            dict(block) for block in cast("list[dict[str, Any]]", blocks) if block.get("text", "").strip()
+        ]
+    return "\n\n".join(part for part in (system, *first, *words) if part.strip())
+
+
+def _paired(turns: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+    """The turns without calls of server-side tools that never got a result, or results without their call."""
+    calls = {block.get("id") for block in _blocks(turns) if block["type"] in _SERVER_CALLS}
+    results = {block.get("tool_use_id") for block in _blocks(turns) if _is_server_result(block)}
+    results |= {_caller(block) for block in _blocks(turns)}
+    open_at = _open_turn(turns)
+    kept: list[dict[str, Any]] = []
+    for at, turn in enumerate(turns):
+        content = [
+            block
+            for block in turn["content"]
+            if not (block["type"] in _SERVER_CALLS and block.get("id") not in results and at != open_at)
+            and not (_is_server_result(block) and block.get("tool_use_id") not in calls)
+        ]
+        if len(content) != len(turn["content"]):
+            _lose(
+                losses,
+                "repaired",
+                "server-side tool",
+                "a call without its result, or a result without its call, was left out",
+            )
+        if content:
+            kept.append({"role": turn["role"], "content": content})
+    return kept
+
+
+def _open_turn(turns: Sequence[Mapping[str, Any]]) -> int:
+    """The assistant turn that is still going on: the last one, with nothing but results of tools behind it."""
+    at = max((at for at, turn in enumerate(turns) if turn["role"] == "assistant"), default=-1)
+    behind = turns[at + 1 :]
+    return at if not behind or behind[0]["content"][0]["type"] == "tool_result" else -1
+
+
+def _blocks(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [block for turn in turns if turn["role"] == "assistant" for block in turn["content"]]
+
+
+def _caller(block: Mapping[str, Any]) -> object:
+    """The call of a server-side tool that itself called this one, and has its result only when all is done."""
+    caller = block.get("caller")
+    return cast("Mapping[str, Any]", caller).get("tool_id") if isinstance(caller, Mapping) else None
+
+
+def _is_server_result(block: Mapping[str, Any]) -> bool:
+    return str(block["type"]).endswith("_tool_result")
+
+
+def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[dict[str, Any]]:
+    """The turns with an end that the model takes."""
+    if not any(turn["role"] != "system" for turn in turns):
+        _lose(losses, "repaired", "conversation", f"it has no message; '{_BEGIN}' was put there")
+        return [{"role": "user", "content": [{"type": "text", "text": _BEGIN}]}, *turns]
+    last = turns[-1]
+    if last["role"] != "assistant" or _is_paused(last):
+        return turns
+    if not traits_of(model).prefill:
+        why = f"the model refuses one that ends with the assistant; '{_GO_ON}' was put there"
+        _lose(losses, "repaired", "conversation", why)
+        return [*turns, {"role": "user", "content": [{"type": "text", "text": _GO_ON}]}]
+    content = _trimmed(last["content"], losses)
+    if content:
+        return [*turns[:-1], {"role": "assistant", "content": content}]
+    return _ended(turns[:-1], model, losses)
+
+
+def _is_paused(turn: Mapping[str, Any]) -> bool:
+    """Whether the turn waits for tools of Anthropic's own, and is to be gone on with."""
+    kind = str(turn["content"][-1]["type"])
+    return kind in _SERVER_CALLS or kind.endswith("_tool_result")
+
+
+def _trimmed(content: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+    block = content[-1]
+    if block["type"] != "text" or block["text"] == block["text"].rstrip():
+        return content
+    _lose(losses, "repaired", "white space", "the last words of a last assistant turn may not end in it")
+    text = block["text"].rstrip()
+    return [*content[:-1], *([block | {"text": text}] if text else [])]
+
+
+def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether tools have just answered an assistant turn that does not start with thinking."""
+    said = [turn for turn in turns if turn["role"] != "system"]
+    if not said or said[-1]["role"] != "user":
+        return False
+    at = len(said) - 1
+    while at >= 0 and said[at]["role"] == "user":
+        at -= 1
+    if at < 0 or not any(
+        block["type"] == "tool_result" for turn in said[at + 1 :] for block in turn["content"]
+    ):
+        return False
+    while at > 0 and said[at - 1]["role"] == "assistant":
+        at -= 1
+    return said[at]["content"][0]["type"] not in _UNMARKED
+
+
+def _mark(body: dict[str, Any]) -> None:
+    """Marks for the prompt cache: behind the tools, the system words and the last two turns of the user."""
+    if body.get("tools"):
+        body["tools"][-1] = body["tools"][-1] | {"cache_control": _MARK}
+    if isinstance(body.get("system"), str):
+        body["system"] = [{"type": "text", "text": body["system"]}]
+    if body.get("system"):
+        body["system"][-1] = body["system"][-1] | {"cache_control": _MARK}
+    turns = [turn for turn in body["messages"] if turn["role"] == "user"]
+    for turn in turns[-2:]:
+        block = turn["content"][-1]
+        if block["type"] not in _UNMARKED:
+            turn["content"][-1] = block | {"cache_control": _MARK}
+
+
+def _lose(losses: list[Loss], kind: LossKind, what: str, why: str) -> None:
+    losses.append(Loss(kind=kind, where="messages", what=what, why=why))

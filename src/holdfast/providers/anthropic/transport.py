@@ -1,0 +1,83 @@
+"""Sending Messages by Anthropic's SDK.
+
+The body goes out exactly as it was rendered, and the bytes of the answer come back as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from holdfast.providers.transport.contract import Request
+from holdfast.providers.transport.faults import AccessRefused
+from holdfast.providers.transport.finding import missing
+from holdfast.providers.transport.holding import held, settings
+from holdfast.providers.transport.responses import answer_of, patient, translated
+
+__all__ = ["send"]
+
+
+async def send(request: Request) -> AsyncGenerator[bytes]:
+    """Send to `/v1/messages`."""
+    client = await _client_of(request)
+    import anthropic
+    import httpx2
+
+    begun = False
+    try:
+        async with aclosing(answer_of(_created(patient(client, request), request))) as pieces:
+            async for piece in pieces:
+                begun = True
+                yield piece
+    except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
+        secret = getattr(client, "api_key", None)
+        raise translated(request, error, begun=begun, secret=secret) from error
+    except TypeError as error:  # how this SDK says that it has no key
+        if "authentication" not in str(error):
+            raise
+        raise _no_key(request) from error
+
+
+async def _client_of(request: Request) -> Any:
+    if request.client is not None:
+        return request.client
+    try:
+        import anthropic
+    except ImportError as error:
+        raise missing(request.backend, "anthropic", "anthropic") from error
+
+    def made() -> Any:
+        return anthropic.AsyncAnthropic(
+            base_url=request.base_url, api_key=request.api_key, timeout=request.timeout, max_retries=0
+        )
+
+    key = ("anthropic", request.base_url, request.api_key, request.timeout, settings("ANTHROPIC_"))
+    try:
+        return await held(key, made, anthropic.AsyncAnthropic.close)
+    except anthropic.AnthropicError as error:
+        raise _no_key(request) from error
+
+
+def _created(client: Any, request: Request) -> Any:
+    body = request.body
+    return client.messages.with_streaming_response.create(
+        model=request.model,
+        messages=body.get("messages", []),
+        max_tokens=body.get("max_tokens", 1),
+        stream=request.stream,
+        extra_headers=_betas(body),
+        extra_body=body,
+        timeout=request.timeout,
+    )
+
+
+def _betas(body: dict[str, Any]) -> dict[str, str]:
+    betas = body.pop("betas", None)
+    return {"anthropic-beta": ",".join(betas)} if betas else {}
+
+
+def _no_key(request: Request) -> AccessRefused:
+    return AccessRefused(
+        f"{request.backend} needs a key, and there is none; set ANTHROPIC_API_KEY, or give api_key="
+    )
