@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from typing import Any, Literal, TypeAlias
@@ -9,8 +10,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.model.ticket import Ticket, Verdict
+from holdfast import Agent, Call, Outcome, aio
+from holdfast.ledger.tracing import Traced
+from holdfast.model.ticket import Verdict
 from holdfast.runtime.points import POINTS
 from holdfast.runtime.tool import KeyScope, Tool
 from holdfast.testing import Script, crash, say, step, use
@@ -44,19 +46,37 @@ def live(life: Life) -> str:
     nth = chance.randint(1, 12 if point in INSIDE else 6)
     deaths = [crash(point, nth=nth)] if life.killed is not None and point in POINTS else []  # pyright: ignore[reportArgumentType]
     policy: Policy = "on_success" if life.seed % 5 == 0 else "each_step"
-    store = holdfast.open(life.path, durability="process_crash")
     agent = _agent(life, *deaths)
-    if life.killed is not None and point in INSIDE:
-        inside.arm(store, point, nth)
-    thread = store.thread(THREAD, agent=agent)
+    if life.seed % 3 == 0 and point not in INSIDE:
+        status = asyncio.run(_awaited(life.path, agent, policy))
+    else:
+        store = holdfast.open(life.path, durability="process_crash")
+        if life.killed is not None and point in INSIDE:
+            inside.arm(store, point, nth)
+        status = _worked(store.thread(THREAD, agent=agent), policy)
+        store.close()
+    assert misshapen(agent.backend.contexts) == []  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    return status
+
+
+def _worked(thread: Thread, policy: Policy) -> str:
     result = thread.run("Do it", id="input", head_policy=policy)
     while result.status == "waiting":
         for ticket in thread.approvals():
-            thread.decide(ticket.call, _verdict(thread, ticket), by="ann")
+            thread.decide(ticket.call, _verdict(thread.trace(ticket.call)), by="ann")
         result = thread.resume()
-    assert misshapen(agent.backend.contexts) == []  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-    store.close()
     return result.status
+
+
+async def _awaited(path: str, agent: Agent, policy: Policy) -> str:
+    async with aio.open(path, durability="process_crash") as store:
+        thread = await store.thread(THREAD, agent=agent)
+        result = await thread.run("Do it", id="input", head_policy=policy)
+        while result.status == "waiting":
+            for ticket in await thread.approvals():
+                await thread.decide(ticket.call, _verdict(await thread.trace(ticket.call)), by="ann")
+            result = await thread.resume()
+        return result.status
 
 
 def look(life: Life) -> dict[str, Any]:
@@ -110,9 +130,9 @@ def _use(chance: random.Random, round: int, number: int) -> Step:
             return use(tool, what=what)
 
 
-def _verdict(thread: Thread, ticket: Ticket) -> Verdict:
+def _verdict(traced: Traced) -> Verdict:
     """Every second plea is heard."""
-    what: str = json.loads(thread._space.body(ticket.args))["what"]
+    what: str = json.loads(traced.arguments or "{}")["what"]
     return "approve" if what.endswith(("0", "2")) else "deny"
 
 

@@ -15,7 +15,7 @@ from holdfast import Agent, Call, Outcome
 from holdfast.errors import Busy
 from holdfast.runtime import points
 from holdfast.runtime.ended import Result
-from holdfast.runtime.points import Point
+from holdfast.runtime.points import POINTS, Point
 from holdfast.runtime.tool import Tool
 from holdfast.testing import Script, say, step, use
 from holdfast.threads.thread import Thread
@@ -25,7 +25,16 @@ from tests.runs.world import World
 
 __all__ = ["PLACES", "Place", "await_stop", "pay_and_stop", "payer", "take_over", "wake"]
 
-Place: TypeAlias = Literal["after_started", "first byte", "sent", "after_effect", "while_recording"]
+Place: TypeAlias = Literal[
+    "before_intent",
+    "after_started",
+    "first byte",
+    "sent",
+    "after_effect",
+    "while_recording",
+    "after_turn",
+    "before_finish",
+]
 PLACES: tuple[Place, ...] = ("after_started", "first byte", "sent", "after_effect", "while_recording")
 
 THREAD = "bills"
@@ -66,7 +75,7 @@ def pay_and_stop(pipe: Pipe, path: str, world: str, place: Place, lease: float |
             pipe.send("stops")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    for point in ("after_started", "after_effect", "while_recording"):
+    for point in POINTS:
         points.arm(cast("Point", point), lambda point=point: stop(point))
     agent = payer(World(world), at=stop, hook=lambda call: call.dont_know(), calls=calls)
     with store_in(path, lease=lease) as store:

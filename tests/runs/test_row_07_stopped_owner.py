@@ -117,6 +117,22 @@ def test_nothing_is_paid_twice_by_whom_no_clock_tells(tmp_path: Path, place: Pla
     assert found == [[]] * ROUNDS
 
 
+@pytest.mark.parametrize("place", ["before_intent", "after_turn", "before_finish"])
+def test_whoever_is_stopped_between_payments_says_nothing_more(tmp_path: Path, place: Place) -> None:
+    """The second goes on from what is durable, and the run has one end."""
+    with stopped(tmp_path / "s.db", place) as scene, scene.second(Ahead) as (store, thread):
+        assert take_over(thread).status == "succeeded"
+        before = (thread.head, thread.calls())
+
+        wake(scene.other)
+
+        assert scene.other.answer() == "Lost"
+        assert (thread.head, thread.calls()) == before
+        assert [entry.reason for entry in thread.log()].count("run_finished") == 1
+        assert scene.world.counted() == {"0": 1}
+        assert store.verify().ok
+
+
 def test_a_late_result_brings_what_its_call_wrote(tmp_path: Path) -> None:
     """It comes between the taking-over and the round's commit: then the round applies it, state and all."""
     with stopped(tmp_path / "s.db", "sent") as scene:
