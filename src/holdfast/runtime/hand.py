@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -25,7 +26,6 @@ from holdfast.model.call import SETTLED, CallRecord, CallState
 from holdfast.model.canonical import Json
 from holdfast.model.message import ToolCall, ToolResult
 from holdfast.model.ticket import Ticket
-from holdfast.runtime.agent import Agent
 from holdfast.runtime.carrying import Carrier
 from holdfast.runtime.desk import Desk, fingerprint_for
 from holdfast.runtime.feed import Feed
@@ -40,6 +40,7 @@ from holdfast.runtime.tool import Tool, tool
 __all__ = ["CallResult", "call"]
 
 _TRIES_MAX = 8
+_ID_BYTES_MAX = 180
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +72,7 @@ async def call(
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
     raw = arguments if isinstance(arguments, str) else _text(arguments)
     asked = ToolCall(id, declared.name, raw)
-    ground = msgspec.structs.replace(ground, agent=_with(ground.agent, declared))
-    desk = await ground.hands(partial(_desk, ground, id))
+    desk = await ground.hands(partial(_desk, ground, declared, id))
     held = await ground.hands(partial(calls.find, ground.space, id))
     if held is not None:
         _check_same(held.record, declared, raw)
@@ -91,18 +91,21 @@ async def call(
     return await ground.hands(partial(_result, desk, slot))
 
 
-def _with(agent: Agent, declared: Tool) -> Agent:
-    """The agent with that tool, and no other of its name."""
-    others = [each for each in agent.toolbox.values() if each.name != declared.name]
-    return Agent(agent.name, tools=[*others, declared], state=agent.state)
-
-
-def _desk(ground: Ground, id: str) -> Desk:
+def _desk(ground: Ground, declared: Tool, id: str) -> Desk:
+    """A desk with that tool, and no other of its name."""
     head = reader.head_to_move(ground.space, ground.timeline)
-    journal = Journal(ground, f"call:{id}" if len(id) < 190 else ground.space.ids(), head, Feed(id))
+    journal = Journal(ground, _turn_of(id), head, Feed(id))
     desk = Desk(ground, journal, None, lambda: True, origin="call")
+    desk.toolbox = {**desk.toolbox, declared.name: declared}
     desk.label = journal.run
     return desk
+
+
+def _turn_of(id: str) -> str:
+    """What the commit of a call by hand goes by: the same every time, and never too long for a name."""
+    if len(id.encode()) <= _ID_BYTES_MAX:
+        return f"call:{id}"
+    return f"call:~{sha256(id.encode()).hexdigest()}"
 
 
 def _entered(desk: Desk, asked: ToolCall) -> Slot:
