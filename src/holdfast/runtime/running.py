@@ -218,10 +218,13 @@ def open_on(space: Space, timeline: str | None = None) -> Iterator[RunRecord]:
 
 
 async def _finish_first(ground: Ground, id: str) -> None:
-    """Finish a run that was cut off; that it fails is no reason not to go on."""
+    """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
     try:
         await resume(ground, id)
-    except (RunFailed, Lost, Busy):
+    except RunFailed:
+        if (await ground.hands(partial(records.read, ground.space, id))).record.state not in ENDED:
+            raise
+    except (Lost, Busy):
         await asyncio.sleep(_WAIT_SECONDS)
 
 

@@ -1,0 +1,202 @@
+"""Watching a line: followers that wait for the next run, decisions in mid-run, and what cannot be watched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Call, Store, Thread, errors
+from holdfast.engines.contract import Receipt, Write
+from holdfast.runtime.happening import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from holdfast.testing import Script, say, step, use
+from holdfast.testing.script import Item
+from tests.runs.injecting import Injecting, Wire
+
+
+@holdfast.tool(effect="external_write", ask=True)
+def pay(amount: int) -> str:
+    """Pay, if somebody agrees."""
+    return f"paid {amount}"
+
+
+def thread_of(store: Store, *items: Item, tools: tuple[holdfast.Tool, ...] = (pay,)) -> Thread:
+    """The thread, for an agent that takes these steps."""
+    return store.thread("trip", agent=Agent("planner", backend=Script(*items), tools=tools))
+
+
+def kinds(events: list[Happening]) -> list[str]:
+    """The names of events, words and progress left out."""
+    return [event.type for event in events if not isinstance(event, TextDelta | CallProgress)]
+
+
+def test_a_stream_is_one_ordered_sequence_of_typed_events(store: Store) -> None:
+    """From the input to the end: each commit closes what it holds."""
+    events = list(thread_of(store, use("nope"), say("Done.")).stream("go"))
+
+    assert kinds(events) == [
+        *("message.appended", "run.started", "committed"),
+        *("message.appended", "tool.call.requested", "committed"),
+        *("message.appended", "tool.call.completed", "committed"),
+        *("message.appended", "committed"),
+        *("run.finished", "committed"),
+        "run.ended",
+    ]
+
+
+def test_a_stream_that_waits_tells_what_for(store: Store) -> None:
+    """The suspension is durable; the end says what has to be decided; there is no finish."""
+    events = list(thread_of(store, use("pay", amount=3), say("Done.")).stream("go"))
+
+    assert "tool.call.suspended" in kinds(events)
+    assert "run.finished" not in kinds(events)
+    last = events[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.result.status, len(last.result.approvals)) == ("waiting", 1)
+
+
+def test_a_stream_on_a_line_that_is_taken_is_busy(store: Store) -> None:
+    """The error comes where the stream is read."""
+    seen: list[BaseException] = []
+
+    @holdfast.tool(effect="read_only")
+    def visit() -> str:
+        try:
+            list(thread_of(store, say("Me too.")).stream("go"))
+        except errors.HoldfastError as error:
+            seen.append(error)
+        return "visited"
+
+    thread_of(store, use("visit"), say("Done."), tools=(visit,)).run("go")
+
+    assert [type(error) for error in seen] == [errors.Busy]
+
+
+def test_a_stream_of_an_input_given_before_ends_with_its_result(store: Store) -> None:
+    """Nothing happens again, so nothing is told but the end."""
+    first = thread_of(store, say("Done.")).run("go", id="m1")
+
+    events = list(thread_of(store, say("Never.")).stream("go", id="m1"))
+
+    (end,) = events
+    assert isinstance(end, RunEnded)
+    assert end.result == first
+
+
+def test_a_follower_that_waits_sees_one_run_after_another(store: Store) -> None:
+    """Between them it stays; each event comes once."""
+    thread = thread_of(store, say("One."))
+    thread.run("go")
+    seen: list[Happening] = []
+    ready = threading.Event()
+
+    def follow() -> None:
+        for event in _until_ended(thread, ready, times=2):
+            seen.append(event)  # noqa: PERF402  # what was seen so far counts
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    ready.wait()
+    for words in ("Two.", "Three."):
+        thread_of(store, say(words)).run("go on")
+    follower.join()
+
+    durable = [event for event in seen if isinstance(event, Happened | Committed)]
+    assert [event.text for event in durable if isinstance(event, Happened) and event.text] == [
+        *("go on", "Two."),
+        *("go on", "Three."),
+    ]
+    assert len({event.cursor for event in durable}) == len(durable)
+
+
+def _until_ended(thread: Thread, ready: threading.Event, *, times: int) -> Iterator[Happening]:
+    """What a follower that waits sees, until so many runs have ended."""
+    place = f"{len(thread.log()) - 1}.99.{thread.head.commit}"
+    stream = thread.follow(after=place, wait=True)
+    ready.set()
+    for event in stream:
+        yield event
+        times -= isinstance(event, Happened) and event.ends
+        if not times:
+            return
+
+
+def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Store) -> None:
+    """What was undone is not told again, and what comes instead is told once."""
+    thread = thread_of(store, say("One."))
+    thread.run("first")
+    first = list(thread_of(store, say("Two.")).stream("second"))
+    thread.undo()
+    thread_of(store, say("Instead.")).run("third")
+
+    events = list(thread.follow(after=first[-1].cursor))
+
+    assert [event.text for event in events if isinstance(event, Happened) and event.text] == [
+        "third",
+        "Instead.",
+    ]
+
+
+@pytest.mark.parametrize("verdict", ["approve", "deny"])
+def test_a_decision_while_the_run_goes_on_is_used_by_the_same_run(store: Store, verdict: str) -> None:
+    """Only the suspended call waits; decided before its siblings have ended, nobody has to resume."""
+
+    @holdfast.tool(effect="read_only")
+    def decide() -> str:
+        thread = store.thread("trip", agent=Agent("planner", tools=[pay]))
+        while not thread.approvals():
+            threading.Event().wait(0.005)
+        thread.decide(thread.approvals()[0].call, verdict, by="ann")  # pyright: ignore[reportArgumentType]
+        return "decided"
+
+    thread = thread_of(store, step(use("pay", amount=3), use("decide")), say("Done."), tools=(pay, decide))
+
+    result = thread.run("go")
+
+    states = {call.tool: call.state for call in thread.calls()}
+    assert result.status == "succeeded"
+    assert states == {"pay": "succeeded" if verdict == "approve" else "denied", "decide": "succeeded"}
+
+
+def test_a_run_that_waits_goes_on_with_its_siblings_results(store: Store) -> None:
+    """Of two calls one waits: the other's result is durable, and its state is applied at once."""
+
+    @holdfast.tool(effect="local_write", idempotent=True)
+    def note(call: Call) -> str:
+        call.put("/noted.json", True)
+        return "noted"
+
+    thread = thread_of(store, step(use("pay", amount=3), use("note")), say("Done."), tools=(pay, note))
+
+    waiting = thread.run("go")
+
+    assert waiting.status == "waiting"
+    assert thread.get("/noted.json") is True
+    thread.decide(waiting.approvals[0].call, "answer", value="paid in cash")
+    assert thread.resume().text == "Done."
+    assert "paid in cash" in str([entry.message.tool_results for entry in thread.transcript()])
+
+
+def test_a_run_that_cannot_even_end_is_not_tried_for_ever(store_url: str) -> None:
+    """The next run tells the error instead of going round in circles."""
+    injecting = Injecting(store_url)
+    with injecting.store as store:
+
+        @holdfast.tool(effect="read_only")
+        def cut() -> str:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            thread_of(store, use("cut"), say("Done."), tools=(cut,)).run("go")
+
+        def only_leases(wire: Wire, write: Write) -> Receipt:
+            if write.moves or write.entries:
+                raise errors.Unavailable("the disk is full; nothing was written.")
+            return wire.inner.apply(write)
+
+        injecting.wire.arm(only_leases, nth=1, times=1_000_000)
+
+        with pytest.raises(errors.RunFailed, match="disk is full"):
+            thread_of(store, say("Next."), tools=(cut,)).run("again")
