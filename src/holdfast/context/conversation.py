@@ -8,7 +8,7 @@ belongs to no call is left out, as is what says nothing.  So no orphan can reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import cast, overload
 
@@ -24,8 +24,6 @@ WAITING = (
 )
 
 _CHUNK = 256
-
-_Told = Callable[[ToolCall], str]
 
 
 class Messages(Sequence[Message]):
@@ -75,14 +73,14 @@ class Messages(Sequence[Message]):
 class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
-    __slots__ = ("_chunks", "_places", "_tail", "_told")
+    __slots__ = ("_chunks", "_open", "_places", "_tail")
 
-    def __init__(self, told: _Told = lambda call: WAITING) -> None:
-        """Begin with nothing; `told` is what a model is told of a call without a result."""
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self._chunks: tuple[tuple[Message, ...], ...] = ()
         self._tail: list[Message] = []
         self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
-        self._told = told
+        self._open: dict[str, ToolCall] = {}  # calls without a result
 
     def __len__(self) -> int:
         """The number of messages."""
@@ -113,6 +111,14 @@ class Conversation:
         """What a model is shown."""
         return Messages(self._chunks, tuple(self._tail))
 
+    def open(self) -> list[ToolCall]:
+        """The calls that have no result."""
+        return list(self._open.values())
+
+    def explain(self, call: str, words: str) -> None:
+        """Say of a call without a result what is known of it."""
+        self._put(ToolResult(call, "error", (Text(words),)))
+
     def _append(self, message: Message) -> None:
         self._tail.append(message)
         if len(self._tail) == _CHUNK:
@@ -122,10 +128,15 @@ class Conversation:
         place = len(self)
         for index, call in enumerate(calls):
             self._places[call.id] = (place, index)
-        results = tuple(ToolResult(call.id, "error", (Text(self._told(call)),)) for call in calls)
+        self._open |= {call.id: call for call in calls}
+        results = tuple(ToolResult(call.id, "error", (Text(WAITING),)) for call in calls)
         self._append(Message("tool", (), (), results))
 
     def _answer(self, result: ToolResult) -> None:
+        self._open.pop(result.call_id, None)
+        self._put(result)
+
+    def _put(self, result: ToolResult) -> None:
         place = self._places.get(result.call_id)
         if place is None:
             return

@@ -69,7 +69,7 @@ def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) ->
         raise Invalid("there is nothing to add: no message was found; nothing was written.")
     space = ground.space
     head = reader.head_to_move(space, ground.timeline)
-    journal = Journal(ground, f"import:{op_id or space.ids()}"[:190], head, Feed("import"))
+    journal = Journal(ground, f"import:{space.ids()}", head, Feed("import"))
     draft = journal.draft("import")
     ours = _Ours(ground)
     for message in messages:

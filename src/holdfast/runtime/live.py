@@ -37,6 +37,7 @@ from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, of_run, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inference import Said, infer
+from holdfast.runtime.openness import standing_in_words
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
 from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
@@ -212,6 +213,8 @@ class LiveRun:
         ground, begun = self._ground, self._begun
         at = begun.before if begun.fresh else self._journal.head.commit
         self._talk = ground.talks.take(ground.space, ground.timeline, at)
+        for call in self._talk.conversation.open():
+            self._talk.conversation.explain(call.id, standing_in_words(ground.space, call.id))
         for message in begun.said:
             self._talk.add(message)
 
