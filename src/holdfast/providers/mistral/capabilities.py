@@ -1,0 +1,33 @@
+"""Where Mistral's chat differs from OpenAI's, as data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.providers.openai_chat.capabilities import CAPABILITIES as CHAT
+from holdfast.providers.openai_chat.servers import CallIdRule, Server
+
+__all__ = ["CAPABILITIES", "SERVERS"]
+
+_MISTRAL = Server(
+    prefix_last=True,
+    empty_content="",
+    reasoning=("thinking",),
+    files="document_url",
+    web_files=True,
+    names={"seed": "random_seed"},
+    refused=frozenset({"top_k", "user", "logprobs", "top_logprobs", "service_tier"}),
+    required="any",
+    call_ids=CallIdRule(r"[a-zA-Z0-9]{9}", "", 9),
+)
+
+SERVERS = {"": _MISTRAL, "mistral": _MISTRAL}
+
+CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
+    **CHAT,
+    "document_urls": "full",
+    "reasoning": "full",
+    "refusals": "lossy",
+    "logprobs": "none",
+    "prompt_cache": "none",
+}

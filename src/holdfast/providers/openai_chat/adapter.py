@@ -1,0 +1,66 @@
+"""The adapter for Chat Completions, and for the formats that are Chat with other words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.model.context import Context
+from holdfast.providers.contract import Rendered, Reply
+from holdfast.providers.openai_chat.beside import Origin
+from holdfast.providers.openai_chat.parse import parse
+from holdfast.providers.openai_chat.render import render
+from holdfast.providers.openai_chat.request import read_request
+from holdfast.providers.openai_chat.servers import Server, server
+from holdfast.providers.openai_chat.stream import ChatStream
+
+__all__ = ["ChatAdapter"]
+
+
+class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One format of the family: whose it is, which servers speak it, what it can do."""
+
+    api: str
+    vendor: str  # its key in vendorMetadata
+    provider: str  # whose server it is where nobody says
+    servers: Mapping[str, Server]
+    capabilities: Mapping[str, Literal["full", "lossy", "none"]]
+
+    def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
+        """A request that the server takes, whatever the history looks like."""
+        return render(context, self._origin(provider, model), self._server(provider), self.api)
+
+    def read_request(
+        self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
+    ) -> Context:
+        """The context that a request shows; raises `Invalid` if it is none."""
+        named = body.get("model")
+        origin = self._origin(provider, model or (named if isinstance(named, str) else None))
+        return read_request(body, origin, self._server(provider), self.api)
+
+    def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
+        """The answer; raises `Invalid` if it is none."""
+        return parse(body, self._origin(provider), self._server(provider), self.api)
+
+    def stream(self, *, provider: str | None = None) -> ChatStream:
+        """A parser for a streamed answer."""
+        return ChatStream(self._origin(provider), self._server(provider), self.api)
+
+    def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
+        """The same as `stream`, fed with all chunks."""
+        stream = self.stream(provider=provider)
+        for chunk in chunks:
+            stream.feed(chunk)
+        return stream.close()
+
+    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+        """How well the format does one thing."""
+        return self.capabilities.get(capability, "none")
+
+    def _origin(self, provider: str | None, model: str | None = None) -> Origin:
+        return Origin(self.vendor, provider or self.provider, model)
+
+    def _server(self, provider: str | None) -> Server:
+        return server(provider, self.servers, self.provider)

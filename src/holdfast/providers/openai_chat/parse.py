@@ -1,0 +1,174 @@
+"""A Chat answer as a reply: words, reasoning, calls, why it stopped and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.model.message import File, Message, ReasoningSummary, Text
+from holdfast.model.run import Usage
+from holdfast.providers.contract import (
+    CallDelta,
+    Finished,
+    Loss,
+    ModelEvent,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
+from holdfast.providers.openai_chat.beside import Beside, Origin, with_beside
+from holdfast.providers.openai_chat.message import Said, read_message
+from holdfast.providers.openai_chat.parts import sound_of
+from holdfast.providers.openai_chat.servers import Server
+from holdfast.providers.openai_chat.shape import mapping, mappings
+
+__all__ = ["parse", "reply_of"]
+
+_BODY = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation", "p"})
+_CHOICE = frozenset({"index", "finish_reason", "message", "delta"})
+
+
+def parse(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
+    """The answer that a body holds; raises `Invalid` if it is none."""
+    reply = reply_of(body, origin, place, api)
+    events = [*_deltas(reply.message), _finished(reply)]
+    return msgspec.structs.replace(reply, events=tuple(events))
+
+
+def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
+    """The answer without its events."""
+    choices = _choices(body, api)
+    if choices is None:
+        return _filtered(body, origin)
+    losses: list[Loss] = []
+    messages = [_message(body, choice, origin, place, losses) for choice in choices]
+    return Reply(
+        message=messages[0],
+        stop=_stop(choices[0].get("finish_reason")),
+        usage=_usage(body.get("usage")),
+        losses=tuple(losses),
+        others=tuple(messages[1:]),
+    )
+
+
+def with_events(reply: Reply, events: Iterable[ModelEvent]) -> Reply:
+    """The reply with the events of its stream."""
+    return msgspec.structs.replace(reply, events=(*events, _finished(reply)))
+
+
+def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
+    """The choices of an answer, in order; None for an answer that was held back."""
+    if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"this is no {api} answer but {type(body).__name__}; nothing was read.")
+    choices, error = body.get("choices"), body.get("error")
+    if mappings(choices):
+        return sorted(mappings(choices), key=lambda each: _count(each.get("index")))
+    if told := mapping(error):
+        if told.get("code") == "content_filter":
+            return None
+        raise Invalid(f"the server answered with an error: {told.get('message') or told}; nothing was read.")
+    raise Invalid(f"this is no {api} answer: it has no choices; nothing was read.")
+
+
+def _filtered(body: Mapping[str, Any], origin: Origin) -> Reply:
+    """An answer that the server's filter held back: a refusal without words."""
+    message = with_beside(Message(role="assistant"), Beside(said={"error": body["error"]}), origin)
+    return Reply(message=message, stop="content_filter")
+
+
+def _message(
+    body: Mapping[str, Any], choice: Mapping[str, Any], origin: Origin, place: Server, losses: list[Loss]
+) -> Message:
+    held = mapping(choice.get("message") or choice.get("delta"))
+    if not held and not choice.get("finish_reason"):
+        raise Invalid("a choice of the answer has no message; nothing was read.")
+    id = body.get("id")
+    said = read_message(held, "choices.message", origin.endpoint, salt=f"{id}\n{choice.get('index')}")
+    _audio(held.get("audio"), said)
+    back = {name: value for name, value in said.fields.items() if name in place.back or name == "audio"}
+    told = {name: value for name, value in said.fields.items() if name not in back}
+    said.fields = back
+    told |= _rest(choice, _CHOICE) | _rest(body, _BODY)
+    _unknown(said, losses)
+    message = Message(role="assistant", content=tuple(said.content), tool_calls=tuple(said.calls))
+    made = Origin(origin.vendor, origin.endpoint, _word(body.get("model")) or origin.model)
+    return with_beside(message, said.beside(said=told), made, response_id=_word(id) or "")
+
+
+def _unknown(said: Said, losses: list[Loss]) -> None:
+    """Report the parts that the canonical form can only tell of."""
+    for at, part in said.parts.items():
+        if part.native is not None and isinstance(said.content[int(at)], File):
+            kind = part.native.get("type")
+            losses.append(
+                Loss(
+                    kind="converted",
+                    where=f"message.content[{at}]",
+                    what=f"part '{kind}'",
+                    why="no other format knows it",
+                )
+            )
+
+
+def _audio(audio: object, said: Said) -> None:
+    """Sound that the model spoke, and its words; the server takes it back by its id."""
+    said.fields.pop("audio", None)
+    known = mapping(audio)
+    if isinstance(data := known.get("data"), str) and data:
+        said.content.append(File(sound_of(data, "audio/wav"), "audio/wav"))
+    if isinstance(words := known.get("transcript"), str) and words:
+        said.content.append(Text(words))
+    if known.get("id"):
+        said.fields["audio"] = {"id": known["id"]}
+
+
+def _rest(told: Mapping[str, Any], read: frozenset[str]) -> dict[str, Any]:
+    return {
+        name: value for name, value in told.items() if name not in read and value not in (None, [], {}, "")
+    }
+
+
+def _usage(usage: object) -> Usage:
+    told = mapping(usage)
+    inner = mapping(told.get("prompt_tokens_details"))
+    outer = mapping(told.get("completion_tokens_details"))
+    cached = [inner.get("cached_tokens"), *(told.get(name) for name in _CACHED)]
+    return Usage(
+        input_tokens=_count(told.get("prompt_tokens")),
+        output_tokens=_count(told.get("completion_tokens")),
+        cached_tokens=max(map(_count, cached)),
+        reasoning_tokens=_count(outer.get("reasoning_tokens")) or _count(told.get("reasoning_tokens")),
+    )
+
+
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
+
+
+def _count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _stop(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _deltas(message: Message) -> list[ModelEvent]:
+    events: list[ModelEvent] = []
+    for block in message.content:
+        if isinstance(block, Text):
+            events.append(TextDelta(block.text))
+        elif isinstance(block, ReasoningSummary):
+            events.append(ReasoningDelta(block.text))
+    calls = enumerate(message.tool_calls)
+    return [*events, *(CallDelta(at, call.name, call.args) for at, call in calls)]
+
+
+def _finished(reply: Reply) -> Finished:
+    return Finished(message=reply.message, usage=reply.usage, stop=reply.stop)

@@ -1,0 +1,153 @@
+"""Servers: how those that speak Chat Completions differ, as data.
+
+A name is what stands before the colon of a backend, and what recorded messages call their endpoint.
+A server that is not in the table gets the careful defaults: what nearly all of them take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["DEFAULT", "SERVERS", "CallIdRule", "FilePart", "ModelRule", "Server", "server"]
+
+FilePart: TypeAlias = Literal["file", "file_url", "document_url", ""]
+
+
+class CallIdRule(msgspec.Struct, frozen=True):
+    """Which ids of calls a server takes, and how ours are made."""
+
+    legal: str = r"[\x21-\x7e]{1,40}"
+    prefix: str = "call_"
+    length: int = 24
+
+
+class ModelRule(msgspec.Struct, frozen=True):
+    """What some models of a server refuse."""
+
+    models: str  # a pattern that their names match from the beginning
+    refused: frozenset[str]  # canonical options
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server takes, where servers differ."""
+
+    developer: bool = False  # knows the role `developer`
+    late_system: bool = True  # takes a system message that is not the first
+    alternates: bool = False  # wants user and assistant in turn
+    prefix_last: bool = False  # an assistant turn may stand last only as a prefix of the answer
+    empty_content: Literal["", "null"] = "null"  # beside calls, where there are no words
+    reasoning: tuple[str, ...] = ()  # the fields in which it takes its own reasoning back
+    back: tuple[str, ...] = ()  # further fields of its answers that it takes back
+    reasoning_demanded: bool = False  # wants it on turns with calls while thinking
+    reasoning_option: Literal["reasoning_effort", "reasoning"] = "reasoning_effort"
+    thinking_option: bool = False  # has `thinking: {"type": "enabled"}`
+    web_images: bool = True  # fetches images by their address
+    files: FilePart = "file"
+    documents: frozenset[str] = frozenset()  # the only types of documents that it takes; empty: any
+    web_files: bool = False  # fetches documents by their address
+    audio: bool = True
+    video: bool = False
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    names: Mapping[str, str] = {}  # options that go by another name here
+    refused: frozenset[str] = frozenset()  # canonical options that it does not know
+    models: tuple[ModelRule, ...] = ()
+    required: Literal["required", "any"] = "required"  # its word for a forced call
+    strict: Literal["checked", "taken", "none"] = "taken"  # `strict` on tools, and what it demands of schemas
+    cache_marks: bool = False  # takes marks for its prompt cache
+    parses_arguments: bool = False  # reads the arguments of calls for its template
+    call_ids: CallIdRule = CallIdRule()
+
+
+_SAMPLING = frozenset(
+    {"temperature", "top_p", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"}
+)
+_REASONS = (
+    ModelRule(r"(o1|o3|o4)\b", _SAMPLING),
+    ModelRule(r"gpt-5(?!\.|-chat)", _SAMPLING),
+    ModelRule(r"o3(?!-mini)|o4|gpt-5(?!-chat)", frozenset({"stop"})),
+)
+
+_OPENAI = Server(
+    developer=True,
+    documents=frozenset({"application/pdf"}),
+    limit="max_completion_tokens",
+    models=_REASONS,
+    strict="checked",
+    refused=frozenset({"top_k"}),
+)
+DEFAULT = Server()
+_LOCAL = Server(
+    late_system=False,
+    alternates=True,
+    parses_arguments=True,
+    reasoning=("reasoning_content",),
+    files="",
+)
+_OLLAMA = Server(reasoning=("reasoning",), web_images=False, parses_arguments=True, files="")
+_THINKS_ALOUD = Server(reasoning=("reasoning_content",))
+_DETAILED = Server(
+    developer=True,
+    reasoning=("reasoning",),
+    back=("reasoning_details", "annotations"),
+    reasoning_option="reasoning",
+    web_files=True,
+    video=True,
+    cache_marks=True,
+)
+
+SERVERS: dict[str, Server] = {
+    "openai": _OPENAI,
+    "azure-openai": _OPENAI,
+    "groq": Server(files="", audio=False),
+    "deepseek": Server(
+        reasoning=("reasoning_content",),
+        reasoning_demanded=True,
+        thinking_option=True,
+        parses_arguments=True,
+        files="",
+        audio=False,
+    ),
+    "openrouter": _DETAILED,
+    "vercel-gateway": _DETAILED,
+    "avian": _THINKS_ALOUD,
+    "pydantic-gateway": DEFAULT,
+    "ollama": _OLLAMA,
+    "ollama-cloud": _OLLAMA,
+    "llama.cpp": _LOCAL,
+    "vllm": msgspec.structs.replace(_LOCAL, video=True),
+    "lmstudio": _LOCAL,
+    "gpustack": _LOCAL,
+    "local": _LOCAL,
+    "xai": Server(developer=True, reasoning=("reasoning_content",), files=""),
+    "together": Server(reasoning=("reasoning",)),
+    "cerebras": Server(developer=True, reasoning=("reasoning",), files="", audio=False),
+    "zai": Server(reasoning=("reasoning_content",), thinking_option=True, parses_arguments=True, video=True),
+    "moonshotai": _THINKS_ALOUD,
+    "alibaba": Server(reasoning=("reasoning_content",), video=True),
+    "huggingface": DEFAULT,
+    "perplexity": Server(files="file_url", web_files=True, alternates=True),
+    "databricks": DEFAULT,
+    "snowflake": DEFAULT,
+    "cloudflare": DEFAULT,
+    "crusoe": Server(reasoning=("reasoning",)),
+    "fireworks": _THINKS_ALOUD,
+    "nvidia": _THINKS_ALOUD,
+    "google-gemini": Server(back=("extra_content", "thought_signature")),
+    "bedrock-mantle": Server(reasoning=("reasoning",)),
+}
+
+
+def server(provider: str | None, servers: Mapping[str, Server], default: str) -> Server:
+    """What a server takes; None means the format's own vendor."""
+    return servers.get(provider or default, servers.get("", DEFAULT))
+
+
+def refused(place: Server, model: str) -> frozenset[str]:
+    """The canonical options that this model of the server refuses."""
+    name = model.rpartition("/")[2]
+    rules = [rule.refused for rule in place.models if re.match(rule.models, name)]
+    return place.refused.union(*rules)

@@ -1,0 +1,185 @@
+"""Tools of a Chat request: legal names, schemas that a server takes, which of them to use, what form to answer in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from holdfast.model.context import ToolSpec
+from holdfast.providers.contract import Loss
+from holdfast.providers.openai_chat.servers import Server
+from holdfast.providers.openai_chat.shape import items, mapping, mappings
+
+__all__ = ["Names", "is_closed", "render_choice", "render_output", "render_tools"]
+
+_LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_INSIDE = ("properties", "$defs", "definitions", "patternProperties")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_ONE = ("items", "additionalProperties", "not")
+
+
+class Names:
+    """What tools are called in one request: legal, unique, and the same every time."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Give each of these a name; a legal one keeps its own."""
+        wanted = list(dict.fromkeys(names))
+        self._given = {name: name for name in wanted if _LEGAL.fullmatch(name)}
+        for name in wanted:
+            if name not in self._given:
+                self._given[name] = self._made(name)
+
+    def of(self, name: str) -> str:
+        """What a tool is called here."""
+        return self._given[name]
+
+    def _made(self, name: str) -> str:
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
+        if plain and plain not in self._given.values():
+            return plain
+        return f"{plain[:55]}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def render_tools(
+    tools: Sequence[ToolSpec], own: object, names: Names, place: Server, losses: list[Loss]
+) -> list[dict[str, Any]]:
+    """The declarations of functions, then those of the server's own tools."""
+    others = mappings(own)
+    more = {_name(each): each for each in others if "function" in each}
+    found: dict[str, dict[str, Any]] = {}
+    for at, tool in enumerate(tools):
+        name = names.of(tool.name)
+        if name in found:
+            losses.append(_loss("dropped", f"tools[{at}]", "tool", f"'{name}' is declared twice"))
+            continue
+        if name != tool.name:
+            losses.append(
+                _loss("repaired", f"tools[{at}].name", "tool name", f"'{tool.name}' goes by '{name}'")
+            )
+        declared = {"type": "function", "function": _function(tool, name, at, place, losses)}
+        found[name] = declared | {
+            key: value for key, value in more.get(tool.name, {}).items() if key != "function"
+        }
+    return [*found.values(), *(each for each in others if "function" not in each)]
+
+
+def render_choice(
+    choice: object, names: Names, tools: Sequence[Mapping[str, Any]], place: Server, losses: list[Loss]
+) -> object:
+    """The field `tool_choice`; None where there is nothing to choose."""
+    if choice is None:
+        return None
+    if not tools:
+        losses.append(_loss("dropped", "options.tool_choice", "tool choice", "no tools are declared"))
+        return None
+    match choice:
+        case "required":
+            return place.required
+        case "auto" | "none":
+            return choice
+        case {"name": str(name)} if any(_name(tool) == name for tool in tools) or _declared(
+            names, name, tools
+        ):
+            return {"type": "function", "function": {"name": names.of(name)}}
+        case _:
+            losses.append(_loss("dropped", "options.tool_choice", "tool choice", "it names no declared tool"))
+            return None
+
+
+def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str, Any] | None:
+    """The field `response_format`."""
+    match output:
+        case None:
+            return None
+        case "json":
+            return {"type": "json_object"}
+        case {"schema": dict()}:
+            asked = mapping(output)
+            schema = mapping(asked["schema"])
+            wanted: dict[str, Any] = {"name": _format_name(asked.get("name"), losses), "schema": schema}
+            wanted |= {name: asked[name] for name in ("description", "strict") if asked.get(name) is not None}
+            if wanted.get("strict") and place.strict == "checked" and not is_closed(schema):
+                wanted["strict"] = False
+                losses.append(_loss("repaired", "options.output", "strict schema", _OPEN))
+            return {"type": "json_schema", "json_schema": wanted}
+        case _:
+            losses.append(
+                _loss("dropped", "options.output", "output form", "it is neither 'json' nor a schema")
+            )
+            return None
+
+
+def is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema is as strict ones have to be: every object closed, and all its properties required."""
+    properties = mapping(schema.get("properties"))
+    if properties or schema.get("type") == "object":
+        required = set(items(schema.get("required")))
+        if schema.get("additionalProperties") is not False or not set(properties) <= required:
+            return False
+    return all(is_closed(each) for each in _schemas(schema))
+
+
+_OPEN = "an object of it is open or has properties that are not required; the schema is given as a loose one"
+
+
+def _schemas(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schemas inside one."""
+    found: list[Any] = [schema.get(name) for name in _ONE]
+    for name in _INSIDE:
+        found.extend(mapping(schema.get(name)).values())
+    for name in _LISTS:
+        found.extend(items(schema.get(name)))
+    return mappings(found)
+
+
+def _function(tool: ToolSpec, name: str, at: int, place: Server, losses: list[Loss]) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name, "description": tool.description}
+    function["parameters"] = _parameters(tool, at, losses)
+    strict = tool.strict
+    if strict and place.strict == "none":
+        losses.append(
+            _loss("dropped", f"tools[{at}].strict", "strict tool", "this server has no strict tools")
+        )
+    elif strict and place.strict == "checked" and not is_closed(function["parameters"]):
+        losses.append(_loss("repaired", f"tools[{at}].strict", "strict tool", _OPEN))
+        strict = False
+    if strict is not None and place.strict != "none":
+        function["strict"] = strict
+    return function
+
+
+def _parameters(tool: ToolSpec, at: int, losses: list[Loss]) -> dict[str, Any]:
+    parameters = dict(tool.parameters)
+    if not parameters:
+        return {"type": "object", "properties": {}}
+    if parameters.get("type") != "object":
+        losses.append(_loss("repaired", f"tools[{at}].parameters", "schema", "its type has to be object"))
+        return parameters | {"type": "object"}
+    return parameters
+
+
+def _format_name(name: object, losses: list[Loss]) -> str:
+    if not isinstance(name, str) or not name:
+        return "output"
+    if _LEGAL.fullmatch(name):
+        return name
+    losses.append(_loss("repaired", "options.output.name", "name of the schema", "it is not legal here"))
+    return Names([name]).of(name)
+
+
+def _declared(names: Names, name: str, tools: Sequence[Mapping[str, Any]]) -> bool:
+    try:
+        known = names.of(name)
+    except KeyError:
+        return False
+    return any(_name(tool) == known for tool in tools)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    return str(mapping(tool.get("function")).get("name") or "")
+
+
+def _loss(kind: str, where: str, what: str, why: str) -> Loss:
+    return Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
