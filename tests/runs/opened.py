@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import holdfast
 from holdfast import Store
 from holdfast.engines.contract import Engine
 from holdfast.engines.sqlite import SqliteEngine
@@ -14,7 +16,7 @@ from holdfast.runtime.workshop import Workshop
 from holdfast.threads.ids import Ids
 from holdfast.threads.shelf import Shelf
 
-__all__ = ["store_in", "store_on"]
+__all__ = ["copy_of_empty", "store_in", "store_on"]
 
 POLL_SECONDS = 0.02
 
@@ -30,3 +32,11 @@ def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], 
 def store_in(path: str | Path, *, lease: float | None = None) -> Store:
     """The same in a file."""
     return store_on(SqliteEngine(Path(path)), lease=lease)
+
+
+def copy_of_empty(path: str | Path) -> None:
+    """Let there be an empty store; making many anew would mostly wait for the disk."""
+    empty = Path(path).with_name("empty.db")
+    if not empty.exists():
+        holdfast.open(empty).close()
+    shutil.copyfile(empty, path)

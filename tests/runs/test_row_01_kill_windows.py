@@ -16,6 +16,7 @@ from holdfast.model.effect import EFFECTS
 from holdfast.runtime.points import Point
 from tests.crash.campaign import sized
 from tests.runs.nursery import Nursery, nursery
+from tests.runs.opened import copy_of_empty
 from tests.runs.sending import CALLS, Case, go_on, go_on_without_the_rule, send_until_killed
 from tests.runs.told import Told
 
@@ -90,6 +91,7 @@ def _finishes(case: Case) -> bool:
 
 def outlived(nest: Nursery, case: Case) -> list[str]:
     """What is wrong after a process was killed as the case says and another has gone on."""
+    copy_of_empty(case.path)
     nest.dies(send_until_killed, case)
     return faults(case, *nest.lives(go_on, case))
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.crash.campaign import SEED, sized
 from tests.runs.nursery import Died, Nursery, nursery
+from tests.runs.opened import copy_of_empty
 from tests.runs.random_lives import Life, live, look
 
 SEEDS = sized(24, 200)
@@ -22,6 +23,7 @@ DEATHS_MAX = 2  # a call that dies three times has failed
 def killed(nest: Nursery, path: Path, seed: int, *, forgetful: bool = False) -> tuple[dict[str, Any], int]:
     """What a run came to that was killed up to twice, and how often it was."""
     store, deaths = str(path / f"{seed}.db"), 0
+    copy_of_empty(store)
     for number in range(DEATHS_MAX):
         death = seed * 1_000 + number
         came = nest.child(live, Life(path=store, seed=seed, killed=death, forgetful=forgetful))
@@ -35,6 +37,7 @@ def killed(nest: Nursery, path: Path, seed: int, *, forgetful: bool = False) -> 
 def unharmed(nest: Nursery, path: Path, seed: int) -> dict[str, Any]:
     """What the same run came to that was not killed."""
     life = Life(path=str(path / f"{seed}-unharmed.db"), seed=seed)
+    copy_of_empty(life.path)
     nest.lives(live, life)
     return nest.lives(look, life)
 
