@@ -8,7 +8,7 @@ from typing import Any, cast
 from holdfast.model.canonical import Json
 from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.servers import Server, refused
-from holdfast.providers.openai_chat.shape import mapping
+from holdfast.providers.wire.shells import object_of
 
 __all__ = ["SAME", "read_options", "render_options"]
 
@@ -183,7 +183,7 @@ def _read_format(format: object, options: dict[str, Json]) -> Json:
         case {"type": "json_object"} if len(cast("dict[str, Any]", format)) == 1:
             return "json"
         case {"type": "json_schema"}:
-            known = mapping(mapping(format).get("json_schema"))
+            known = object_of(object_of(format).get("json_schema"))
             schema = known.get("schema", known.get("schema_definition"))
             if not isinstance(schema, dict):
                 return None
@@ -211,8 +211,8 @@ def _read_reasoning(reasoning: object, options: dict[str, Json]) -> Json:
 
 def _read_thinking(thinking: object, options: dict[str, Json]) -> Json:
     match thinking:
-        case {"type": "enabled" | "disabled"} if len(mapping(thinking)) == 1:
-            return _joined(options, {"enabled": mapping(thinking)["type"] == "enabled"})
+        case {"type": "enabled" | "disabled"} if len(object_of(thinking)) == 1:
+            return _joined(options, {"enabled": object_of(thinking)["type"] == "enabled"})
         case _:
             return None
 

@@ -23,7 +23,8 @@ from holdfast.providers.openai_chat.beside import Beside, Origin, with_beside
 from holdfast.providers.openai_chat.message import Said, read_message
 from holdfast.providers.openai_chat.parts import sound_of
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.openai_chat.shape import mapping, mappings
+from holdfast.providers.openai_chat.shape import objects_of
+from holdfast.providers.wire.shells import object_of
 
 __all__ = ["parse", "reply_of"]
 
@@ -64,9 +65,9 @@ def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"this is no {api} answer but {type(body).__name__}; nothing was read.")
     choices, error = body.get("choices"), body.get("error")
-    if mappings(choices):
-        return sorted(mappings(choices), key=lambda each: _count(each.get("index")))
-    if told := mapping(error):
+    if objects_of(choices):
+        return sorted(objects_of(choices), key=lambda each: _count(each.get("index")))
+    if told := object_of(error):
         if told.get("code") == "content_filter":
             return None
         raise Invalid(f"the server answered with an error: {told.get('message') or told}; nothing was read.")
@@ -82,7 +83,7 @@ def _filtered(body: Mapping[str, Any], origin: Origin) -> Reply:
 def _message(
     body: Mapping[str, Any], choice: Mapping[str, Any], origin: Origin, place: Server, losses: list[Loss]
 ) -> Message:
-    held = mapping(choice.get("message") or choice.get("delta"))
+    held = object_of(choice.get("message") or choice.get("delta"))
     if not held and not choice.get("finish_reason"):
         raise Invalid("a choice of the answer has no message; nothing was read.")
     id = body.get("id")
@@ -116,7 +117,7 @@ def _unknown(said: Said, losses: list[Loss]) -> None:
 def _audio(audio: object, said: Said) -> None:
     """Sound that the model spoke, and its words; the server takes it back by its id."""
     said.fields.pop("audio", None)
-    known = mapping(audio)
+    known = object_of(audio)
     if isinstance(data := known.get("data"), str) and data:
         said.content.append(File(sound_of(data, "audio/wav"), "audio/wav"))
     if isinstance(words := known.get("transcript"), str) and words:
@@ -132,9 +133,9 @@ def _rest(told: Mapping[str, Any], read: frozenset[str]) -> dict[str, Any]:
 
 
 def _usage(usage: object) -> Usage:
-    told = mapping(usage)
-    inner = mapping(told.get("prompt_tokens_details"))
-    outer = mapping(told.get("completion_tokens_details"))
+    told = object_of(usage)
+    inner = object_of(told.get("prompt_tokens_details"))
+    outer = object_of(told.get("completion_tokens_details"))
     cached = [inner.get("cached_tokens"), *(told.get(name) for name in _CACHED)]
     return Usage(
         input_tokens=_count(told.get("prompt_tokens")),

@@ -10,9 +10,10 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model.message import Block, File, Image, ReasoningSummary, Text
 from holdfast.providers.openai_chat.beside import Part
-from holdfast.providers.openai_chat.shape import mapping, mappings
+from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.wire.media import data_url, inline, is_web, kind_of, media_type_of
 from holdfast.providers.wire.server_tools import account
+from holdfast.providers.wire.shells import object_of
 
 __all__ = ["CACHE_MARKS", "IMAGE_TYPES", "file_reference", "read_part", "without_marks"]
 
@@ -89,7 +90,7 @@ def _text(part: dict[str, Any], field: str) -> tuple[Block | None, Part]:
 def _media(part: dict[str, Any], field: str, where: str, *, image: bool) -> tuple[Block | None, Part]:
     """An address in a field of its own name, either plain or in an object with details."""
     held = part.pop(field, None)
-    details = dict(mapping(held))
+    details = dict(object_of(held))
     address = details.pop("url", None) if isinstance(held, dict) else held
     if not isinstance(address, str) or not address:
         raise Invalid(f"{where} has no address in '{field}'; nothing was read.")
@@ -118,7 +119,7 @@ def _typed(address: str, otherwise: str) -> tuple[str, str]:
 
 def _audio(part: dict[str, Any], where: str) -> tuple[Block | None, Part]:
     held = part.pop("input_audio", None)
-    details = dict(mapping(held)) or {"data": held}
+    details = dict(object_of(held)) or {"data": held}
     data, format = details.pop("data", None), details.pop("format", None)
     if not isinstance(data, str) or not data:
         raise Invalid(f"{where} has no sound in 'input_audio'; nothing was read.")
@@ -133,7 +134,7 @@ def _audio(part: dict[str, Any], where: str) -> tuple[Block | None, Part]:
 
 def _file(part: dict[str, Any], endpoint: str) -> tuple[Block | None, Part]:
     held = part.pop("file", None)
-    details = dict(mapping(held))
+    details = dict(object_of(held))
     id = details.pop("file_id", None) or part.pop("file_id", None)
     data = details.pop("file_data", None)
     part.pop("type")
@@ -150,7 +151,7 @@ def _file(part: dict[str, Any], endpoint: str) -> tuple[Block | None, Part]:
 def _thinking(part: dict[str, Any]) -> tuple[Block | None, Part]:
     """Thinking in words; what is more than words is kept as it came."""
     chunks = part.get("thinking")
-    listed = mappings(chunks) or [{"type": "text", "text": chunks}]
+    listed = objects_of(chunks) or [{"type": "text", "text": chunks}]
     words = [chunk.get("text") for chunk in listed]
     told = "".join(word for word in words if isinstance(word, str))
     plain = all(set(chunk) <= {"type", "text"} for chunk in listed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from holdfast.providers.openai_chat.shape import mapping
+from holdfast.providers.wire.shells import object_of
 
 __all__ = ["Choice"]
 
@@ -127,7 +127,7 @@ class Choice:
         self._tell("reasoning", words)
 
     def _call(self, piece: dict[str, Any]) -> None:
-        spoken = mapping(piece.get("function")) or mapping(piece.get("custom"))
+        spoken = object_of(piece.get("function")) or object_of(piece.get("custom"))
         call = self._call_of(piece, spoken)
         for name, value in piece.items():
             if name not in ("index", "id", "type", "function", "custom") and value is not None:

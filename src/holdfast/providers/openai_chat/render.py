@@ -16,10 +16,11 @@ from holdfast.providers.openai_chat.beside import Origin
 from holdfast.providers.openai_chat.options import own_fields, render_options
 from holdfast.providers.openai_chat.order import ordered
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.openai_chat.shape import items, mapping, mappings
+from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.openai_chat.tools import Names, render_choice, render_output, render_tools
 from holdfast.providers.openai_chat.turns import Turns, is_thinking
 from holdfast.providers.wire.exchanges import exchanges
+from holdfast.providers.wire.shells import items_of, object_of
 
 __all__ = ["render"]
 
@@ -58,7 +59,7 @@ def _names(context: Context) -> list[str]:
 
 def _system(system: str, leading: object, place: Server) -> list[dict[str, Any]]:
     """The first messages: as a request of this format had them, if they still say the same."""
-    given = mappings(leading)
+    given = objects_of(leading)
     if given and "\n\n".join(filter(None, (_words(each.get("content")) for each in given))) == system:
         return [each | {"role": _role(each.get("role"), place)} for each in given if each.get("content")]
     return [{"role": "system", "content": system}] if system else []
@@ -71,7 +72,7 @@ def _role(role: object, place: Server) -> str:
 def _words(content: object) -> str:
     if isinstance(content, str):
         return content
-    held = [part if isinstance(part, str) else mapping(part).get("text") for part in items(content)]
+    held = [part if isinstance(part, str) else object_of(part).get("text") for part in items_of(content)]
     return "\n\n".join(word for word in held if isinstance(word, str) and word)
 
 
@@ -131,5 +132,7 @@ def _mark(messages: list[dict[str, Any]]) -> None:
             continue
         message = found[0] if "system" in wanted else found[-1]
         content = message["content"]
-        parts: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
+        parts: list[Any] = (
+            [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
+        )
         message["content"] = [*parts[:-1], parts[-1] | {"cache_control": {"type": "ephemeral"}}]

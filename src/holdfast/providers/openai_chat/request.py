@@ -14,7 +14,8 @@ from holdfast.providers.openai_chat.message import clean_id, made_id, read_messa
 from holdfast.providers.openai_chat.options import read_options
 from holdfast.providers.openai_chat.parts import CACHE_MARKS, without_marks
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.openai_chat.shape import items, mapping, mappings
+from holdfast.providers.openai_chat.shape import objects_of
+from holdfast.providers.wire.shells import items_of, object_of
 
 __all__ = ["read_request"]
 
@@ -67,10 +68,10 @@ def _unmarked(content: object) -> object:
     if not isinstance(content, list):
         return content
     parts = [
-        part if isinstance(part, str) else without_marks(mapping(part))
-        for part in items(cast("object", content))
+        part if isinstance(part, str) else without_marks(object_of(part))
+        for part in items_of(cast("object", content))
     ]
-    one = mapping(parts[0]) if len(parts) == 1 else {}
+    one = object_of(parts[0]) if len(parts) == 1 else {}
     return one["text"] if set(one) == {"type", "text"} else parts
 
 
@@ -160,8 +161,8 @@ def _spec(function: Mapping[str, Any], where: str) -> ToolSpec:
 
 def _is_marked(listed: Sequence[Any]) -> bool:
     """Whether anything bears a mark of a prompt cache."""
-    for message in mappings(listed):
-        held = [message, *mappings(message.get("content")), *mappings(message.get("tool_calls"))]
+    for message in objects_of(listed):
+        held = [message, *objects_of(message.get("content")), *objects_of(message.get("tool_calls"))]
         if any(mark in each for each in held for mark in CACHE_MARKS):
             return True
     return False

@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.model.context import ToolSpec
 from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.openai_chat.shape import items, mapping, mappings
+from holdfast.providers.openai_chat.shape import objects_of
+from holdfast.providers.wire.shells import items_of, object_of
 
 __all__ = ["Names", "is_closed", "render_choice", "render_output", "render_tools"]
 
@@ -46,7 +47,7 @@ def render_tools(
     tools: Sequence[ToolSpec], own: object, names: Names, place: Server, losses: list[Loss]
 ) -> list[dict[str, Any]]:
     """The declarations of functions, then those of the server's own tools."""
-    others = mappings(own)
+    others = objects_of(own)
     more = {_name(each): each for each in others if "function" in each}
     found: dict[str, dict[str, Any]] = {}
     for at, tool in enumerate(tools):
@@ -96,8 +97,8 @@ def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str
         case "json":
             return {"type": "json_object"}
         case {"schema": dict()}:
-            asked = mapping(output)
-            schema = mapping(asked["schema"])
+            asked = object_of(output)
+            schema = object_of(asked["schema"])
             wanted: dict[str, Any] = {"name": _format_name(asked.get("name"), losses), "schema": schema}
             wanted |= {name: asked[name] for name in ("description", "strict") if asked.get(name) is not None}
             if wanted.get("strict") and place.strict == "checked" and not is_closed(schema):
@@ -113,9 +114,9 @@ def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str
 
 def is_closed(schema: Mapping[str, Any]) -> bool:
     """Whether a schema is as strict ones have to be: every object closed, and all its properties required."""
-    properties = mapping(schema.get("properties"))
+    properties = object_of(schema.get("properties"))
     if properties or schema.get("type") == "object":
-        required = set(items(schema.get("required")))
+        required = set(items_of(schema.get("required")))
         if schema.get("additionalProperties") is not False or not set(properties) <= required:
             return False
     return all(is_closed(each) for each in _schemas(schema))
@@ -128,10 +129,10 @@ def _schemas(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The schemas inside one."""
     found: list[Any] = [schema.get(name) for name in _ONE]
     for name in _INSIDE:
-        found.extend(mapping(schema.get(name)).values())
+        found.extend(object_of(schema.get(name)).values())
     for name in _LISTS:
-        found.extend(items(schema.get(name)))
-    return mappings(found)
+        found.extend(items_of(schema.get(name)))
+    return objects_of(found)
 
 
 def _function(tool: ToolSpec, name: str, at: int, place: Server, losses: list[Loss]) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def _declared(names: Names, name: str, tools: Sequence[Mapping[str, Any]]) -> bo
 
 
 def _name(tool: Mapping[str, Any]) -> str:
-    return str(mapping(tool.get("function")).get("name") or "")
+    return str(object_of(tool.get("function")).get("name") or "")
 
 
 def _loss(kind: str, where: str, what: str, why: str) -> Loss:
