@@ -18,7 +18,16 @@ from tests.crash import points as inside
 from tests.runs.told import Told, told_of
 from tests.runs.world import World
 
-__all__ = ["VALUES", "ask", "decide", "decide_and_die", "die_while_deciding", "go_on", "resume_and_die"]
+__all__ = [
+    "VALUES",
+    "ask",
+    "decide",
+    "decide_on_a_fork",
+    "decide_and_die",
+    "die_while_deciding",
+    "go_on",
+    "resume_and_die",
+]
 
 THREAD = "letters"
 VALUES: dict[Verdict, object] = {"approve": None, "edit": {"to": "bob"}, "answer": "by hand", "deny": None}
@@ -55,23 +64,30 @@ def die_while_deciding(path: str, verdict: Verdict, point: str) -> None:
     thread.decide(call, verdict, value=VALUES[verdict], by="ann")
 
 
-def resume_and_die(path: str, point: str) -> str:
+def resume_and_die(path: str, point: str, timeline: str = "main") -> str:
     """Go on, and die at that point; what the run came to if it is never reached."""
     store = holdfast.open(path, durability="process_crash")
     if point in POINTS:
         points.arm(cast("Point", point), _die)
     else:
         inside.arm(store, point, 2)  # the first is the taking of the line
-    return store.thread(THREAD, agent=_agent(path)).resume().status
+    return store.thread(THREAD, agent=_agent(path), timeline=timeline).resume().status
 
 
-def go_on(path: str, hook: bool, careless: bool = False) -> Told:
+def decide_on_a_fork(path: str) -> None:
+    """Approve on a fork what was asked on `main`."""
+    with holdfast.open(path, durability="process_crash") as store:
+        thread = store.thread(THREAD, agent=_agent(path))
+        thread.fork("fork").decide(thread.calls()[0].id, "approve", by="ann")
+
+
+def go_on(path: str, hook: bool, careless: bool = False, timeline: str = "main") -> Told:
     """What the next process makes of it; careless: whatever was cut off is simply run again."""
     if careless:
         Reach.repeatable = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
     with holdfast.open(path, durability="process_crash") as store:
         store.resume(_agent(path, hook=hook))
-        return told_of(store, store.thread(THREAD))
+        return told_of(store, store.thread(THREAD, timeline=timeline))
 
 
 def _agent(path: str, *, hook: bool = False) -> Agent:

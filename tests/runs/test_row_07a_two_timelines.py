@@ -19,7 +19,8 @@ from holdfast.runtime.ended import Result
 from holdfast.testing import say, use
 from holdfast.threads.thread import Thread
 from tests.crash.campaign import sized
-from tests.runs import together
+from tests.runs import approving, together
+from tests.runs.nursery import nursery
 from tests.runs.postman import postman
 from tests.runs.told import talk_of
 from tests.runs.unguarded import guard_by_id_alone
@@ -234,8 +235,27 @@ def test_a_fork_of_a_fork_decides_for_itself(asked: Thread, world: World) -> Non
     assert fork.approvals() == [repeat]
 
 
-def test_a_continued_run_that_is_cut_off_settles_all_its_calls(store: Store, world: World) -> None:
-    """What the fork's own run asked for after the decision is found again as well."""
+@pytest.mark.parametrize(
+    "point", ["after_started", "after_effect", "while_recording", "after_turn", "before_finish"]
+)
+def test_killed_on_the_fork_it_is_carried_out_there_once(tmp_path: Path, point: str) -> None:
+    """The next process finds the fork's run, and what became of its call; `main` waits as before."""
+    path = str(tmp_path / "agents.db")
+    with nursery() as nest:
+        nest.lives(approving.ask, path)
+        nest.lives(approving.decide_on_a_fork, path)
+        nest.dies(approving.resume_and_die, path, point, "fork")
+
+        told = nest.lives(approving.go_on, path, True, False, "fork")
+
+    assert World(f"{path}.world").counted() == {"ann": 1}
+    assert [call.state for call in told.calls] == ["awaiting_approval", "succeeded"]
+    assert [entry[0] for entry in told.talk] == ["user", "assistant", "tool", "assistant"]
+    assert told.faults == []
+
+
+def test_a_continued_run_that_waits_again_finds_its_own_calls(store: Store, world: World) -> None:
+    """What the fork's run asked for after the decision is found like what it took over."""
     script = (use("mail", to="ann"), use("mail", to="bob"), say("Done."))
     main = store.thread("letters", agent=postman(world, *script, ask=True))
     (ticket,) = main.run("Write to both").approvals
