@@ -14,9 +14,11 @@ import msgspec
 from holdfast.errors import Conflict, OpReused, StaleHead
 from holdfast.history import reader
 from holdfast.history.space import Space
+from holdfast.ledger import calls
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lease
 from holdfast.model import names
+from holdfast.model.call import SETTLED
 from holdfast.model.changeset import RunMeta
 from holdfast.model.digest import Digest
 from holdfast.model.event import RunStarted
@@ -30,10 +32,12 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Inbound, is_known
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.records import Kept
+from holdfast.runtime.room import scratch_prefix
 
 __all__ = ["Begun", "Earlier", "Interrupted", "Wanted", "begin", "cleaned", "continued"]
 
 _TRIES_MAX = 16
+_CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +130,21 @@ def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
         raise
 
 
-def cleaned(draft: Draft, prefixes: tuple[str, ...]) -> None:
-    """Clear what the last run left in run scope, as far as there is anything."""
+def cleaned(space: Space, draft: Draft, prefixes: tuple[str, ...]) -> None:
+    """Clear what the last run left in run scope, and what calls left that were settled elsewhere, if anything."""
     present = [prefix for prefix in prefixes if draft.ops.paths(prefix)]
+    present += _left_aside(space, draft)
     for prefix in present:
         draft.ops.clear(prefix)
     if present:
         draft.act("scope_cleanup", "prepare_run:scope_cleanup")
+
+
+def _left_aside(space: Space, draft: Draft) -> list[str]:
+    """The prefixes of calls that are settled, though this line has not been told."""
+    paths = draft.ops.paths(_CALLS)
+    found = [calls.find(space, name) for name in dict.fromkeys(path.split("/")[2] for path in paths)]
+    return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
 def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | None:
@@ -146,7 +158,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     journal.stage(draft)
     if not hooked:
         draft = journal.draft("user_message")
-        cleaned(draft, ground.agent.run_scoped_paths())
+        cleaned(space, draft, ground.agent.run_scoped_paths())
         journal.stage(draft)
     taking = leases.taking(
         space,

@@ -17,7 +17,7 @@ from holdfast.model.message import decode_message
 from holdfast.model.run import RunRecord, RunState, Usage
 from holdfast.model.ticket import Ticket
 
-__all__ = ["Result", "of_run", "result_of"]
+__all__ = ["Result", "begin_of", "of_run", "result_of"]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,13 +76,22 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
 def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     """The commits of a run on the line that ends at `at`, oldest first; others may stand between them."""
     found: list[Step] = []
-    first = {*space.engine.labelled(space.name, run)}
-    for step in reader.recent(space, at):
+    first = begin_of(space, run, at)
+    for step in reader.recent(space, at) if first else ():
         if step.commit.run == run:
             found.append(step)
-        if step.digest in first:
+        if step.digest == first:
             break
     return found[::-1]
+
+
+def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:
+    """The first commit of a run on the line that ends at `at`; None if it has none there.
+
+    A run that waits goes on after what others committed meanwhile, and then has several that follow another's.
+    """
+    commits = space.engine.labelled(space.name, run)
+    return next((commit for commit in commits if reader.is_ancestor(space, commit, at)), None)
 
 
 def _waiting(space: Space, steps: list[Step], line: str) -> tuple[Ticket, ...]:

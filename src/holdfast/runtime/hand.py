@@ -33,6 +33,7 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.planning import plan
 from holdfast.runtime.recovery import take_up
+from holdfast.runtime.room import scratch_prefix
 from holdfast.runtime.round import commit_round
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.tool import Tool, tool
@@ -167,6 +168,8 @@ def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
     slot = Slot(asked, None)
     slot.held = held
     take_up(desk, slot, {})
+    if desk.journal.draft("call").ops.paths(scratch_prefix(held.record.id)):
+        _commit(desk, slot)  # it was settled while it waited, and nothing says so here yet
     return _result(desk, slot)
 
 

@@ -149,7 +149,7 @@ class LiveRun:
         """What is left of the start: the plug-ins' part, and the run's own line if it has one."""
         if hooked(self._plugins, "run_start"):
             draft = self._journal.draft("user_message")
-            cleaned(draft, self._ground.agent.run_scoped_paths())
+            cleaned(self._ground.space, draft, self._ground.agent.run_scoped_paths())
             await self._phase("run_start", draft)
             self._journal.stage(draft)
             await self._do(self._journal.write)

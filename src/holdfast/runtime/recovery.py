@@ -31,12 +31,13 @@ from holdfast.model.ticket import Decision, Ticket
 from holdfast.runtime import result
 from holdfast.runtime.call import Ruling
 from holdfast.runtime.desk import Desk, fingerprint_for
+from holdfast.runtime.ended import begin_of
 from holdfast.runtime.lateness import recall, unclear
 from holdfast.runtime.result import Told, told
 from holdfast.runtime.slot import Slot, encode_result, recalled
 from holdfast.runtime.tool import Tool
 
-__all__ = ["open_calls", "open_slots", "take_up", "withdrawn"]
+__all__ = ["open_calls", "open_slots", "since_begin", "take_up", "withdrawn"]
 
 
 class _Open(msgspec.Struct):
@@ -55,7 +56,7 @@ def open_calls(
     `continued_by` is the run that goes on with it on another line; None: it goes on itself.
     """
     found = _Open([], set(), set())
-    for step in _of_run(space, run, at):
+    for step in since_begin(space, run, at):
         for event in step.changeset.events:
             if isinstance(event, ToolCallSuspended):
                 found.told.add(event.call)
@@ -96,12 +97,13 @@ def _label(desk: Desk, left: list[ToolCall]) -> str:
     return desk.space.ids()
 
 
-def _of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
-    first = {*space.engine.labelled(space.name, run)}
+def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
+    """The commits of a line since a run began there, oldest first; others' may stand between."""
+    first = begin_of(space, run, at)
     found: list[Step] = []
-    for step in reader.recent(space, at):
+    for step in reader.recent(space, at) if first else ():
         found.append(step)
-        if step.digest in first:
+        if step.digest == first:
             break
     return found[::-1]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.engines.contract import Step
-from holdfast.history import reader
 from holdfast.history.touched import Touched
 from holdfast.history.tree import diff
 from holdfast.history.values import Kept
@@ -17,6 +16,7 @@ from holdfast.model.digest import Digest
 from holdfast.model.patch import Stored
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.journal import Journal
+from holdfast.runtime.recovery import since_begin
 
 __all__ = ["OWN", "restore"]
 
@@ -25,7 +25,7 @@ OWN = ("user_message", "tool_results_committed", "assistant_turn_committed", "ru
 
 def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
     """Put back what the run wrote; `kept` are prefixes that are left alone."""
-    steps = _since_beginning(journal)
+    steps = since_begin(journal.space, journal.run, journal.head.commit)
     base = _base(steps)
     if base is None:
         return
@@ -42,18 +42,6 @@ def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
             draft.ops.put_stored(change.path, Kept(stored, ()))
     if draft.ops:
         draft.act("restore", "run_finished:failed")
-
-
-def _since_beginning(journal: Journal) -> list[Step]:
-    """The commits since the run began, oldest first, others' among them."""
-    space = journal.space
-    first = {*space.engine.labelled(space.name, journal.run)}
-    found: list[Step] = []
-    for step in reader.recent(space, journal.head.commit):
-        found.append(step)
-        if step.digest in first:
-            break
-    return found[::-1]
 
 
 def _base(steps: Sequence[Step]) -> Digest | None:
