@@ -16,7 +16,7 @@ from holdfast.errors import Conflict, Decided
 from holdfast.model.ticket import Verdict
 from holdfast.runtime import points
 from holdfast.runtime.ended import Result
-from holdfast.testing import say, use
+from holdfast.testing import say, step, use
 from holdfast.threads.thread import Thread
 from tests.crash.campaign import sized
 from tests.runs import approving, together
@@ -215,6 +215,34 @@ def test_a_decision_on_a_fork_is_made_once(asked: Thread, world: World) -> None:
 
     assert world.counted() == {"ann": 1}
     assert len(asked.calls()) == 2
+
+
+def test_each_line_decides_each_call_of_a_round_for_itself(store: Store, world: World) -> None:
+    """What was decided on one line waits on the other, is listed there, and is not taken up with it."""
+    script = (step(use("mail", to="ann"), use("mail", to="bob")), say("Done."))
+    main = store.thread("letters", agent=postman(world, *script, ask=True))
+    to_ann, to_bob = (ticket.call for ticket in main.run("Write to both").approvals)
+    fork = main.fork("fork")
+
+    fork.decide(to_ann, "approve")
+    main.decide(to_bob, "approve")
+    here, there = fork.resume(), main.resume()
+
+    assert (
+        [ticket.call for ticket in here.approvals] == [ticket.call for ticket in fork.approvals()] == [to_bob]
+    )
+    assert (
+        [ticket.call for ticket in there.approvals]
+        == [ticket.call for ticket in main.approvals()]
+        == [to_ann]
+    )
+    assert (fork.paths("/"), main.paths("/")) == (["/mailed/ann.json"], ["/mailed/bob.json"])
+
+    fork.decide(to_bob, "deny")
+
+    assert fork.resume().status == "succeeded"
+    assert fork.approvals() == []
+    assert world.counted() == {"ann": 1, "bob": 1}
 
 
 def test_a_fork_of_a_fork_decides_for_itself(asked: Thread, world: World) -> None:

@@ -7,6 +7,8 @@ a line is what became of the copy that was decided there.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.history.space import Space
 from holdfast.ledger import calls, decisions, tickets
 from holdfast.ledger.calls import Held
@@ -42,21 +44,38 @@ def decided_on(space: Space, line: str) -> dict[str, Held]:
 
 
 def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
-    """The tickets that can be decided on `line`, which stands at `head`: what was decided there waits no more."""
+    """What can be decided on `line`, which stands at `head`.
+
+    What was asked on another line and decided there waits here still, unless the decision came along
+    with the history; what was decided here waits no more.
+    """
     found: list[Ticket] = []
+    elsewhere: dict[str, list[Ticket]] = {}  # by the call that the conversation names
     after = ""
     while page := tickets.listing(space, after=after, limit=_PAGE):
-        open_ones = [asked.ticket for asked in page if asked.ticket.decision is None]
-        found += [ticket for ticket in open_ones if decisions.is_seen(space, ticket, line, head)]
+        for asked in page:
+            ticket = asked.ticket
+            if ticket.timeline != line:
+                if decisions.is_seen(space, ticket, line, head):
+                    elsewhere.setdefault(_first(space, calls.read(space, ticket.call)), []).append(ticket)
+            elif ticket.decision is None and decisions.is_seen(space, ticket, line, head):
+                found.append(ticket)
         after = page[-1].ticket.id
-    if all(ticket.timeline == line for ticket in found):
-        return found
-    here = decided_on(space, line)
-    return [each for each in found if each.timeline == line or _origin(space, each) not in here]
+    here = decided_on(space, line) if elsewhere else {}
+    for call, asked_for in elsewhere.items():
+        if call not in here and calls.read(space, call).record.timeline != line:
+            found += _still_open(space, asked_for, head)
+    return found
 
 
-def _origin(space: Space, ticket: Ticket) -> str:
-    return _first(space, calls.read(space, ticket.call))
+def _still_open(space: Space, asked: list[Ticket], head: Digest | None) -> list[Ticket]:
+    """The question that is still to be decided, of all that were asked about one call on other lines."""
+    for ticket in asked:
+        if ticket.decision is None:
+            return [ticket]
+    if any(decisions.took_in(space, ticket, head) for ticket in asked):
+        return []
+    return [msgspec.structs.replace(asked[0], decision=None)]
 
 
 def _first(space: Space, held: Held) -> str:

@@ -32,7 +32,7 @@ from holdfast.model.event import ApprovalDecided
 from holdfast.model.ticket import DECISIONS, Decision, Ticket, Verdict
 from holdfast.projections.calls import Transition
 
-__all__ = ["Outcome", "Rework", "decide", "deciding", "due", "expire_due", "is_seen", "withdraw"]
+__all__ = ["Outcome", "Rework", "decide", "deciding", "due", "expire_due", "is_seen", "took_in", "withdraw"]
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 """What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
@@ -224,14 +224,14 @@ def _elsewhere(space: Space, asked: Asked, line: str, head: Digest | None, now: 
     found = tickets.find(space, _id_on(asked.ticket, line))
     if found is not None:
         return found
-    if asked.ticket.decision is not None and _took_in(space, asked.ticket, head):
+    if asked.ticket.decision is not None and took_in(space, asked.ticket, head):
         return asked
     if due(asked.ticket, now):
         raise Conflict(f"the time to decide on call '{asked.ticket.call}' is over; nothing was decided.")
     return None
 
 
-def _took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
+def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
     """Whether the decision is in the history of `head`: the line began, or took the other in, after it."""
     for step in reader.steps(space, head, limit=_WALK_MAX):
         for event in step.changeset.events:

@@ -10,7 +10,7 @@ from holdfast.engines.contract import Step
 from holdfast.errors import Invalid
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.ledger import copies, tickets
+from holdfast.ledger import calls, copies, tickets
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import decode_message
@@ -63,7 +63,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         run=record.id,
         status=record.state,
         text=decode_message(space.body(spoken[-1].body)).text if spoken else "",
-        approvals=_waiting(space, steps, record.timeline) if record.state == "waiting" else (),
+        approvals=_waiting(space, record, steps, at) if record.state == "waiting" else (),
         usage=usage,
         steps=len(spoken),
         commit=steps[-1].digest if steps else None,
@@ -94,7 +94,9 @@ def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:
     return next((commit for commit in commits if reader.is_ancestor(space, commit, at)), None)
 
 
-def _waiting(space: Space, steps: list[Step], line: str) -> tuple[Ticket, ...]:
+def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | None) -> tuple[Ticket, ...]:
+    if record.continues is not None:  # what it took over was asked elsewhere
+        return tuple(copies.waiting_on(space, record.timeline, at))
     asked = [
         event.call
         for step in steps
@@ -103,7 +105,7 @@ def _waiting(space: Space, steps: list[Step], line: str) -> tuple[Ticket, ...]:
     ]
     found: list[Ticket] = []
     for call in dict.fromkeys(asked):
-        held = copies.standing(space, call, line)
+        held = calls.find(space, call)
         if held is not None and held.record.state == "awaiting_approval" and held.record.ticket is not None:
             found.append(tickets.read(space, held.record.ticket).ticket)
     return tuple(found)
