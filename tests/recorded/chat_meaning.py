@@ -88,6 +88,8 @@ def _part(part: Any) -> dict[str, Any]:
             found[name] = {"url": found[name]}
         if name in found:
             found[name] = found[name] | {"url": _address(found[name]["url"])}
+    if isinstance(sound := found.get("input_audio"), dict):
+        found["input_audio"] = sound["data"]
     if "file_data" in found.get("file", {}):
         found["file"] = found["file"] | {"file_data": _address(found["file"]["file_data"])}
     return found

@@ -16,7 +16,10 @@ _MISTRAL = Server(
     files="document_url",
     web_files=True,
     names={"seed": "random_seed"},
-    refused=frozenset({"top_k", "user", "logprobs", "top_logprobs", "service_tier"}),
+    refused=frozenset({"user"}),
+    efforts=frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"}),
+    tiers=frozenset({"auto", "standard_only"}),
+    audio="text",
     required="any",
     call_ids=CallIdRule(r"[a-zA-Z0-9]{9}", "", 9),
 )
@@ -28,6 +31,5 @@ CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
     "document_urls": "full",
     "reasoning": "full",
     "refusals": "lossy",
-    "logprobs": "none",
     "prompt_cache": "none",
 }

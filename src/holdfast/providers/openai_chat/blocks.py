@@ -114,7 +114,9 @@ def _by_id(id: str, place: Server) -> dict[str, Any]:
 
 def _audio(block: File, held: Inline | None, where: str, place: Server, losses: list[Loss]) -> dict[str, Any]:
     format = _FORMATS.get(block.mime_type)
-    if not place.audio or held is None or format is None:
+    if place.audio == "text" and (held is not None or is_web(block.uri)):
+        return {"type": "input_audio", "input_audio": held.base64 if held else block.uri}
+    if place.audio == "none" or held is None or format is None:
         return _text(words_for(block, where, "this server takes no such sound", losses))
     return {"type": "input_audio", "input_audio": {"data": held.base64, "format": format}}
 

@@ -29,6 +29,7 @@ SAME = (
     "service_tier",
 )
 _EFFORTS = ((1_024, "low"), (8_192, "medium"))
+_RANKS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _CANONICAL = frozenset({*SAME, "max_tokens", "stop", "tool_choice", "output", "reasoning", "vendor", "cache"})
 
 
@@ -63,6 +64,8 @@ def render_options(
             continue
         if name in no and not _is_default(name, value):
             losses.append(_dropped(f"options.{name}", name, "this model or server does not take it"))
+        elif name == "service_tier" and place.tiers and value not in place.tiers:
+            losses.append(_dropped("options.service_tier", name, f"this server has no tier '{value}'"))
         elif name not in no:
             body[_field(name, place)] = value
     _render_reasoning(options.get("reasoning"), place, no, body, losses)
@@ -75,11 +78,15 @@ def render_options(
     return body
 
 
-def own_fields(options: Mapping[str, Any], api: str) -> dict[str, Any]:
-    """The fields that only this format has, as a request of it gave them."""
-    vendor = options.get("vendor")
-    own = cast("dict[str, Any]", vendor).get(api) if isinstance(vendor, dict) else None
-    return dict(cast("dict[str, Any]", own)) if isinstance(own, dict) else {}
+def own_fields(options: Mapping[str, Any], api: str, endpoint: str, losses: list[Loss]) -> dict[str, Any]:
+    """The fields that only this format has, as a request of it gave them; those of another server are left out."""
+    own = dict(object_of(object_of(options.get("vendor")).get(api)))
+    asked = own.pop("endpoint", endpoint)
+    if asked == endpoint:
+        return own
+    strange = [name for name in own if name not in _COMMON]
+    losses.extend(_dropped(f"options.vendor.{api}.{name}", name, f"only {asked} has it") for name in strange)
+    return {name: value for name, value in own.items() if name in _COMMON}
 
 
 def _field(name: str, place: Server) -> str:
@@ -92,14 +99,11 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def _foreign(vendor: object, api: str, losses: list[Loss]) -> None:
-    if not isinstance(vendor, dict):
-        return
-    for other, fields in cast("dict[str, Any]", vendor).items():
-        if other == api or not isinstance(fields, dict):
-            continue
+    for other, fields in object_of(vendor).items():
         losses.extend(
             _dropped(f"options.vendor.{other}.{name}", name, f"only {other} has it")
-            for name in cast("dict[str, Any]", fields)
+            for name in object_of(fields)
+            if other != api and name not in ("system", "endpoint")  # the words of a system are in the context
         )
 
 
@@ -110,7 +114,7 @@ def _render_reasoning(
         return
     asked = {name: value for name, value in cast("dict[str, Any]", reasoning).items() if value is not None}
     if "reasoning" in no and asked:
-        losses.append(_dropped("options.reasoning", "reasoning", "this server has no such option"))
+        losses.append(_dropped("options.reasoning", "reasoning", "this model or server has no such option"))
         return
     if place.reasoning_option == "reasoning":
         _nested_reasoning(asked, body, losses)
@@ -128,12 +132,30 @@ def _render_reasoning(
         effort = "none"
         losses.append(_said("options.reasoning.enabled", "reasoning", "said as effort 'none'"))
     if effort is not None:
-        body["reasoning_effort"] = effort
+        _say_effort(str(effort), place, body, losses)
         asked.pop("enabled", None)
     losses.extend(
         _dropped(f"options.reasoning.{name}", f"reasoning {name}", "this server has no such option")
         for name in asked
     )
+
+
+def _say_effort(effort: str, place: Server, body: dict[str, Any], losses: list[Loss]) -> None:
+    """The effort in the server's own words: the nearest that it has."""
+    known = [word for word in _RANKS if word in place.efforts]
+    if not known or effort in known:
+        body["reasoning_effort"] = effort
+    elif effort in _RANKS:
+        rank = _RANKS.index(effort)
+        nearest = min(known, key=lambda word: (abs(_RANKS.index(word) - rank), -_RANKS.index(word)))
+        body["reasoning_effort"] = nearest
+        losses.append(
+            _said("options.reasoning.effort", "reasoning effort", f"'{effort}' said as '{nearest}'")
+        )
+    else:
+        losses.append(
+            _dropped("options.reasoning.effort", "reasoning effort", f"'{effort}' is no word of this server")
+        )
 
 
 def _nested_reasoning(asked: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
@@ -232,6 +254,7 @@ _READERS: dict[str, Callable[[object, dict[str, Json]], Json]] = {
 _BECOMES = {"tool_choice": "tool_choice", "response_format": "output"} | dict.fromkeys(
     ("reasoning_effort", "reasoning", "thinking"), "reasoning"
 )
+_COMMON = frozenset({"system", "response_format", "tool_choice", "stream_options", "logit_bias"})
 _ELSEWHERE = frozenset({"messages", "model", "tools", "functions"})
 
 

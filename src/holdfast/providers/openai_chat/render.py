@@ -31,7 +31,7 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     """The request for a context, and what could not be carried over unchanged."""
     losses: list[Loss] = []
     options = cast("Mapping[str, Any]", context.options)
-    own = own_fields(options, api)
+    own = own_fields(options, api, origin.endpoint, losses)
     leading, others = own.pop("system", None), own.pop("tools", None)
     names = Names(_names(context))
     history, repairs = exchanges(context.messages)

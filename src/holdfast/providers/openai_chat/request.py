@@ -35,6 +35,8 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
     tools, others = _tools(body)
     if others:
         fields["tools"] = others
+    if set(fields) - {"system"}:
+        fields["endpoint"] = origin.endpoint
     if fields:
         options["vendor"] = cast("Json", {api: fields})
     if _is_marked([*listed, *_listed(body.get("tools"), "tools")]):

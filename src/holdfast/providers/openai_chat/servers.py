@@ -49,14 +49,18 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     files: FilePart = "file"
     documents: frozenset[str] = frozenset()  # the only types of documents that it takes; empty: any
     web_files: bool = False  # fetches documents by their address
-    audio: bool = True
+    audio: Literal["object", "text", "none"] = "object"  # sound: data and format, or data alone
     video: bool = False
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     names: Mapping[str, str] = {}  # options that go by another name here
     refused: frozenset[str] = frozenset()  # canonical options that it does not know
     models: tuple[ModelRule, ...] = ()
+    efforts: frozenset[str] = frozenset()  # its words for effort; empty: any
+    tiers: frozenset[str] = frozenset()  # its words for the tier of service; empty: any
     required: Literal["required", "any"] = "required"  # its word for a forced call
-    strict: Literal["checked", "taken", "none"] = "taken"  # `strict` on tools, and what it demands of schemas
+    strict: Literal["checked", "taken", "none"] = (
+        "checked"  # `strict` on tools, and what it demands of schemas
+    )
     cache_marks: bool = False  # takes marks for its prompt cache
     parses_arguments: bool = False  # reads the arguments of calls for its template
     call_ids: CallIdRule = CallIdRule()
@@ -69,6 +73,7 @@ _REASONS = (
     ModelRule(r"(o1|o3|o4)\b", _SAMPLING),
     ModelRule(r"gpt-5(?!\.|-chat)", _SAMPLING),
     ModelRule(r"o3(?!-mini)|o4|gpt-5(?!-chat)", frozenset({"stop"})),
+    ModelRule(r"gpt-3|gpt-4|chatgpt|gpt-5-chat", frozenset({"reasoning"})),
 )
 
 _OPENAI = Server(
@@ -76,7 +81,8 @@ _OPENAI = Server(
     documents=frozenset({"application/pdf"}),
     limit="max_completion_tokens",
     models=_REASONS,
-    strict="checked",
+    efforts=frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"}),
+    tiers=frozenset({"auto", "default", "flex", "scale", "priority", "fast"}),
     refused=frozenset({"top_k"}),
 )
 DEFAULT = Server()
@@ -96,20 +102,21 @@ _DETAILED = Server(
     reasoning_option="reasoning",
     web_files=True,
     video=True,
+    strict="taken",
     cache_marks=True,
 )
 
 SERVERS: dict[str, Server] = {
     "openai": _OPENAI,
     "azure-openai": _OPENAI,
-    "groq": Server(files="", audio=False),
+    "groq": Server(files="", audio="none"),
     "deepseek": Server(
         reasoning=("reasoning_content",),
         reasoning_demanded=True,
         thinking_option=True,
         parses_arguments=True,
         files="",
-        audio=False,
+        audio="none",
     ),
     "openrouter": _DETAILED,
     "vercel-gateway": _DETAILED,
@@ -124,7 +131,7 @@ SERVERS: dict[str, Server] = {
     "local": _LOCAL,
     "xai": Server(developer=True, reasoning=("reasoning_content",), files=""),
     "together": Server(reasoning=("reasoning",)),
-    "cerebras": Server(developer=True, reasoning=("reasoning",), files="", audio=False),
+    "cerebras": Server(developer=True, reasoning=("reasoning",), files="", audio="none"),
     "zai": Server(reasoning=("reasoning_content",), thinking_option=True, parses_arguments=True, video=True),
     "moonshotai": _THINKS_ALOUD,
     "alibaba": Server(reasoning=("reasoning_content",), video=True),
