@@ -10,11 +10,11 @@ from holdfast.errors import Invalid
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
 from holdfast.providers.wire.shells import items_of, object_of, text_of
+from holdfast.providers.wire.tool_names import ToolNames
 
 __all__ = [
     "API",
     "CUSTOM_SCHEMA",
-    "Names",
     "is_custom",
     "read_options",
     "read_tools",
@@ -46,28 +46,6 @@ CUSTOM_SCHEMA: dict[str, Any] = {
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
 }
-
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-class Names:
-    """Names of functions as the API takes them: legal, and no two the same."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._given: dict[str, str] = {}
-
-    def of(self, name: str) -> str:
-        """The name here."""
-        known = self._given.get(name)
-        if known is None:
-            legal = name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"
-            known, count = legal, 1
-            while known in self._given.values():
-                count += 1
-                known = f"{legal[:60]}_{count}"
-            self._given[name] = known
-        return known
 
 
 def read_options(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def is_custom(vendor: Mapping[str, Any], name: str) -> bool:
 
 
 def render_tools(
-    tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: Names, losses: list[Loss]
+    tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
     """The declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
@@ -196,7 +174,9 @@ def render_tools(
     return [*ours, *server]
 
 
-def _tool(at: int, tool: ToolSpec, extra: dict[str, Any], names: Names, losses: list[Loss]) -> dict[str, Any]:
+def _tool(
+    at: int, tool: ToolSpec, extra: dict[str, Any], names: ToolNames, losses: list[Loss]
+) -> dict[str, Any]:
     name = names.of(tool.name)
     if name != tool.name:
         losses.append(_loss("repaired", f"tools[{at}].name", "tool name", f"it is {name!r} here"))
@@ -243,7 +223,7 @@ def _is_strict(schema: object) -> bool:
     return all(_is_strict(each) for each in below)
 
 
-def render_options(context: Context, *, model: str, names: Names, losses: list[Loss]) -> dict[str, Any]:
+def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
     """The fields of a request beside its input and tools."""
     options = context.options
     every = object_of(options.get("vendor"))
@@ -274,7 +254,7 @@ def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None
             losses.append(_loss("dropped", f"options.{name}", name, f"{model} does not take it"))
 
 
-def _render_choice(context: Context, body: dict[str, Any], names: Names, losses: list[Loss]) -> None:
+def _render_choice(context: Context, body: dict[str, Any], names: ToolNames, losses: list[Loss]) -> None:
     choice = context.options.get("tool_choice")
     named = object_of(choice).get("name")
     if isinstance(named, str):

@@ -9,17 +9,19 @@ from holdfast.model.context import Context
 from holdfast.model.message import Message, ToolCall, ToolResult
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.openai_responses.items import CALL, CALLS
-from holdfast.providers.openai_responses.options import API, Names, is_custom, render_options, render_tools
+from holdfast.providers.openai_responses.options import API, is_custom, render_options, render_tools
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import Writer
 from holdfast.providers.openai_responses.request import BARE, OUTPUTS
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept
-from holdfast.providers.wire.shells import Changed, fill, items_of, object_of
+from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of
+from holdfast.providers.wire.tool_names import ToolNames
 
 __all__ = ["render"]
 
+_NAMES = r"[a-zA-Z0-9_-]{1,64}"
 _IDS = r"[\x21-\x7e]{1,64}"
 _NOTHING = "Continue."
 
@@ -30,7 +32,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """A request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
-    names, ids = Names(), CallIds(_IDS)
+    names, ids = ToolNames(_NAMES), CallIds(_IDS)
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=lambda name: is_custom(vendor, name))
@@ -133,7 +135,7 @@ class _History:
     def _result(self, call: ToolCall, result: ToolResult, place: int | None, where: str) -> dict[str, Any]:
         if place is not None and result.status == "success":
             message = self._messages[place]
-            shells = self._shells(message, [len(result.content), 0])
+            shells = self._shells(message, size_of(result.content))
             if shells is not None and len(message.tool_results) == 1 and len(shells) == 1:
                 try:
                     return {**fill(shells[0], result.content), "call_id": self._writer.id_of(call.id)}
@@ -152,7 +154,7 @@ class _History:
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
-        shells = self._shells(message, [len(message.content), len(message.tool_calls)])
+        shells = self._shells(message, size_of(message.content, message.tool_calls))
         try:
             if shells is None:
                 raise Changed

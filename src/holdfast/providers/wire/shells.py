@@ -2,13 +2,14 @@
 
     {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "annotations": [], "text": {"#": 0}}]}
 
-A hole names a block of the message's content.  Filled again, the item is what the vendor sent, and
+A hole names a block of the message's content, or a piece of one.  Filled again, the item is what the vendor sent, and
 nothing is kept twice.  Where the message is no longer the one that the shell was taken from, filling
 it raises `Changed`, and the message is rendered as anybody's.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
@@ -18,9 +19,10 @@ from holdfast.model import names
 from holdfast.model.message import Block, File, Image, ReasoningSummary, Text, ToolCall
 from holdfast.providers.wire.media import inline, is_web
 
-__all__ = ["Changed", "Turn", "fill", "is_list", "items_of", "object_of", "text_of"]
+__all__ = ["Changed", "Turn", "fill", "is_list", "items_of", "object_of", "size_of", "text_of"]
 
-_TEXT, _URI, _BASE64 = "#", "#uri", "#base64"
+_TEXT, _JSON, _URI, _BASE64 = "#", "#json", "#uri", "#base64"
+_CUT = "cut"
 
 
 class Changed(Exception):
@@ -40,9 +42,21 @@ class Turn:
         """Words; empty ones stay in the shell, since no block says nothing."""
         return self._hole(_TEXT, Text(words)) if words else words
 
+    def more_text(self, words: str) -> Any:
+        """Words that go on where the last block ended, if it was words; its piece of them."""
+        return self._more(Text, words)
+
     def reasoning(self, words: str) -> Any:
         """What a model tells of its thinking."""
         return self._hole(_TEXT, ReasoningSummary(words)) if words else words
+
+    def more_reasoning(self, words: str) -> Any:
+        """The same, going on where the last block ended."""
+        return self._more(ReasoningSummary, words)
+
+    def json(self, value: Any) -> Any:
+        """A value, shown as JSON text."""
+        return self._hole(_JSON, Text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
 
     def media(self, block: Image | File, *, base64: bool = False) -> Any:
         """A picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
@@ -59,12 +73,29 @@ class Turn:
 
     @property
     def size(self) -> list[int]:
-        """How many blocks and calls there are, to be kept beside the shells."""
-        return [len(self.content), len(self.calls)]
+        """What tells the message from a changed one, to be kept beside the shells."""
+        return size_of(self.content, self.calls)
+
+    def _more(self, kind: type[Text | ReasoningSummary], words: str) -> Any:
+        if not words:
+            return words
+        last = self.content[-1] if self.content else None
+        before = ""
+        if isinstance(last, kind):
+            before = last.text
+            self.content.pop()
+        hole = self._hole(_TEXT, kind(before + words))
+        return {**hole, _CUT: [len(before), len(before) + len(words)]}
 
     def _hole(self, kind: str, block: Block) -> dict[str, int]:
         self.content.append(block)
         return {kind: len(self.content) - 1}
+
+
+def size_of(content: Sequence[Block], calls: Sequence[ToolCall] = ()) -> list[int]:
+    """How many blocks, calls and characters there are."""
+    words = sum(len(block.text) for block in content if isinstance(block, Text | ReasoningSummary))
+    return [len(content), len(calls), words]
 
 
 def _entry_id(id: str, name: str, args: str, taken: set[str]) -> str:
@@ -89,28 +120,46 @@ def fill(shell: Any, content: Sequence[Block]) -> Any:
     """The vendor's item again; raises `Changed` where a hole finds no block of its kind."""
     if isinstance(shell, dict):
         held = cast("dict[str, Any]", shell)
-        if len(held) == 1:
-            (kind, at), *_ = held.items()
-            if kind in (_TEXT, _URI, _BASE64) and type(at) is int:
-                return _filled(kind, at, content)
+        hole = _hole_in(held)
+        if hole is not None:
+            return _filled(*hole, content)
         return {name: fill(value, content) for name, value in held.items()}
     if isinstance(shell, list):
         return [fill(value, content) for value in cast("list[Any]", shell)]
     return shell
 
 
-def _filled(kind: str, at: int, content: Sequence[Block]) -> str:
+def _hole_in(shell: dict[str, Any]) -> tuple[str, int, list[int] | None] | None:
+    if not 1 <= len(shell) <= 2:
+        return None
+    kind = next(iter(shell))
+    at, cut = shell[kind], shell.get(_CUT)
+    if kind not in (_TEXT, _JSON, _URI, _BASE64) or type(at) is not int or (len(shell) == 2 and cut is None):
+        return None
+    return kind, at, cut
+
+
+def _filled(kind: str, at: int, cut: list[int] | None, content: Sequence[Block]) -> Any:
     if not 0 <= at < len(content):
         raise Changed
     match content[at], kind:
         case ((Text(text) | ReasoningSummary(text)), "#"):
-            return text
+            return text if cut is None else text[cut[0] : cut[1]]
+        case (Text(text), "#json"):
+            return _parsed(text)
         case ((Image(uri) | File(uri)), "#uri") if is_web(uri) or uri.startswith("data:"):
             return uri
         case ((Image(uri) | File(uri)), "#base64") if (bytes_ := inline(uri)) is not None:
             return bytes_.base64
         case _:
             raise Changed
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Changed from None
 
 
 def object_of(value: object) -> dict[str, Any]:
