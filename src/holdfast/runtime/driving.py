@@ -2,7 +2,7 @@
 
 Nothing else runs on such a loop, so a run may block it, and whatever it calls may use the plain
 face: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
-recorded, and is raised then.
+recorded, and is raised then; Ctrl-C once more does not wait.
 """
 
 from __future__ import annotations
@@ -34,11 +34,22 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
             if task.done():
                 raise
             task.cancel()
-            loop.run_until_complete(asyncio.wait([task]))
+            _end(loop, task, work)
             raise
         finally:
             if loop is not _local.loop[1]:
                 loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
+    """Wait until a cancelled task has recorded its end; whoever cannot wait for that leaves it as it is."""
+    try:
+        loop.run_until_complete(asyncio.wait([task]))
+    except KeyboardInterrupt:
+        if not task.done():
+            work.close()  # lets the lease go: the run counts as interrupted, and the log alone finishes it
+            loop.close()
+        raise
 
 
 def may_block(loop: asyncio.AbstractEventLoop) -> bool:
@@ -64,7 +75,7 @@ def _loop() -> asyncio.AbstractEventLoop:
         return kept[1]
     loop = asyncio.new_event_loop()
     _own.add(loop)
-    if kept is None or kept[0] != os.getpid():
+    if kept is None or kept[0] != os.getpid() or kept[1].is_closed():
         _local.loop = (os.getpid(), loop)
         _local.end = _End(loop)
     return loop

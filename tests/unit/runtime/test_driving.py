@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
 import holdfast
-from holdfast import Agent, Plugin
+from holdfast import Agent, Message, Plugin, Text
+from holdfast.model.context import Context
+from holdfast.providers.contract import Finished, ModelEvent
 from holdfast.runtime.plugin import Moment
 from holdfast.testing import Script, say, use
 
@@ -59,3 +66,64 @@ def test_a_plain_hook_may_use_the_plain_face() -> None:
         store.thread("trip", agent=agent).run("go")
 
         assert store.thread("notes").get("/phase.json") == "before_inference"
+
+
+class Stubborn:
+    """A model during whose step somebody presses Ctrl-C, and again while it does not end."""
+
+    backend = "script:stubborn"
+
+    def __init__(self, times: int) -> None:
+        """Be interrupted that often."""
+        self._left = times
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Speak, in the end."""
+        while self._left:
+            self._left -= 1
+            asyncio.get_running_loop().call_soon(_interrupt)
+            await asyncio.sleep(600)
+        yield Finished(message=Message("assistant", (Text("Done."),)))
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_cancels_a_run_and_waits_until_that_is_recorded() -> None:
+    """The run says that it was cancelled before the interrupt is raised."""
+    with holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=Stubborn(1)))
+
+        with pytest.raises(KeyboardInterrupt):
+            thread.run("go")
+
+        assert thread.runs()[0].state == "cancelled"
+
+
+class Deaf(Stubborn):
+    """The same, and it does not end when it is told to."""
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Go on whatever happens."""
+        while True:
+            try:
+                async for event in super().step(context):
+                    yield event
+                return
+            except asyncio.CancelledError:
+                continue
+
+
+def test_ctrl_c_twice_leaves_a_run_that_does_not_end_and_its_line_is_free() -> None:
+    """Nobody keeps its lease any more: the next run, on the same thread, finishes it first."""
+    with holdfast.open("memory:") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.thread("trip", agent=Agent("planner", backend=Deaf(2))).run("go")
+        thread = store.thread("trip", agent=Agent("planner", backend=Script(say("One."), say("Two."))))
+        assert thread.runs()[0].state == "running"
+
+        result = thread.run("again")
+
+        assert result.text == "Two."
+        assert [run.state for run in thread.runs()] == ["succeeded", "succeeded"]
