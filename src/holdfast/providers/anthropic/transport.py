@@ -60,21 +60,17 @@ async def _client_of(request: Request) -> Any:
 
 
 def _created(client: Any, request: Request) -> Any:
-    body = request.body
+    body = dict(request.body)
+    betas = body.pop("betas", None)
     return client.messages.with_streaming_response.create(
         model=request.model,
         messages=body.get("messages", []),
         max_tokens=body.get("max_tokens", 1),
         stream=request.stream,
-        extra_headers=_betas(body),
+        extra_headers={"anthropic-beta": ",".join(betas)} if betas else None,
         extra_body=body,
         timeout=request.timeout,
     )
-
-
-def _betas(body: dict[str, Any]) -> dict[str, str]:
-    betas = body.pop("betas", None)
-    return {"anthropic-beta": ",".join(betas)} if betas else {}
 
 
 def _no_key(request: Request) -> AccessRefused:

@@ -1,0 +1,67 @@
+"""A backend, declared: which model on whose server, and how it is reached.
+
+    Agent("planner", backend="anthropic:claude-sonnet-4-5")
+    Agent("planner", backend=Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"))
+
+A plain value without I/O.  Nothing is imported, opened or sent before a run takes a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast.errors import Invalid
+from holdfast.model.canonical import Json
+from holdfast.providers import registry
+from holdfast.providers.registry import Target
+
+__all__ = ["RETRIES", "Backend"]
+
+RETRIES = 2
+
+# Vendors that are also the names of their own servers; at another address it is another issuer.
+_VENDORS = {
+    "openai": "api.openai.com",
+    "anthropic": "api.anthropic.com",
+    "google": "generativelanguage.googleapis.com",
+    "mistral": "api.mistral.ai",
+}
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A model on a server, by `provider:model`; what is not given is as the vendor's SDK has it."""
+
+    name: str
+    _: KW_ONLY
+    base_url: str | None = None  # where the server is; None: the vendor's own, or as its SDK finds it
+    client: Any = field(default=None, repr=False)  # of the vendor's SDK, sync or async; None: one is made
+    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks for it
+    provider: str | None = None  # whose server it is, where the address does not tell
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
+    timeout: float = 600.0  # seconds of silence after which a request is given up
+    retries: int | None = None  # further attempts; None: as the given client does, or 2
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for what names no backend, `NotFound` for an unknown provider."""
+        registry.target(self.name)
+        if not self.timeout > 0:
+            raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")
+        if self.retries is not None and self.retries < 0:
+            raise Invalid(f"retries are counted from 0, not {self.retries!r}; nothing was declared.")
+
+    @property
+    def target(self) -> Target:
+        """Which wire format, whose server, which model."""
+        named = registry.target(self.name)
+        return named._replace(provider=self.provider or self._elsewhere(named) or named.provider)
+
+    def _elsewhere(self, named: Target) -> str | None:
+        """The host, if it is none of the vendor's own: what one server signs another cannot read."""
+        own = _VENDORS.get(named.provider)
+        address = self.base_url or str(getattr(self.client, "base_url", "") or "")
+        host = urlsplit(address).netloc.rpartition("@")[2]
+        return None if own is None or not host or host == own else host

@@ -1,0 +1,95 @@
+"""Sending Chat by Mistral's SDK.
+
+The SDK takes a request field by field and checks each against its types.  A streamed answer is read
+raw; of a whole one the SDK keeps the fields that it knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.providers.transport.contract import Request
+from holdfast.providers.transport.faults import (
+    RequestRejected,
+    Trouble,
+    fault,
+    retry_after,
+    unreached,
+    words_of,
+)
+from holdfast.providers.transport.finding import missing
+from holdfast.providers.transport.holding import held, settings
+
+__all__ = ["send"]
+
+
+async def send(request: Request) -> AsyncGenerator[bytes]:
+    """Send to `/v1/chat/completions`."""
+    client = await _client_of(request)
+    import httpx2
+    from mistralai.client import errors
+    from pydantic import ValidationError
+
+    begun = False
+    try:
+        async for piece in _answer(client, request):
+            begun = True
+            yield piece
+    except (errors.MistralError, errors.NoResponseError, httpx2.HTTPError, httpx2.StreamError) as error:
+        raise _translated(request, error, begun=begun) from error
+    except (TypeError, ValidationError) as error:
+        raise RequestRejected(f"the SDK does not take the request: {error}; nothing was sent.") from error
+
+
+async def _answer(client: Any, request: Request) -> AsyncGenerator[bytes]:
+    fields = {**request.body, "model": request.model, "timeout_ms": int(request.timeout * 1000)}
+    fields.pop("stream", None)
+    if not request.client_retries:
+        fields["retries"] = None
+    if not request.stream:
+        whole = await client.chat.complete_async(**fields)
+        yield whole.model_dump_json(by_alias=True).encode()
+        return
+    async with await client.chat.stream_async(**fields) as events:
+        async for piece in events.response.aiter_bytes():
+            yield piece
+
+
+async def _client_of(request: Request) -> Any:
+    if request.client is not None:
+        return request.client
+    try:
+        from mistralai.client import Mistral
+    except ImportError as error:
+        raise missing(request.backend, "mistralai", "mistral") from error
+
+    def made() -> Any:
+        return Mistral(api_key=request.api_key, server_url=request.base_url)
+
+    async def close(client: Any) -> None:
+        await client.__aexit__(None, None, None)
+        client.__exit__(None, None, None)
+
+    key = ("mistral", request.base_url, request.api_key, settings("MISTRAL_"))
+    return await held(key, made, close)
+
+
+def _translated(request: Request, error: Exception, *, begun: bool) -> HoldfastError:
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int):
+        return unreached(request.backend, error, begun=begun, secret=request.api_key)
+    if status < 400:
+        return Invalid(f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.")
+    headers: Any = getattr(error, "headers", {})
+    said = words_of(_json(getattr(error, "body", "")))
+    return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=request.api_key)
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,138 @@
+"""Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
+
+Each server has its address and the name of the variable that holds its key; a key of OpenAI's is
+never sent to another server by name.  The body goes out exactly as it was rendered, and the bytes
+of the answer come back as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from holdfast.errors import Invalid
+from holdfast.providers.transport.contract import Request
+from holdfast.providers.transport.faults import AccessRefused
+from holdfast.providers.transport.finding import missing
+from holdfast.providers.transport.holding import held, settings
+from holdfast.providers.transport.responses import answer_of, patient, translated
+
+__all__ = ["PLACES", "Place", "client_of", "created", "send", "sent"]
+
+
+class Place(NamedTuple):
+    """Where a server is."""
+
+    base_url: str | None  # None: OpenAI's own; "": one has to be given
+    key: str = ""  # the variable that holds the key; "": it needs none
+
+
+PLACES: dict[str, Place] = {
+    "openai": Place(None, "OPENAI_API_KEY"),
+    "azure-openai": Place("", "AZURE_OPENAI_API_KEY"),
+    "groq": Place("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": Place("https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+    "openrouter": Place("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "vercel-gateway": Place("https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY"),
+    "ollama": Place("http://localhost:11434/v1"),
+    "ollama-cloud": Place("https://ollama.com/v1", "OLLAMA_API_KEY"),
+    "llama.cpp": Place("http://localhost:8080/v1"),
+    "vllm": Place("http://localhost:8000/v1"),
+    "lmstudio": Place("http://localhost:1234/v1"),
+    "xai": Place("https://api.x.ai/v1", "XAI_API_KEY"),
+    "together": Place("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "cerebras": Place("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "zai": Place("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    "moonshotai": Place("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "alibaba": Place("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "huggingface": Place("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "perplexity": Place("https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    "fireworks": Place("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+}
+_ELSEWHERE = Place("", "OPENAI_API_KEY")  # an address that the user gave, and the SDK's own convention
+_NO_KEY = "none"  # the SDK wants one, the server does not
+
+
+async def send(request: Request) -> AsyncGenerator[bytes]:
+    """Send to `/chat/completions`."""
+    if request.provider == "local":
+        from holdfast.providers.local.serving import address
+
+        request = await address(request)
+    client = await client_of(request)
+    async with aclosing(sent(request, client, created)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def sent(request: Request, client: Any, create: Callable[[Any, Request], Any]) -> AsyncGenerator[bytes]:
+    """Send by one of the SDK's methods; the bytes of the answer."""
+    import httpx2
+    import openai
+
+    begun = False
+    try:
+        async with aclosing(answer_of(create(patient(client, request), request))) as pieces:
+            async for piece in pieces:
+                begun = True
+                yield piece
+    except (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError) as error:
+        secret = getattr(client, "api_key", None)
+        raise translated(request, error, begun=begun, secret=secret) from error
+
+
+async def client_of(request: Request) -> Any:
+    """The user's client, or one for the address and the key of the request."""
+    if request.client is not None:
+        return request.client
+    try:
+        import openai
+    except ImportError as error:
+        raise missing(request.backend, "openai", "openai") from error
+    base_url, api_key = _whereabouts(request)
+
+    def made() -> Any:
+        return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=request.timeout, max_retries=0)
+
+    key = ("openai", base_url, api_key, request.timeout, settings("OPENAI_"))
+    try:
+        return await held(key, made, openai.AsyncOpenAI.close)
+    except openai.OpenAIError as error:
+        raise AccessRefused(
+            f"{request.backend} needs a key, and there is none; set OPENAI_API_KEY, or give api_key="
+        ) from error
+
+
+def _whereabouts(request: Request) -> tuple[str | None, str | None]:
+    """The address and the key; None: where the SDK looks for it."""
+    place = PLACES.get(request.provider, _ELSEWHERE)
+    base_url = request.base_url or place.base_url
+    if base_url == "":
+        raise Invalid(
+            f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
+        )
+    if request.api_key is not None or base_url is None:
+        return base_url, request.api_key
+    key = os.environ.get(place.key) if place.key else None
+    if key is None and place.key and request.base_url is None:
+        raise AccessRefused(
+            f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
+        )
+    return base_url, key or _NO_KEY
+
+
+def created(client: Any, request: Request) -> Any:
+    """A request to `/chat/completions` that is not sent yet; a stream is asked to tell what was used."""
+    body = request.body
+    if request.stream:
+        body = {"stream_options": {"include_usage": True}, **body}
+    return client.chat.completions.with_streaming_response.create(
+        model=request.model,
+        messages=body.get("messages", []),
+        stream=request.stream,
+        extra_body=body,
+        timeout=request.timeout,
+    )

@@ -1,0 +1,172 @@
+"""Speaking: a backend takes a step.
+
+The context is rendered by the adapter of the wire format, sent by its transport, and the bytes that
+come back are fed to the adapter's parser.  A stream that ends without its end is an error: half an
+answer is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.model.canonical import Json
+from holdfast.model.context import Context
+from holdfast.providers import registry
+from holdfast.providers.backend import RETRIES, Backend
+from holdfast.providers.contract import Adapter, ModelEvent, Reply, StreamParser
+from holdfast.providers.registry import Target
+from holdfast.providers.transport.contract import Request, Send
+from holdfast.providers.transport.faults import BackendUnavailable, CutOff, fault
+from holdfast.providers.transport.finding import transport
+from holdfast.providers.transport.inside import Tail
+from holdfast.providers.transport.persistence import answered, pause
+
+__all__ = ["Speaker"]
+
+
+class Speaker:
+    """A model that is reached by an adapter and a transport."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Speak for that backend; raises `Unsupported` if its format has no adapter or no transport."""
+        self._backend = backend
+        self._target: Target = backend.target
+        self._adapter: Adapter = registry.adapter(self._target.api)
+        self._send: Send = transport(self._target.api)
+
+    @property
+    def backend(self) -> str:
+        """Its name, `provider:model`."""
+        return self._backend.name
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Answer `context`; ends with `Finished`.  Raises one of the errors in `transport.faults` if it cannot."""
+        request = self.request(context)
+        attempt = 0
+        while True:
+            told = 0
+            try:
+                async with aclosing(self._events(request)) as events:
+                    async for event in events:
+                        told += 1
+                        yield event
+            except _Inside as error:
+                # Nobody was told anything yet, so nothing is said twice.
+                if told or attempt >= self._retries or not await pause(error.fault, attempt):
+                    raise error.fault from error.__cause__
+                attempt += 1
+            else:
+                return
+
+    def request(self, context: Context) -> Request:
+        """What would be sent."""
+        target, backend = self._target, self._backend
+        options = _options({**context.options, **backend.options})
+        shown = msgspec.structs.replace(context, options=options)
+        rendered = self._adapter.render(shown, model=target.model, provider=target.provider)
+        return Request(
+            backend.name,
+            provider=target.provider,
+            model=target.model,
+            body=rendered.body,
+            stream=options["stream"] is True,
+            base_url=backend.base_url,
+            client=backend.client,
+            api_key=backend.api_key,
+            timeout=backend.timeout,
+            client_retries=backend.client is not None and backend.retries is None,
+        )
+
+    @property
+    def _retries(self) -> int:
+        if self._backend.retries is not None:
+            return self._backend.retries
+        return RETRIES if self._backend.client is None else 0
+
+    async def _events(self, request: Request) -> AsyncGenerator[ModelEvent]:
+        async with aclosing(answered(self._send, request, retries=self._retries)) as pieces:
+            if not request.stream:
+                whole = b"".join([piece async for piece in pieces])
+                for event in self._adapter.parse(
+                    _body(whole, request), provider=self._target.provider
+                ).events:
+                    yield event
+                return
+            parser, tail, told = self._adapter.stream(provider=self._target.provider), Tail(), 0
+            async for piece in pieces:
+                tail.feed(piece)
+                for event in parser.feed(piece):
+                    told += 1
+                    yield event
+        reply = _closed(parser, tail, request)
+        for event in reply.events[told:]:
+            yield event
+
+
+class _Inside(Exception):
+    """An error that came inside a stream, and may be gone the next time."""
+
+    def __init__(self, fault: BackendUnavailable) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+
+def _options(given: dict[str, Json]) -> dict[str, Json]:
+    """The options in their canonical names; an answer is streamed unless somebody says otherwise."""
+    schema = given.pop("output_schema", None)
+    if schema is not None and "output" not in given:
+        given["output"] = {"schema": schema, "name": _name(schema), "strict": True}
+    given["stream"] = given.get("stream") is not False
+    return given
+
+
+def _name(schema: Json) -> str:
+    if not isinstance(schema, dict):
+        return "output"
+    title = schema.get("title") or str(schema.get("$ref", "")).rpartition("/")[2]
+    return (
+        "".join(each for each in str(title) if each.isascii() and (each.isalnum() or each in "_-"))
+        or "output"
+    )
+
+
+def _body(whole: bytes, request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(whole)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{request.backend} answered with no JSON: {error}; nothing of it was kept.") from error
+    if not isinstance(body, dict):
+        raise Invalid(f"{request.backend} answered with no object; nothing of it was kept.")
+    return cast("dict[str, Any]", body)
+
+
+def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
+    """The whole reply; raises if the stream ended with an error, or before its end."""
+    try:
+        reply = parser.close()
+    except Invalid as error:
+        raise _broken(tail, request) or error from error
+    if reply.stop is not None and reply.stop != "failed":
+        return reply
+    broken = _broken(tail, request)
+    if broken is not None:
+        raise broken
+    if reply.stop is None and not tail.is_done():
+        raise CutOff(
+            f"the answer of {request.backend} ended before its end; nothing of it was kept. Ask again."
+        )
+    return reply
+
+
+def _broken(tail: Tail, request: Request) -> Exception | None:
+    trouble = tail.trouble()
+    if trouble is None:
+        return None
+    found: HoldfastError = fault(request.backend, trouble, secret=request.api_key)
+    return _Inside(found) if isinstance(found, BackendUnavailable) else found

@@ -1,0 +1,37 @@
+"""What a transport is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["Request", "Send"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A rendered request, and where it is to go.  Its `repr` shows neither key nor content."""
+
+    backend: str  # provider:model, for the words of errors
+    _: KW_ONLY
+    provider: str  # whose server it goes to
+    model: str
+    body: dict[str, Any] = field(repr=False)
+    stream: bool = True  # whether the answer comes in pieces
+    base_url: str | None = None  # None: the vendor's own
+    client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
+    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks for it
+    timeout: float = 600.0  # seconds of silence after which it is given up
+    client_retries: bool = False  # whether a client of the user's may repeat the request by itself
+
+
+class Send(Protocol):
+    """A transport."""
+
+    def __call__(self, request: Request, /) -> AsyncIterator[bytes]:
+        """Send the request; the bytes of the answer as they come.
+
+        A whole answer is the JSON of its body.  Raises one of the errors in `faults` if there is none.
+        """
+        ...

@@ -1,0 +1,49 @@
+"""From the name of a wire format to its transport, and from a missing SDK to the words that help.
+
+Other packages add transports by entry points in the group `holdfast.transports`, each a function
+under the name of its wire format.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from holdfast.errors import Unsupported
+from holdfast.providers.transport.contract import Send
+
+__all__ = ["GROUP", "missing", "transport"]
+
+GROUP = "holdfast.transports"
+
+_MODULES = {
+    "openai-chat": "holdfast.providers.openai_chat.transport",
+    "openai-responses": "holdfast.providers.openai_responses.transport",
+    "anthropic-messages": "holdfast.providers.anthropic.transport",
+    "gemini-generate": "holdfast.providers.gemini.transport",
+    "bedrock-converse": "holdfast.providers.bedrock.transport",
+    "mistral-chat": "holdfast.providers.mistral.transport",
+    "azure-inference-chat": "holdfast.providers.foundry.transport",
+}
+
+
+def transport(api: str) -> Send:
+    """The transport for a wire format; raises `Unsupported` if no package has one."""
+    module = _MODULES.get(api)
+    if module is not None:
+        return cast("Send", import_module(module).send)
+    for point in entry_points(group=GROUP, name=api):
+        return cast("Send", point.load())
+    raise Unsupported(
+        f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
+        f"the entry point group '{GROUP}'."
+    )
+
+
+def missing(backend: str, package: str, extra: str) -> Unsupported:
+    """The error for an SDK that is not installed."""
+    return Unsupported(
+        f"{backend} needs the package '{package}', which is not installed; nothing was sent. "
+        f"pip install 'holdfast[{extra}]'"
+    )

@@ -1,0 +1,83 @@
+"""Errors that come inside a stream, after a server has already said that all is well.
+
+Looked for only where a stream ended without its end: in its last events.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from holdfast.providers.transport.faults import Trouble, words_of
+from holdfast.providers.wire.sse import Events
+
+__all__ = ["TAIL_BYTES", "Tail"]
+
+TAIL_BYTES = 64 * 1024
+
+# What vendors call an error, and the status that they would have given it before the first byte.
+_STATUSES = (
+    ("overloaded", 529),
+    ("rate_limit", 429),
+    ("too_many_requests", 429),
+    ("RESOURCE_EXHAUSTED", 429),
+    ("authentication", 401),
+    ("permission", 403),
+    ("content_filter", 400),
+    ("context_length", 400),
+    ("invalid", 400),
+)
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take some more bytes."""
+        self._held += data
+        if len(self._held) > 2 * TAIL_BYTES:
+            del self._held[:-TAIL_BYTES]
+
+    def is_done(self) -> bool:
+        """Whether the server said that the stream is whole, as those that speak Chat do."""
+        return self._held.rstrip().endswith(b"[DONE]")
+
+    def trouble(self) -> Trouble | None:
+        """The error that the stream ended with; None if it names none."""
+        if b"error" not in self._held:
+            return None
+        events = Events()
+        frames = [*events.feed(bytes(self._held)), *events.rest()]
+        errors = (_error(frame.data) for frame in reversed(frames))
+        found = next((error for error in errors if error), None)
+        if found is None:
+            return None
+        said = words_of(found)
+        return Trouble(_status(found, said), said)
+
+
+def _error(data: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    body = cast("dict[str, Any]", event)
+    response = body.get("response")
+    holder = cast("dict[str, Any]", response) if isinstance(response, dict) else body
+    error = holder.get("error")
+    if isinstance(error, dict):
+        return cast("dict[str, Any]", error)
+    return body if body.get("type") == "error" else None
+
+
+def _status(error: dict[str, Any], said: str) -> int:
+    code = error.get("code")
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    return next((status for word, status in _STATUSES if word.lower() in said.lower()), 500)

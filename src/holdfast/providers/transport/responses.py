@@ -1,0 +1,52 @@
+"""SDKs that are made the same way: a request is a context manager, its bytes are read raw.
+
+OpenAI's and Anthropic's SDKs give, from `with_streaming_response`, a manager of a response: one for
+`async with` from their async clients, one for `with` from the others.  Both kinds are read here, and
+the errors of both SDKs, which look alike, become ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.providers.transport.contract import Request
+from holdfast.providers.transport.faults import Trouble, fault, retry_after, unreached, words_of
+from holdfast.providers.transport.threads import drawn
+
+__all__ = ["answer_of", "patient", "translated"]
+
+
+async def answer_of(opening: Any) -> AsyncGenerator[bytes]:
+    """The bytes of the response that `opening` opens, as they come."""
+    if not hasattr(opening, "__aenter__"):
+        async for piece in drawn(lambda: _pieces(opening)):
+            yield piece
+        return
+    async with opening as response:
+        async for piece in response.iter_bytes():
+            yield piece
+
+
+def patient(client: Any, request: Request) -> Any:
+    """The client, told that repeating is ours to do, unless it is the user's and may."""
+    if request.client_retries or not hasattr(client, "with_options"):
+        return client
+    return client.with_options(max_retries=0)
+
+
+def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> HoldfastError:
+    """What an error of such an SDK, or of the HTTP client below it, is to us."""
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int):
+        return unreached(request.backend, error, begun=begun, secret=secret)
+    headers: Any = getattr(getattr(error, "response", None), "headers", None)
+    said = words_of(getattr(error, "body", None)) or str(error)
+    wait = None if headers is None else retry_after(headers)
+    return fault(request.backend, Trouble(status, said, wait), secret=secret)
+
+
+def _pieces(opening: Any) -> Iterator[bytes]:
+    with opening as response:
+        yield from response.iter_bytes()
