@@ -2,6 +2,7 @@
 
     adapter("openai-chat")            by the name of the wire format
     target("openai:gpt-5")            by the name of a backend: wire format, whose server, model
+    target("gpt-5")                   the same: the name is unique in the catalog
 
 Other packages add wire formats by entry points in the group `holdfast.adapters`, each an adapter
 under the name of its format.  An adapter is imported when it is asked for, not before.
@@ -14,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.providers import catalog
 from holdfast.providers.contract import Adapter
 
 if TYPE_CHECKING:
@@ -66,16 +68,28 @@ def adapter(api: str) -> Adapter:
 
 
 def target(backend: str) -> Target:
-    """What `provider:model` means; raises `Invalid` for what is no such name, `NotFound` for an unknown provider."""
+    """What `provider:model` means, or a model's name that is unique in the catalog.
+
+    Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
+    """
     name, colon, model = backend.partition(":")
+    known = _provider(name) if colon and model else None
+    if known is not None:
+        return Target(*known, model)
+    found = catalog.resolve(backend) if backend else None
+    if found is not None:
+        provider, _, model = found.partition(":")
+        return Target(*(_provider(provider) or ("openai-chat", provider)), model)
     if not colon or not name or not model:
         raise Invalid(
             f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
         )
-    known = _BACKENDS.get(name) or _compatible(name) or _third(name)
-    if known is None:
-        raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
-    return Target(*known, model)
+    raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
+
+
+def _provider(name: str) -> tuple[str, str] | None:
+    """The wire format and the server that stand behind what is written before the colon."""
+    return _BACKENDS.get(name) or _compatible(name) or _third(name)
 
 
 def _compatible(name: str) -> tuple[str, str] | None:
