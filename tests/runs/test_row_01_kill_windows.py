@@ -97,9 +97,9 @@ def outlived(nest: Nursery, case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("point", WINDOWS)
-def test_nothing_is_sent_twice_and_nothing_is_lost(tmp_path: Path, point: Point) -> None:
+def test_nothing_is_sent_twice_and_nothing_is_lost(memory_path: Path, point: Point) -> None:
     """Killed there, whatever the effect, at whichever of five calls: the next process sets it right."""
-    planned = cases(tmp_path, point)
+    planned = cases(memory_path, point)
 
     with nursery() as nest:
         found = [fault for case in planned for fault in outlived(nest, case)]
@@ -108,11 +108,11 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(tmp_path: Path, point: Point)
     assert found == []
 
 
-def test_without_the_rule_messages_go_out_twice(tmp_path: Path) -> None:
+def test_without_the_rule_messages_go_out_twice(memory_path: Path) -> None:
     """Control: where what was cut off is simply run again, the same kills repeat external writes."""
     planned = [
         case
-        for case in cases(tmp_path, "after_effect")
+        for case in cases(memory_path, "after_effect")
         if case.effect == "communication" and not case.idempotent and not case.hook
     ]
 

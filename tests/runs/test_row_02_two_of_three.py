@@ -19,11 +19,11 @@ ROUNDS = sized(2, 20)
 
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("hook", [False, True])
-def test_two_results_are_durable_and_the_third_is_pending(tmp_path: Path, sent: bool, hook: bool) -> None:
+def test_two_results_are_durable_and_the_third_is_pending(memory_path: Path, sent: bool, hook: bool) -> None:
     """Nothing that ended is done again; of the third nobody knows, unless its tool can find out."""
     with nursery() as nest:
         for number in range(ROUNDS):
-            path = str(tmp_path / f"{number}.db")
+            path = str(memory_path / f"{number}.db")
             nest.dies(book_until_two_are_done, path, sent)
             before = nest.lives(look, path)
             after = nest.lives(resume, path, hook)
@@ -37,9 +37,9 @@ def test_two_results_are_durable_and_the_third_is_pending(tmp_path: Path, sent: 
             assert counted == {"flight": 1, "train": 1, **({SLOW: 1} if sent or hook else {})}
 
 
-def test_the_results_of_a_round_stand_in_the_order_of_its_calls(tmp_path: Path) -> None:
+def test_the_results_of_a_round_stand_in_the_order_of_its_calls(memory_path: Path) -> None:
     """One message answers all three, whichever life they come from."""
-    path = str(tmp_path / "s.db")
+    path = str(memory_path / "s.db")
     with nursery() as nest:
         nest.dies(book_until_two_are_done, path, True)
         after = nest.lives(resume, path, True)
@@ -50,9 +50,9 @@ def test_the_results_of_a_round_stand_in_the_order_of_its_calls(tmp_path: Path) 
     assert [entry[0] for entry in after.talk] == ["user", "assistant", "tool", "assistant"]
 
 
-def test_where_results_wait_for_their_round_they_are_lost(tmp_path: Path) -> None:
+def test_where_results_wait_for_their_round_they_are_lost(memory_path: Path) -> None:
     """Control: bookings were made, and nobody knows of any of them."""
-    path = str(tmp_path / "s.db")
+    path = str(memory_path / "s.db")
     with nursery() as nest:
         nest.dies(book_without_recording, path, True)
         before = nest.lives(look, path)

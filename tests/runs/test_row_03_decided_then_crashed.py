@@ -45,10 +45,10 @@ def begin(nest: Nursery, path: Path) -> str:
 
 
 @pytest.mark.parametrize("verdict", VALUES)
-def test_a_decision_survives_whoever_took_it(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_decision_survives_whoever_took_it(memory_path: Path, verdict: Verdict) -> None:
     """Acknowledged is durable: the next process applies it, once, and another one finds nothing to do."""
     with nursery() as nest:
-        path = begin(nest, tmp_path)
+        path = begin(nest, memory_path)
         nest.dies(decide_and_die, path, verdict)
 
         told = nest.lives(go_on, path, False)
@@ -61,10 +61,10 @@ def test_a_decision_survives_whoever_took_it(tmp_path: Path, verdict: Verdict) -
 
 
 @pytest.mark.parametrize("point", ["before COMMIT", "after COMMIT, before the answer"])
-def test_a_decision_that_was_not_acknowledged_can_be_made_again(tmp_path: Path, point: str) -> None:
+def test_a_decision_that_was_not_acknowledged_can_be_made_again(memory_path: Path, point: str) -> None:
     """Whether it became durable or not, saying it again leads to one letter."""
     with nursery() as nest:
-        path = begin(nest, tmp_path)
+        path = begin(nest, memory_path)
         nest.dies(die_while_deciding, path, "approve", point)
 
         assert nest.lives(decide, path, "approve") == "approved"
@@ -77,11 +77,11 @@ def test_a_decision_that_was_not_acknowledged_can_be_made_again(tmp_path: Path, 
 @pytest.mark.parametrize("point", WHILE_APPLYING)
 @pytest.mark.parametrize("hook", [False, True])
 def test_whoever_dies_while_applying_it_applies_it_no_more_than_once(
-    tmp_path: Path, point: str, hook: bool
+    memory_path: Path, point: str, hook: bool
 ) -> None:
     """The approval covers the attempts of its call; with a hook it is applied exactly once."""
     with nursery() as nest:
-        path = begin(nest, tmp_path)
+        path = begin(nest, memory_path)
         nest.lives(decide, path, "approve")
         nest.dies(resume_and_die, path, point)
 
@@ -96,10 +96,10 @@ def test_whoever_dies_while_applying_it_applies_it_no_more_than_once(
         assert told.calls[0].state == "unknown"
 
 
-def test_whoever_simply_runs_it_again_applies_it_twice(tmp_path: Path) -> None:
+def test_whoever_simply_runs_it_again_applies_it_twice(memory_path: Path) -> None:
     """Control: an approval that is applied whenever its call is found open."""
     with nursery() as nest:
-        path = begin(nest, tmp_path)
+        path = begin(nest, memory_path)
         nest.lives(decide, path, "approve")
         assert isinstance(nest.child(resume_and_die, path, "after_effect"), Died)
 
