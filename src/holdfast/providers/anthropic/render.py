@@ -64,8 +64,8 @@ def _paired(turns: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, A
     """The turns without calls of server-side tools that never got a result, or results without their call."""
     calls = {block.get("id") for block in _blocks(turns) if block["type"] in _SERVER_CALLS}
     results = {block.get("tool_use_id") for block in _blocks(turns) if _is_server_result(block)}
-    results |= {_caller(block) for block in _blocks(turns)}
     open_at = _open_turn(turns)
+    results |= {_caller(block) for block in _blocks(turns[open_at:] if open_at >= 0 else [])}
     kept: list[dict[str, Any]] = []
     for at, turn in enumerate(turns):
         content = [
