@@ -22,7 +22,6 @@ CHANGED = {
     "2f31b5c2a681-002": "an empty message is left out",
     "2f31b5c2a681-003": "an empty message is left out",
     "4713143e5625-000": "an empty user message is all there is",
-    "8351f78e9a8a-000": "a function's result answers a tool search, which is no call of a function",
 }
 
 

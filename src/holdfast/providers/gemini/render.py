@@ -225,11 +225,11 @@ def _in_order(contents: Contents, losses: list[Loss]) -> Contents:
         if calls and found and found[-1]["role"] == "model":
             found[-1] = {"role": "model", "parts": [*found[-1]["parts"], *content["parts"]]}
             losses.append(_repaired("turn", "a call stands behind a turn of the user's; both turns are one"))
-            continue
-        if calls and not found:
-            found.append({"role": "user", "parts": [{"text": _NOTHING}]})
+        else:
+            found.append(content)
+        if calls and len(found) == 1:
+            found.insert(0, {"role": "user", "parts": [{"text": _NOTHING}]})
             losses.append(_repaired("turn", "a call stands behind a turn of the user's; one was put there"))
-        found.append(content)
     if not found or found[-1]["role"] == "model":
         found.append({"role": "user", "parts": [{"text": _NOTHING}]})
         losses.append(_repaired("turn", "the user's turn is the last; one was put there"))

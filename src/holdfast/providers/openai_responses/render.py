@@ -9,6 +9,7 @@ from holdfast.model.context import Context
 from holdfast.model.message import Message, ToolCall, ToolResult
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.openai_responses.items import CALL, CALLS
+from holdfast.providers.openai_responses.mending import mended
 from holdfast.providers.openai_responses.options import API, is_custom, render_options, render_tools
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import Writer
@@ -40,9 +41,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     history = _History(context.messages, writer, endpoint, body)
     instructions, first = _system(context.system, vendor)
     items = [*first, *history.items()]
-    _repair_reasoning(items, losses)
-    if endpoint == "deepseek":
-        items = _calls_last(items, losses)
+    items = mended(items, losses, continues=history.continues, endpoint=endpoint)
     _report_ids(context.messages, ids, losses)
     request = {"model": model, "input": _input(items, body, losses), **instructions, **body}
     if tools:
@@ -86,12 +85,12 @@ class _History:
     ) -> None:
         self._messages, self._writer, self._endpoint = messages, writer, endpoint
         self._stateless = body.get("store") is False
-        self._continues = bool(body.get("previous_response_id") or body.get("conversation"))
+        self.continues = bool(body.get("previous_response_id") or body.get("conversation"))
 
     def items(self) -> Items:
         found, losses = exchanges(self._messages)
         by_place = {exchange.where: exchange for exchange in found}
-        orphans = self._orphans() if self._continues else {}
+        orphans = self._orphans() if self.continues else {}
         self._writer.losses += [loss for loss in losses if not (orphans and _is_orphan(loss))]
         items: Items = []
         for where in range(len(self._messages)):
@@ -214,41 +213,6 @@ def _by_id_alone(item: Mapping[str, Any]) -> bool:
             return not item.get("result")
         case _:
             return False
-
-
-def _repair_reasoning(items: Items, losses: list[Loss]) -> None:
-    """Leave out reasoning that no output of the model follows: it is refused alone."""
-    for at in range(len(items) - 1, -1, -1):
-        if items[at].get("type") == "reasoning" and not (at + 1 < len(items) and _is_output(items[at + 1])):
-            del items[at]
-            why = "the output that belongs to it is not there, and it is refused alone"
-            losses.append(Loss(kind="dropped", where="messages", what="reasoning", why=why))
-
-
-def _is_output(item: Mapping[str, Any]) -> bool:
-    kind = item.get("type")
-    if kind in (None, "message"):
-        return item.get("role") == "assistant"
-    return not str(kind).endswith("_output") and kind not in ("mcp_approval_response", "additional_tools")
-
-
-def _calls_last(items: Items, losses: list[Loss]) -> Items:
-    """DeepSeek refuses words between a call and its result."""
-    found: Items = []
-    waiting: Items = []
-    for item in items:
-        kind = item.get("type")
-        if kind in CALLS:
-            waiting.append(item)
-            continue
-        if waiting and item.get("role") == "assistant":
-            why = "words between a call and its result are refused; they stand before the call"
-            losses.append(Loss(kind="repaired", where="messages", what="text", why=why))
-        else:
-            found += waiting
-            waiting = []
-        found.append(item)
-    return [*found, *waiting]
 
 
 def _report_ids(messages: Sequence[Message], ids: CallIds, losses: list[Loss]) -> None:

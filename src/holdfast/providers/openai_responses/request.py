@@ -99,6 +99,7 @@ class _Reader:
         self._found: list[Message] = []
         self._taken: set[str] = set()
         self._latest: dict[str, str] = {}  # the vendor's id of a call → ours, of the latest such call
+        self._server_calls: set[Any] = set()  # ids of calls of OpenAI's own tools
         self._turn = Turn(self._taken)
         self._natives: list[Any] = []
         self._shells: list[Any] = []
@@ -109,11 +110,11 @@ class _Reader:
         kind, role = told.get("type"), told.get("role")
         if BARE in told:
             self._bare(told[BARE])
-        elif kind in OUTPUTS:
+        elif kind in OUTPUTS and told.get("call_id") not in self._server_calls:
             self._result(told, where)
         elif kind in (None, "message") and role != "assistant":
             self._other(told, where)
-        elif kind in _FROM_PROGRAM or _from_program(told):
+        elif kind in OUTPUTS or kind in _FROM_PROGRAM or _from_program(told):
             self._end()
             self._one("user", item, where)
         else:
@@ -132,6 +133,8 @@ class _Reader:
         if told.get("type") in CALLS:
             id = text_of(told.get("call_id")) or text_of(told.get("id"))
             self._latest[id] = self._turn.calls[before].id
+        elif told.get("call_id"):
+            self._server_calls.add(told["call_id"])
 
     def _end(self) -> None:
         if self._natives:

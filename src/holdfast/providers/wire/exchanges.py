@@ -2,7 +2,8 @@
 
 Whatever the history looks like (crashed, trimmed, merged, imported) it comes out whole: a call
 without a result gets one that says so, a result without a call is left out, of several results the
-last stands, a message that says nothing goes.  Each repair is an entry in the report.
+last stands, a call that goes by the id of an earlier one gets its own, a message that says nothing goes.
+Each repair is an entry in the report.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     asked: list[list[_Call]] = [[_Call(call) for call in message.tool_calls] for message in messages]
     _match(messages, asked, losses)
     found: list[Exchange] = []
+    taken: set[str] = set()
     for where, message in enumerate(messages):
         answers = tuple(_answer(where, at, each, losses) for at, each in enumerate(asked[where]))
         bare = _bare(where, message, losses)
+        if answers:
+            bare, answers = _distinct(where, bare, answers, taken, losses)
         if bare.content or answers:
             found.append(Exchange(where, bare, answers))
         elif not message.tool_results:
@@ -97,6 +101,30 @@ def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
     place = f"{where}].tool_calls[{at}"
     losses.append(_loss("repaired", place, "tool call", "it had no result; one that says so was put there"))
     return Answer(each.call, ToolResult(each.call.id, "error", (Text(NO_RESULT),)), None)
+
+
+def _distinct(
+    where: int, message: Message, answers: tuple[Answer, ...], taken: set[str], losses: list[Loss]
+) -> tuple[Message, tuple[Answer, ...]]:
+    """The calls of a message under ids that no other call of the history has."""
+    named: list[Answer] = []
+    for at, answer in enumerate(answers):
+        id, count = answer.call.id, 1
+        while id in taken:
+            count += 1
+            id = f"{answer.call.id}~{count}"
+        taken.add(id)
+        if count > 1:
+            losses.append(
+                _loss("repaired", f"{where}].tool_calls[{at}", "tool call id", "an earlier call has it")
+            )
+            call = msgspec.structs.replace(answer.call, id=id)
+            answer = Answer(call, msgspec.structs.replace(answer.result, call_id=id), answer.where)
+        named.append(answer)
+    if all(new is old for new, old in zip(named, answers, strict=True)):
+        return message, answers
+    calls = tuple(answer.call for answer in named)
+    return msgspec.structs.replace(message, tool_calls=calls), tuple(named)
 
 
 def _bare(where: int, message: Message, losses: list[Loss]) -> Message:
