@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.providers.foundry.capabilities import CAPABILITIES, SERVERS
 from holdfast.providers.openai_chat.adapter import ChatAdapter
 
-__all__ = ["ADAPTER"]
+__all__ = ["ADAPTER", "CAPABILITIES", "SERVERS", "ChatAdapter"]
 
 ADAPTER = ChatAdapter(
     api="azure-inference-chat", vendor="azure", provider="azure", servers=SERVERS, capabilities=CAPABILITIES

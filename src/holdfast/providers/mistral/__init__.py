@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.providers.mistral.capabilities import CAPABILITIES, SERVERS
 from holdfast.providers.openai_chat.adapter import ChatAdapter
 
-__all__ = ["ADAPTER"]
+__all__ = ["ADAPTER", "CAPABILITIES", "SERVERS", "ChatAdapter"]
 
 ADAPTER = ChatAdapter(
     api="mistral-chat", vendor="mistral", provider="mistral", servers=SERVERS, capabilities=CAPABILITIES

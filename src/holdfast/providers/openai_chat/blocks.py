@@ -126,6 +126,8 @@ def _document(
 ) -> dict[str, Any]:
     if held is None and not place.web_files:
         return _text(words_for(block, where, "this server takes documents as bytes only", losses))
+    if held is not None and not held.bytes:
+        return _text(words_for(block, where, "it is empty", losses))
     if held is not None and not mine and held.media_type.startswith("text/"):
         losses.append(Loss(kind="converted", where=where, what="file", why="its text is given as text"))
         return _text(held.bytes.decode("utf-8", "replace"))

@@ -154,7 +154,8 @@ def _function(tool: ToolSpec, name: str, at: int, place: Server, losses: list[Lo
 def _parameters(tool: ToolSpec, at: int, losses: list[Loss]) -> dict[str, Any]:
     parameters = dict(tool.parameters)
     if not parameters:
-        return {"type": "object", "properties": {}}
+        closed: dict[str, Any] = {"additionalProperties": False} if tool.strict else {}
+        return {"type": "object", "properties": {}, **closed}
     if parameters.get("type") != "object":
         losses.append(_loss("repaired", f"tools[{at}].parameters", "schema", "its type has to be object"))
         return parameters | {"type": "object"}

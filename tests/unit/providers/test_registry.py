@@ -1,0 +1,56 @@
+"""From names to adapters, and from backends to wire formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.providers import adapter
+from holdfast.providers.registry import APIS, Target, target
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_every_shipped_adapter_goes_by_its_own_name(api: str) -> None:
+    """What is found under a name says that it is that."""
+    assert adapter(api).api == api
+
+
+def test_an_unknown_wire_format_is_not_found() -> None:
+    """The error names what there is."""
+    with pytest.raises(NotFound, match=r"no adapter is called 'smoke-signals'.*openai-chat"):
+        adapter("smoke-signals")
+
+
+@pytest.mark.parametrize(
+    ("backend", "meant"),
+    [
+        ("openai:gpt-5", Target("openai-responses", "openai", "gpt-5")),
+        ("openai-chat:gpt-4o", Target("openai-chat", "openai", "gpt-4o")),
+        ("anthropic:claude-sonnet-4-5", Target("anthropic-messages", "anthropic", "claude-sonnet-4-5")),
+        ("google:gemini-3-pro", Target("gemini-generate", "google", "gemini-3-pro")),
+        ("gemini:gemini-3-pro", Target("gemini-generate", "google", "gemini-3-pro")),
+        ("bedrock:us.amazon.nova-pro-v1:0", Target("bedrock-converse", "bedrock", "us.amazon.nova-pro-v1:0")),
+        ("mistral:mistral-large", Target("mistral-chat", "mistral", "mistral-large")),
+        ("foundry:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
+        ("azure:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
+        ("ollama:qwen3:8b", Target("openai-chat", "ollama", "qwen3:8b")),
+        ("groq:llama-3.3-70b", Target("openai-chat", "groq", "llama-3.3-70b")),
+        ("azure-openai:gpt-4o", Target("openai-chat", "azure-openai", "gpt-4o")),
+    ],
+)
+def test_a_backend_name_says_format_server_and_model(backend: str, meant: Target) -> None:
+    """The first colon parts the provider from the model, which may hold more of them."""
+    assert target(backend) == meant
+
+
+@pytest.mark.parametrize("backend", ["no-such-model", ":gpt-5", "openai:", ""])
+def test_what_names_no_backend_is_refused(backend: str) -> None:
+    """Both halves have to be there."""
+    with pytest.raises(Invalid, match="names no backend"):
+        target(backend)
+
+
+def test_an_unknown_provider_is_not_found() -> None:
+    """The error names what there is."""
+    with pytest.raises(NotFound, match=r"no provider is called 'nobody'.*anthropic"):
+        target("nobody:model")
