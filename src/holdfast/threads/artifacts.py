@@ -16,6 +16,7 @@ from holdfast.threads.loops import blocking
 __all__ = ["Artifacts"]
 
 _PAGE = 100
+REFERENCE = "artifact://sha256/"  # what a reference to an artifact begins with
 
 
 @blocking
@@ -37,12 +38,15 @@ class Artifacts:
         return artifacts.put(self._space, _pieces(content), media_type=media_type, name=name)
 
     def get(self, digest: str) -> Iterator[bytes]:
-        """The content, piece by piece, each checked; raises `NotFound` at once if there is none."""
-        return artifacts.get(self._here(), check_digest(digest))
+        """The content, piece by piece, each checked; raises `NotFound` at once if there is none.
+
+        It is named by its digest, or by a reference as calls hold it: `artifact://sha256/…`.
+        """
+        return artifacts.get(self._here(), _named(digest))
 
     def show(self, digest: str) -> Listed:
         """What is known of it without reading its content."""
-        return artifacts.show(self._here(), check_digest(digest))
+        return artifacts.show(self._here(), _named(digest))
 
     def ls(self) -> Iterator[Listed]:
         """All that are listed, by digest, read as they are asked for."""
@@ -55,6 +59,10 @@ class Artifacts:
         """The space, unless the thread was removed: then `NotFound`."""
         reader.head_of(self._space, MAIN)
         return self._space
+
+
+def _named(reference: str) -> Digest:
+    return check_digest(str(reference).removeprefix(REFERENCE))
 
 
 def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
