@@ -85,7 +85,9 @@ def round_trip(adapter: Adapter, record: Record) -> list[str]:
 
 
 def _words(text: Any) -> str:
-    return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(text, str):
+        return text
+    return json.dumps(text, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def _arguments(text: str) -> Any:

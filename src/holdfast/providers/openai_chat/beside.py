@@ -17,8 +17,9 @@ import msgspec
 from holdfast.model.message import Message
 from holdfast.providers.wire.native import keep, kept
 
-__all__ = ["Beside", "Origin", "Part", "beside", "merged", "same_model", "with_beside"]
+__all__ = ["BOUND", "Beside", "Origin", "Part", "beside", "merged", "same_model", "with_beside"]
 
+BOUND = ("reasoning_details", "extra_content", "thought_signature")  # what only the same model can read
 _DATE = re.compile(r"\d{2,}|latest|preview|free|exp")
 
 
@@ -81,7 +82,11 @@ def beside(message: Message, origin: Origin) -> Beside:
     if found.blocks != len(message.content):
         found = msgspec.structs.replace(found, parts={}, refusal=None)
     if not same_model(own.get("model"), origin.model):
-        found = msgspec.structs.replace(found, bound={})
+        calls = {
+            at: {name: value for name, value in more.items() if name not in BOUND}
+            for at, more in found.calls.items()
+        }
+        found = msgspec.structs.replace(found, bound={}, calls=calls)
     return found
 
 

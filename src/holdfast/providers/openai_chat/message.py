@@ -13,14 +13,13 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model import names
 from holdfast.model.message import Block, ReasoningSummary, Text, ToolCall
-from holdfast.providers.openai_chat.beside import Beside, Part
+from holdfast.providers.openai_chat.beside import BOUND, Beside, Part
 from holdfast.providers.openai_chat.parts import read_part, without_marks
 from holdfast.providers.wire.server_tools import account
 
-__all__ = ["BOUND", "REASONING", "Said", "clean_id", "read_message", "words_of"]
+__all__ = ["REASONING", "Said", "clean_id", "read_message", "words_of"]
 
 REASONING = ("reasoning_content", "reasoning")
-BOUND = ("reasoning_details", "extra_content", "thought_signature")
 _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "tool_call_id", *REASONING})
 
 
@@ -114,9 +113,14 @@ def _content(content: object, where: str, said: Said) -> None:
                     said.reasoning.append("thinking")
                 said.add(block, more)
         case dict():  # some servers answer a schema with the object itself
-            said.add(Text(json.dumps(content, ensure_ascii=False, separators=(",", ":"))), Part())
+            said.add(Text(_dumped(content)), Part())
         case _:
             raise Invalid(f"{where} is {type(content).__name__}, not words or parts; nothing was read.")
+
+
+def _dumped(value: object) -> str:
+    """JSON text that does not depend on the order of keys."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def _reasoning(message: Mapping[str, Any], said: Said) -> None:
@@ -192,7 +196,7 @@ def _function_call(call: object, where: str, said: Said) -> None:
 def _take(id: object, name: object, args: object, extra: dict[str, Any], where: str, said: Said) -> None:
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} names no function; nothing was read.")
-    text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False, separators=(",", ":"))
+    text = args if isinstance(args, str) else _dumped(args)
     if args is None:
         text = ""
     own = id if isinstance(id, str) and id and id != "null" else ""
