@@ -113,7 +113,7 @@ def _content(content: object, where: str, said: Said) -> None:
                     said.reasoning.append("thinking")
                 said.add(block, more)
         case dict():  # some servers answer a schema with the object itself
-            said.add(Text(_dumped(content)), Part())
+            said.add(Text(_dumped(cast("object", content))), Part())
         case _:
             raise Invalid(f"{where} is {type(content).__name__}, not words or parts; nothing was read.")
 
