@@ -1,0 +1,83 @@
+"""Streams that begin well and end badly, told inside the stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.providers.transport.faults import BackendUnavailable, ContentRefused, CutOff, RateLimited
+from tests.providers.asking import ask, finished
+from tests.providers.playing import Answer, playing, streamed
+from tests.providers.vendors import TEXT, VENDORS, Vendor
+
+BY_API = {vendor.api: vendor for vendor in VENDORS}
+CHAT, RESPONSES, MESSAGES = (BY_API[api] for api in ("openai-chat", "openai-responses", "anthropic-messages"))
+
+
+def sse(*events: dict[str, Any]) -> Answer:
+    """A stream of these events."""
+    return streamed(b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events))
+
+
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+FAILED = {
+    "type": "response.failed",
+    "response": {
+        "id": "resp_1",
+        "model": "m",
+        "status": "failed",
+        "output": [],
+        "error": {"code": "rate_limit_exceeded", "message": "slow down"},
+    },
+}
+
+
+def test_an_overload_before_the_first_word_is_asked_again() -> None:
+    """Nobody was told anything, so nothing is said twice."""
+    with playing(sse(OVERLOADED), MESSAGES.streamed()) as place:
+        last = finished(ask(MESSAGES.at(place)))
+
+    assert last.message.text == TEXT
+    assert len(place.requests) == 2
+
+
+def test_an_overload_after_the_first_word_is_not_asked_again() -> None:
+    """The words that were told are half an answer."""
+    begun = MESSAGES.stream[: MESSAGES.stream.index(b"event: content_block_stop")]
+    answer = streamed(begun + b"data: " + json.dumps(OVERLOADED).encode() + b"\n\n")
+    with playing(answer) as place, pytest.raises(BackendUnavailable, match="Overloaded"):
+        ask(MESSAGES.at(place))
+
+    assert len(place.requests) == 1
+
+
+def test_a_failed_response_is_no_answer() -> None:
+    """The Responses API says so in its last event."""
+    with playing(sse(FAILED)) as place, pytest.raises(RateLimited, match="slow down"):
+        ask(RESPONSES.at(place, retries=0))
+
+
+def test_an_error_of_a_compatible_server_is_told() -> None:
+    """They send it in the place of a chunk."""
+    error = {"error": {"message": "blocked by the content_filter", "code": 400}}
+    with playing(sse(error)) as place, pytest.raises(ContentRefused, match="content_filter"):
+        ask(CHAT.at(place))
+
+
+@pytest.mark.parametrize("vendor", [CHAT, MESSAGES, BY_API["gemini-generate"]], ids=lambda each: each.api)
+def test_a_stream_that_ends_without_its_end_is_cut_off(vendor: Vendor) -> None:
+    """Even where the connection was closed in good order."""
+    half = vendor.stream[: vendor.stream.index(b"\n\n", vendor.stream.index(b"Hello")) + 2]
+    with playing(streamed(half)) as place, pytest.raises(CutOff, match="ended before its end"):
+        ask(vendor.at(place))
+
+
+def test_a_server_that_says_done_is_believed() -> None:
+    """Some compatible servers never say why they stopped."""
+    stream = CHAT.stream.replace(b'"finish_reason": "stop"', b'"finish_reason": null')
+    with playing(streamed(stream)) as place:
+        last = finished(ask(CHAT.at(place)))
+
+    assert (last.message.text, last.stop) == (TEXT, None)
