@@ -62,35 +62,38 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
 
 def _paired(turns: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
     """The turns without calls of server-side tools that never got a result, or results without their call."""
-    calls = {block.get("id") for block in _blocks(turns) if block["type"] in _SERVER_CALLS}
-    results = {block.get("tool_use_id") for block in _blocks(turns) if _is_server_result(block)}
-    open_at = _open_turn(turns)
-    results |= {_caller(block) for block in _blocks(turns[open_at:] if open_at >= 0 else [])}
+    alone = _alone(turns)
+    if not alone:
+        return turns
+    why = "a call without its result, or a result without its call, was left out"
+    _lose(losses, "repaired", "server-side tool", why)
     kept: list[dict[str, Any]] = []
-    for at, turn in enumerate(turns):
-        content = [
-            block
-            for block in turn["content"]
-            if not (block["type"] in _SERVER_CALLS and block.get("id") not in results and at != open_at)
-            and not (_is_server_result(block) and block.get("tool_use_id") not in calls)
-        ]
-        if len(content) != len(turn["content"]):
-            _lose(
-                losses,
-                "repaired",
-                "server-side tool",
-                "a call without its result, or a result without its call, was left out",
-            )
+    for turn in turns:
+        content = [block for block in turn["content"] if id(block) not in alone]
         if content:
             kept.append({"role": turn["role"], "content": content})
     return kept
 
 
-def _open_turn(turns: Sequence[Mapping[str, Any]]) -> int:
-    """The assistant turn that is still going on: the last one, with nothing but results of tools behind it."""
-    at = max((at for at, turn in enumerate(turns) if turn["role"] == "assistant"), default=-1)
-    behind = turns[at + 1 :]
-    return at if not behind or behind[0]["content"][0]["type"] == "tool_result" else -1
+def _alone(turns: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The calls and results of server-side tools that have no counterpart; a turn that still goes on may have calls."""
+    alone: set[int] = set()
+    waiting: dict[object, Mapping[str, Any]] = {}
+    before = None
+    for turn in turns:
+        if turn["role"] == "user" != before and turn["content"][0]["type"] != "tool_result":
+            alone |= {id(block) for block in waiting.values()}
+            waiting.clear()
+        before = turn["role"]
+        for block in turn["content"] if turn["role"] == "assistant" else ():
+            if block["type"] in _SERVER_CALLS:
+                alone |= {id(waiting[block.get("id")])} if block.get("id") in waiting else set()
+                waiting[block.get("id")] = block
+            elif _is_server_result(block) and waiting.pop(block.get("tool_use_id"), None) is None:
+                alone.add(id(block))
+    last = _blocks([turn for turn in turns if turn["role"] == "assistant"][-1:])
+    going_on = {id(block) for block in last} | {_caller(block) for block in last}
+    return alone | {id(block) for call, block in waiting.items() if not {id(block), call} & going_on}
 
 
 def _blocks(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
