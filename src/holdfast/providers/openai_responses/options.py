@@ -123,6 +123,12 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
             vendor["tool_order"] = order
     if extras:
         vendor["tool_extras"] = extras
+    if any(
+        "strict" not in object_of(tool)
+        for tool in items_of(tools)
+        if object_of(tool).get("type") == "function"
+    ):
+        vendor["strict_by_default"] = True
     return specs
 
 
@@ -166,7 +172,10 @@ def render_tools(
                 _loss("dropped", f"tools[{at}]", "tool", "another of the same name stands before it")
             )
         else:
-            ours.append(_tool(at, tool, object_of(extras.get(tool.name)), names, losses))
+            declared = _tool(at, tool, object_of(extras.get(tool.name)), names, losses)
+            if declared["type"] == "function" and not vendor.get("strict_by_default"):
+                declared.setdefault("strict", False)
+            ours.append(declared)
     server = items_of(vendor.get("tools"))
     order = cast("list[int]", items_of(vendor.get("tool_order")))
     if sorted(order) == [*range(-len(server), len(ours))]:
@@ -231,7 +240,7 @@ def render_options(context: Context, *, model: str, names: ToolNames, losses: li
     body: dict[str, Any] = {
         key: value
         for key, value in vendor.items()
-        if key not in ("system", "tools", "tool_order", "tool_extras")
+        if key not in ("system", "tools", "tool_order", "tool_extras", "strict_by_default")
     }
     for ours, theirs in _SAME.items():
         if options.get(ours) is not None:

@@ -159,9 +159,9 @@ class Writer:
 
     def _picture(self, block: Image, where: str) -> dict[str, Any]:
         if block.uri.startswith(_FILE_ID):
-            return {"type": "input_image", "file_id": block.uri.removeprefix(_FILE_ID)}
+            return {"type": "input_image", "detail": "auto", "file_id": block.uri.removeprefix(_FILE_ID)}
         if is_web(block.uri) or (inline(block.uri) is not None and block.mime_type in _PICTURES):
-            return {"type": "input_image", "image_url": block.uri}
+            return {"type": "input_image", "detail": "auto", "image_url": block.uri}
         return self._in_words(block, where)
 
     def _file(self, block: File, where: str) -> dict[str, Any]:
