@@ -222,11 +222,10 @@ def _in_order(contents: Contents, losses: list[Loss]) -> Contents:
     found: Contents = []
     for content in contents:
         calls = content["role"] == "model" and any("functionCall" in part for part in content["parts"])
-        if calls and found and found[-1]["role"] == "model":
-            found[-1] = {"role": "model", "parts": [*found[-1]["parts"], *content["parts"]]}
+        while calls and found and found[-1]["role"] == "model":
+            content = {"role": "model", "parts": [*found.pop()["parts"], *content["parts"]]}
             losses.append(_repaired("turn", "a call stands behind a turn of the user's; both turns are one"))
-        else:
-            found.append(content)
+        found.append(content)
         if calls and len(found) == 1:
             found.insert(0, {"role": "user", "parts": [{"text": _NOTHING}]})
             losses.append(_repaired("turn", "a call stands behind a turn of the user's; one was put there"))

@@ -255,6 +255,19 @@ class TestRequests:
         assert [len(content["parts"]) for content in rendered.body["contents"]] == [1, 2, 2]
         assert check(rendered.body, "gemini-generate", model=THIRD) == []
 
+    def test_turns_of_the_model_before_a_call_are_one(self) -> None:
+        """However many there are, and a turn of the user's stands before them."""
+        words = Message("assistant", (Text("Well"),))
+        call = Message("assistant", tool_calls=(ToolCall("a", "f", "{}"),))
+
+        contents = asked(words, words, call, results_of(call)).body["contents"]
+
+        assert [(each["role"], len(each["parts"])) for each in contents] == [
+            ("user", 1),
+            ("model", 3),
+            ("user", 1),
+        ]
+
     def test_the_user_has_the_last_word(self) -> None:
         """A history that ends with the model, or holds nothing, is gone on with; the report says so."""
         for messages in ((HELLO, Message("assistant", (Text("Yes"),))), ()):
