@@ -288,6 +288,7 @@ class Thread(_Line[thread.Thread]):
     cherry_pick = Awaited(thread.Thread.cherry_pick)
     add = Awaited(thread.Thread.add)
     render = Awaited(thread.Thread.render)
+    export = Awaited(thread.Thread.export)
     rm = Awaited(thread.Thread.rm)
     steer = Awaited(thread.Thread.steer)
     decide = Awaited(thread.Thread.decide)

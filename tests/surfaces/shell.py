@@ -17,7 +17,10 @@ import holdfast
 from holdfast import Store, Thread
 from holdfast.cli import main
 
-__all__ = ["BEGAN", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
+__all__ = ["BEGAN", "WITHOUT_STORE", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
+
+# Commands that need no store, or make one.
+WITHOUT_STORE = ("init", "demo", "import", "providers ls", "providers check")
 
 BEGAN = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z in µs
 
@@ -122,6 +125,7 @@ def commands() -> dict[str, list[str]]:
         "threads merge": ["shopping", "what-if"],
         "threads diff": ["shopping", "main", "what-if"],
         "threads bisect": ["shopping", "--path", "/count.json", "--above", "1"],
+        "threads render": ["shopping", "--to", "openai-chat:gpt-5"],
         "threads rm": ["shopping"],
         "state ls": ["shopping"],
         "state get": ["shopping", "/todos.json"],
@@ -152,4 +156,5 @@ def commands() -> dict[str, list[str]]:
         "backup": ["copy.db"],
         "gc": [],
         "sql": [],
+        "export": ["shopping", "--format", "openai-chat"],
     }

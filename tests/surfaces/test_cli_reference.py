@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.cli.reference import page
-from tests.surfaces.shell import commands
+from tests.surfaces.shell import WITHOUT_STORE, commands
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
@@ -19,7 +19,7 @@ def test_the_page_has_every_command_and_its_answer() -> None:
     """Each with its usage and the fields of its JSON."""
     sections = page().split("\n### ")
 
-    for command in [*commands(), "init", "demo"]:
+    for command in [*commands(), *WITHOUT_STORE]:
         (section,) = [each for each in sections if each.startswith(f"holdfast {command}\n")]
         assert "```text\nholdfast " in section
         assert "JSON: " in section

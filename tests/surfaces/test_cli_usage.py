@@ -19,7 +19,7 @@ from holdfast.cli.commands import ALONE, NOUNS
 from holdfast.cli.failures import code_of
 from holdfast.model.head import Head
 from tests.architecture.source import modules
-from tests.surfaces.shell import Shell, commands
+from tests.surfaces.shell import WITHOUT_STORE, Shell, commands
 
 COMMANDS = [
     *(f"{name} {verb}" for name, noun in NOUNS.items() for verb in noun.verbs),
@@ -55,12 +55,12 @@ def test_every_command_has_a_help_page(empty: Shell, command: str) -> None:
 
 def test_every_command_is_tried_by_these_tests() -> None:
     """The list that the tests below go through leaves none out."""
-    assert {*commands()} | {"init", "demo"} == {*COMMANDS}
+    assert {*commands(), *WITHOUT_STORE} == {*COMMANDS}
 
 
 @pytest.mark.parametrize("command", commands())
 def test_no_command_makes_a_store_by_itself(empty: Shell, command: str) -> None:
-    """Only `init` and `demo` make one: a mistyped path is reported and creates nothing."""
+    """Only `init`, `import` and `demo` make one: a mistyped path is reported and creates nothing."""
     ended = empty(*command.split(), *commands()[command])
 
     assert ended.code == 3

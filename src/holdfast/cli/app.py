@@ -45,7 +45,8 @@ def build() -> App:
         app.command(_noun(name, noun, groups["Work"], at))
     for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
         group = groups[alone.group]
-        app.command(f"holdfast.cli.{name}:{name}", name=name, help=alone.line, group=group, sort_key=at)
+        place = f"holdfast.cli.{alone.place or f'{name}:{name}'}"
+        app.command(place, name=name, help=alone.line, group=group, sort_key=at)
     completion = "Install completion for your shell"
     app.register_install_completion_command(help=completion)  # pyright: ignore[reportUnknownMemberType]
     app["--help"].help = "Show this page"

@@ -23,6 +23,7 @@ class Alone(NamedTuple):
 
     line: str
     group: str
+    place: str | None = None  # the module and the function, where they are not called as the command is
 
 
 _THREADS = {
@@ -39,6 +40,7 @@ _THREADS = {
     "seal": "End writing on a timeline, for everybody and for good",
     "merge": "Take in what another timeline changed",
     "diff": "Compare two moments: state, messages and tool calls",
+    "render": "Show the request that a backend would be sent, and what is lost on the way",
     "bisect": "Find the first moment at which something became true",
     "rm": "Remove a thread, with all its timelines",
 }
@@ -82,6 +84,11 @@ _ARTIFACTS = {
     "put": "Keep a file as an artifact of a thread",
 }
 
+_PROVIDERS = {
+    "ls": "List the providers that a backend may name, and their formats",
+    "check": "Check a request by the rules of a provider's API",
+}
+
 NOUNS = {
     "threads": Noun("Look at threads, and move through their timelines", _THREADS, ("thread",)),
     "state": Noun("Read and write what threads and agents know", _STATE),
@@ -89,12 +96,15 @@ NOUNS = {
     "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
     "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
+    "providers": Noun("Know the vendors' formats, and what they refuse", _PROVIDERS, ("provider",)),
 }
 
 ALONE = {
     "demo": Alone("Show what Holdfast does, in a short story on a store that you keep", "Start"),
     "init": Alone("Make a new store", "Start"),
     "sql": Alone("Ask the store in SQL, read-only", "Work"),
+    "import": Alone("Make a thread of a saved request, reply or message list", "Work", "importing:import_"),
+    "export": Alone("Write a thread as a request in a vendor's format", "Work"),
     "verify": Alone("Check everything that is stored", "Care"),
     "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
     "backup": Alone("Copy the store to a new file while others go on writing", "Care"),

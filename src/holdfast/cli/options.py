@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 
 __all__ = [
     "EVERYWHERE",
+    "Format",
     "AgentName",
     "AnyThread",
     "AnyTimeline",
@@ -93,6 +94,9 @@ At: TypeAlias = Annotated[
 AgentName: TypeAlias = Annotated[
     str | None,
     Parameter(name="--agent", metavar="NAME", help="This agent's own map instead of a thread's state"),
+]
+Format: TypeAlias = Annotated[
+    str, Parameter(name="--format", metavar="API", help="The wire format, such as openai-chat")
 ]
 Limit: TypeAlias = Annotated[int, Parameter(name="--limit", metavar="N", help="At most so many; 0 for all")]
 Reason: TypeAlias = Annotated[

@@ -37,7 +37,7 @@ A bare noun means `ls`, so `holdfast threads` lists threads; `holdfast thread lo
 ## The store
 
 The store is `--store`, else `$HOLDFAST_STORE`, else `./holdfast.db`.
-Only `init` and `demo` make one: a mistyped path never creates anything.
+Only `init`, `import` and `demo` make one: a mistyped path never creates anything.
 
 ## Moments
 

@@ -21,7 +21,7 @@ from holdfast.providers.contract import Adapter
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["APIS", "GROUP", "Target", "adapter", "target"]
+__all__ = ["APIS", "GROUP", "Target", "adapter", "providers", "target"]
 
 GROUP = "holdfast.adapters"
 
@@ -85,6 +85,11 @@ def target(backend: str) -> Target:
             f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
         )
     raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
+
+
+def providers() -> dict[str, tuple[str, str]]:
+    """Every name that may stand before the colon: its wire format, and whose server it is."""
+    return {name: found for name in _known() if (found := _provider(name)) is not None}
 
 
 def _provider(name: str) -> tuple[str, str] | None:

@@ -22,8 +22,13 @@ def render(ground: Ground, backend: str, *, at: Digest | None) -> Rendered:
 
 
 def render_as(ground: Ground, api: str, *, at: Digest | None, model: str = "") -> Rendered:
-    """The same in a wire format, for no backend in particular."""
-    return registry.adapter(api).render(context_of(ground, at), model=model)
+    """The same in a wire format; without a model it names none, and is for no backend in particular."""
+    rendered = registry.adapter(api).render(context_of(ground, at), model=model)
+    if model:
+        return rendered
+    return Rendered(
+        body={name: value for name, value in rendered.body.items() if name != "model"}, losses=rendered.losses
+    )
 
 
 def context_of(ground: Ground, at: Digest | None) -> Context:

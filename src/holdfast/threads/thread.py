@@ -20,6 +20,7 @@ from holdfast.history.merge import Taken, Terms
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
 from holdfast.ledger import bounds
+from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
 from holdfast.providers.contract import Loss, Rendered
@@ -147,15 +148,22 @@ class Thread(Runs):
 
         return unattended(self._space, (self.timeline,), "adding messages", added).losses
 
-    def render(self, backend: str) -> Rendered:
-        """The request that `provider:model` would be sent now, and what could not be carried over unchanged."""
-        return rendering.render(self._ground(), backend, at=reader.head_of(self._space, self.timeline).commit)
+    def render(self, backend: str, *, at: Wanted = UNSET) -> Rendered:
+        """The request that `provider:model` would be sent at a moment, and what could not be carried over unchanged."""
+        return rendering.render(self._ground(), backend, at=self._moment(at))
+
+    def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
+        """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
+        return rendering.render_as(self._ground(), api, model=model or "", at=self._moment(at))
 
     def rm(self) -> None:
         """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""
         reader.head_of(self._space, MAIN)
         outbox.finish(self._shelf.named, self._space)
         directory.remove(self._shelf.store, self._space, self.id)
+
+    def _moment(self, at: Wanted) -> Digest | None:
+        return moments.resolve(self._space, reader.head_of(self._space, self.timeline), at)
 
     def _ground(self) -> Ground:
         """What a run on this line stands on, for the awaitable face."""

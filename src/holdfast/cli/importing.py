@@ -1,0 +1,81 @@
+"""`holdfast import`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer, HeadShape
+from holdfast.cli.documents import GivenFile, read_json
+from holdfast.cli.losses import LossShape, losses_of, show_losses
+from holdfast.cli.options import EVERYWHERE, Everywhere, Format, OpId, ThreadId, Timeline
+from holdfast.cli.screen import Screen
+from holdfast.cli.wording import count
+from holdfast.model.head import MAIN
+from holdfast.runtime.importing import read
+from holdfast.threads.opening import open as open_store
+
+__all__ = ["Imported", "import_"]
+
+
+class Imported(Answer, frozen=True, kw_only=True):
+    """A conversation that is in a thread now, and what was lost on the way."""
+
+    thread: str
+    agent: str
+    format: str
+    messages: int
+    calls: int
+    head: HeadShape
+    losses: list[LossShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, the losses, and what to do next."""
+        said = count(self.messages, "message")
+        with_calls = f" and {count(self.calls, 'call')}" if self.calls else ""
+        screen.say(
+            f"Added {said}{with_calls} to ",
+            (self.thread, "name"),
+            f" of agent {self.agent}: ",
+            ((self.head.commit or "")[:12], "digest"),
+        )
+        if self.losses:
+            show_losses(screen, self.losses)
+        screen.suggest("See it: ", "threads", "log", self.thread)
+
+
+def import_(
+    thread: ThreadId,
+    file: GivenFile,
+    /,
+    *,
+    format: Format,
+    agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
+    ] = None,
+    timeline: Timeline = MAIN,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Imported:
+    """Make a thread of a saved request, reply or message list
+
+    The store and the thread are made if they are not there; a thread that has messages gets these after them.
+    Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing.
+    """
+    given = read_json(file)
+    context, _ = read(given, format)
+    with open_store(everywhere.store) as store:
+        found = store.thread(thread, agent=agent, owner=owner)
+        placed = found if timeline == MAIN else found.on(timeline)
+        losses = placed.add(given, api=format, op_id=op_id)
+        return Imported(
+            thread=placed.id,
+            agent=placed.agent,
+            format=format,
+            messages=len(context.messages) + bool(context.system),
+            calls=sum(len(message.tool_calls) for message in context.messages),
+            head=HeadShape.of(placed.head),
+            losses=losses_of(losses),
+        )

@@ -1,0 +1,61 @@
+"""`holdfast threads render`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from msgspec import UNSET
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.losses import LossShape, losses_of, show_losses
+from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from holdfast.cli.safe import safe_json
+from holdfast.cli.screen import Screen
+from holdfast.cli.stores import reading
+from holdfast.model.head import MAIN
+from holdfast.providers import registry
+
+__all__ = ["Request", "render"]
+
+
+class Request(Answer, frozen=True, kw_only=True):
+    """The request that a backend would be sent, in its format, and what is lost on the way."""
+
+    thread: str
+    timeline: str
+    backend: str
+    format: str
+    body: dict[str, Any]
+    losses: list[LossShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print the request, and the losses."""
+        screen.say(safe_json(self.body))
+        show_losses(screen, self.losses)
+
+
+def render(
+    thread: ThreadId,
+    /,
+    *,
+    to: Annotated[str, Parameter(metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-4-5")],
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Request:
+    """Show the request that a backend would be sent, and what is lost on the way
+
+    Nothing is sent. The whole conversation is shown; instructions and tools of the agent's code are not.
+    """
+    target = registry.target(to)
+    with reading(everywhere) as store:
+        rendered = store.thread(thread, timeline=timeline).render(to, at=UNSET if at is None else at)
+    return Request(
+        thread=thread,
+        timeline=timeline,
+        backend=to,
+        format=target.api,
+        body=rendered.body,
+        losses=losses_of(rendered.losses),
+    )

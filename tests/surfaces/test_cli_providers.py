@@ -1,0 +1,188 @@
+"""The commands about providers, and those that carry conversations in and out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.providers.registry import APIS
+from holdfast.providers.rules import RULES, check
+from tests.surfaces.shell import Shell
+
+ASKED: dict[str, Any] = {
+    "model": "gpt-5",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        {"role": "assistant", "content": "Sunny."},
+        {"role": "user", "content": "And tomorrow?"},
+    ],
+}
+TORN = {"messages": ASKED["messages"][:3]}
+
+
+def save(shell: Shell, body: object, name: str = "request.json") -> str:
+    """A file in the directory of the shell."""
+    (shell.directory / name).write_text(json.dumps(body), encoding="utf-8")
+    return name
+
+
+def bring(shell: Shell, body: object, *words: str, format: str = "openai-chat") -> Any:
+    """Import what a file holds."""
+    file = save(shell, body)
+    return shell.ok("import", "trip", file, "--format", format, "--agent", "planner", *words, "--json").json
+
+
+def test_a_proper_request_is_found_proper(empty: Shell) -> None:
+    """Nothing is broken, the exit code is 0, and no store is made."""
+    ended = empty.ok("providers", "check", save(empty, ASKED), "--format", "openai-chat")
+
+    assert ended.out == f"✓ request.json keeps the {len(RULES['openai-chat'])} rules of openai-chat\n"
+    assert [each.name for each in empty.directory.iterdir()] == ["request.json"]
+
+
+def test_a_torn_request_is_refused(empty: Shell) -> None:
+    """With code, place and reason, and exit code 5."""
+    ended = empty("providers", "check", save(empty, TORN), "--format", "openai-chat")
+
+    assert ended.code == 5
+    assert "C02" in ended.out
+    assert "messages[2].tool_calls[0]" in ended.out
+    assert "✗ request.json has 1 error by the rules of openai-chat" in ended.out
+
+
+def test_programs_are_told_the_same(empty: Shell) -> None:
+    """And what the API demands."""
+    ended = empty("providers", "check", save(empty, TORN), "--format", "openai-chat", "--json")
+
+    (broken,) = ended.json["broken"]
+    assert (ended.code, ended.json["ok"]) == (5, False)
+    assert (broken["code"], broken["level"]) == ("C02", "error")
+    assert broken["demand"] == "every tool_call is answered before any other message"
+
+
+def test_a_warning_refuses_nothing(empty: Shell) -> None:
+    """It depends on whose server it is."""
+    body = {"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi."}]}
+
+    words = ["providers", "check", save(empty, body), "--format", "openai-chat"]
+
+    assert "warning" not in empty.ok(*words).out
+    assert "with 1 warning" in empty.ok(*words, "--provider", "deepseek").out
+
+
+@pytest.mark.parametrize(
+    ("content", "format", "code"),
+    [("{}", "telex", 3), ("no json", "openai-chat", 2), ("[]", "openai-chat", 2), (None, "openai-chat", 1)],
+)
+def test_what_cannot_be_checked_is_told(empty: Shell, content: str | None, format: str, code: int) -> None:
+    """By the exit code and in words."""
+    if content is not None:
+        (empty.directory / "request.json").write_text(content, encoding="utf-8")
+
+    ended = empty("providers", "check", "request.json", "--format", format)
+
+    assert ended.code == code
+    assert ended.err
+
+
+def test_every_format_has_a_provider(empty: Shell) -> None:
+    """Names, formats and servers, without a store."""
+    listed = empty.ok("providers", "--json").json["providers"]
+
+    assert {each["format"] for each in listed} == set(APIS)
+    assert {each["name"]: each["format"] for each in listed}["openai"] == "openai-responses"
+
+
+def test_a_saved_request_becomes_a_thread(empty: Shell) -> None:
+    """Import makes the store and the thread; calls are in the ledger as made elsewhere."""
+    told = bring(empty, ASKED)
+
+    assert (told["messages"], told["calls"], told["losses"]) == (6, 1, [])
+    assert empty.ok("threads", "show", "trip", "--json").json["agent"] == "planner"
+    (call,) = empty.ok("calls", "ls", "trip", "--json").json["calls"]
+    assert (call["tool"], call["state"]) == ("look", "succeeded")
+
+
+def test_the_same_import_twice_is_one(empty: Shell) -> None:
+    """If it has an op id."""
+    first = bring(empty, ASKED, "--op-id", "one")
+
+    assert bring(empty, ASKED, "--op-id", "one")["head"] == first["head"]
+
+
+@pytest.mark.parametrize("body", [{"what": 1}, "words", 7])
+def test_what_is_no_conversation_makes_nothing(empty: Shell, body: object) -> None:
+    """No store, no thread."""
+    ended = empty("import", "trip", save(empty, body), "--format", "openai-chat", "--agent", "planner")
+
+    assert ended.code == 2
+    assert [each.name for each in empty.directory.iterdir()] == ["request.json"]
+
+
+def test_a_thread_of_another_agent_is_left_alone(shell: Shell) -> None:
+    """It is a conflict."""
+    ended = shell("import", "shopping", save(shell, ASKED), "--format", "openai-chat", "--agent", "planner")
+
+    assert ended.code == 4
+
+
+@pytest.mark.parametrize("format", APIS)
+def test_a_thread_goes_out_in_every_format_and_comes_in_again(empty: Shell, format: str) -> None:
+    """The request keeps the rules of its format, and says the same when it is read."""
+    bring(empty, ASKED)
+
+    ended = empty("export", "trip", "--format", format, "--model", "some-model")
+    (empty.directory / "out.json").write_text(ended.out, encoding="utf-8")
+    empty.ok("import", "again", "out.json", "--format", format, "--agent", "planner")
+
+    assert ended.code == 0
+    assert not [each for each in check(json.loads(ended.out), format) if each.level == "error"]
+    assert spoken(empty, "again") == spoken(empty, "trip")
+
+
+def spoken(shell: Shell, thread: str) -> list[tuple[str, str]]:
+    """Who said what in a thread."""
+    messages = shell.ok("threads", "show", thread, "--json").json["messages"]
+    return [(each["role"], each["text"]) for each in messages if each["text"]]
+
+
+def test_an_export_for_no_model_names_none(shell: Shell) -> None:
+    """The model is left out."""
+    assert "model" not in json.loads(shell.ok("export", "shopping", "--format", "openai-chat").out)
+
+
+def test_losses_stand_beside_what_is_exported(empty: Shell) -> None:
+    """On the error stream, so that the output is the request alone."""
+    bring(empty, TORN)
+
+    ended = empty("export", "trip", "--format", "mistral-chat")
+
+    assert json.loads(ended.out)["messages"]
+    assert "could not be carried over unchanged" in ended.err
+    assert empty("export", "trip", "--format", "mistral-chat", "--json").json["losses"]
+
+
+def test_a_moment_is_rendered_as_it_was(shell: Shell) -> None:
+    """With --at a REF, with --timeline another line."""
+    words = ["threads", "render", "shopping", "--to", "openai-chat:gpt-5", "--json"]
+
+    assert len(shell.ok(*words).json["body"]["messages"]) == 6
+    assert len(shell.ok(*words, "--at", "turn:1").json["body"]["messages"]) == 2
+    assert "bread" in json.dumps(shell.ok(*words, "--timeline", "what-if").json["body"])
+
+
+@pytest.mark.parametrize(("backend", "code"), [("telex:one", 3), ("nothing-like-it", 2)])
+def test_an_unknown_backend_is_told(shell: Shell, backend: str, code: int) -> None:
+    """By name."""
+    assert shell("threads", "render", "shopping", "--to", backend).code == code
