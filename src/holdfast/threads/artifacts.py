@@ -62,7 +62,8 @@ class Artifacts:
 
 
 def _named(reference: str) -> Digest:
-    return check_digest(str(reference).removeprefix(REFERENCE))
+    given: object = reference
+    return check_digest(reference.removeprefix(REFERENCE) if isinstance(given, str) else reference)
 
 
 def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
