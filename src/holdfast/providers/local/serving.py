@@ -20,7 +20,7 @@ from holdfast.providers.local.weights import template_of, weights
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.finding import missing
 
-__all__ = ["CONTEXT_TOKENS", "address", "serve"]
+__all__ = ["CONTEXT_TOKENS", "address", "running", "serve"]
 
 CONTEXT_TOKENS = 8_192
 
@@ -49,6 +49,13 @@ def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | No
         if key not in _servers:
             _servers[key] = _started(path, context_tokens, threads or max(1, (os.cpu_count() or 1) // 2))
         return str(_servers[key].listening_address)
+
+
+def running(model: str) -> str | None:
+    """The address of the server for a file or a packaged model; None if none runs in this process."""
+    key = (os.getpid(), weights(model))
+    with _guard:
+        return str(_servers[key].listening_address) if key in _servers else None
 
 
 def _started(path: Path, context_tokens: int, threads: int) -> Any:
