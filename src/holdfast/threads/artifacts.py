@@ -62,8 +62,9 @@ class Artifacts:
 
 
 def _named(reference: str) -> Digest:
-    given: object = reference
-    return check_digest(reference.removeprefix(REFERENCE) if isinstance(given, str) else reference)
+    if isinstance(reference, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        reference = reference.removeprefix(REFERENCE)
+    return check_digest(reference)
 
 
 def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
