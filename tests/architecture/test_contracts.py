@@ -48,6 +48,7 @@ def broken_contracts(project: Path) -> list[str]:
         ),
         ("history/driver.py", "import apsw", "A database driver appears only in its engine"),
         ("threads/colour.py", "import rich", "Only the command line knows the terminal"),
+        ("runtime/vendor.py", "import openai", "A vendor's SDK appears only in its transport"),
     ],
 )
 def test_a_forbidden_import_is_found(copy: Path, module: str, line: str, contract: str) -> None:

@@ -20,6 +20,7 @@ from holdfast.model.context import Context
 from holdfast.providers import registry
 from holdfast.providers.backend import RETRIES, Backend
 from holdfast.providers.contract import Adapter, ModelEvent, Reply, StreamParser
+from holdfast.providers.outputs import output_of
 from holdfast.providers.registry import Target
 from holdfast.providers.transport.contract import Request, Send
 from holdfast.providers.transport.faults import BackendUnavailable, CutOff, fault
@@ -121,19 +122,9 @@ def _options(given: dict[str, Json]) -> dict[str, Json]:
     """The options in their canonical names; an answer is streamed unless somebody says otherwise."""
     schema = given.pop("output_schema", None)
     if schema is not None and "output" not in given:
-        given["output"] = {"schema": schema, "name": _name(schema), "strict": True}
+        given["output"] = output_of(schema)
     given["stream"] = given.get("stream") is not False
     return given
-
-
-def _name(schema: Json) -> str:
-    if not isinstance(schema, dict):
-        return "output"
-    title = schema.get("title") or str(schema.get("$ref", "")).rpartition("/")[2]
-    return (
-        "".join(each for each in str(title) if each.isascii() and (each.isalnum() or each in "_-"))
-        or "output"
-    )
 
 
 def _body(whole: bytes, request: Request) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""Whole runs over HTTP: a thread, an agent, a backend, and what is in the store afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import Agent, Backend, aio
+from holdfast.errors import Invalid, NotFound, RunFailed
+from holdfast.providers.transport.faults import AccessRefused, RateLimited
+from holdfast.runtime.agent import model_of
+from holdfast.testing import Script, say
+from tests.providers.playing import playing, streamed, whole
+from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
+
+CHAT = next(vendor for vendor in VENDORS if vendor.api == "openai-chat")
+
+each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
+
+
+@each_vendor
+def test_a_run_goes_through_every_transport(vendor: Vendor, tmp_path: Path) -> None:
+    """The words are in the store, the key is not."""
+    path = tmp_path / "agents.db"
+    with playing(vendor.streamed()) as place, holdfast.open(path) as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
+        result = thread.run("Hi")
+        backends = [turn.backend for turn in thread.turns()]
+
+    assert (result.status, result.text) == ("succeeded", TEXT)
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)
+    assert backends == [vendor.backend]
+    assert all(KEY.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@each_vendor
+def test_a_failed_run_keeps_no_key(vendor: Vendor, tmp_path: Path) -> None:
+    """Neither in what it says nor in the store."""
+    body = {"message": f"bad key {KEY}", "error": {"code": 401, "message": f"Incorrect API key: {KEY}"}}
+    with playing(whole(body, status=401)) as place, holdfast.open(tmp_path / "agents.db") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
+        with pytest.raises(RunFailed) as caught:
+            thread.run("Hi")
+
+    assert isinstance(caught.value.__cause__, AccessRefused)
+    assert KEY not in str(caught.value)
+    assert all(KEY.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_the_awaitable_face_runs_the_same_way() -> None:
+    """On the user's own loop."""
+
+    async def go(backend: Backend) -> str:
+        async with aio.open("memory:") as store:
+            thread = await store.thread("trip", agent=Agent("planner", backend=backend))
+            return (await thread.run("Hi")).text
+
+    with playing(CHAT.streamed()) as place:
+        assert asyncio.run(go(CHAT.at(place))) == TEXT
+
+
+def test_a_failed_run_says_how_long_to_wait() -> None:
+    """The cause carries it as a number."""
+    with playing(CHAT.limited("3600")) as place, holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place)))
+        with pytest.raises(RunFailed) as caught:
+            thread.run("Hi")
+
+    assert isinstance(caught.value.__cause__, RateLimited)
+    assert caught.value.__cause__.retry_after == 3600
+
+
+class Booking(msgspec.Struct):
+    """What the last words are to be."""
+
+    flight: str
+    price: int
+
+
+def test_the_shape_of_the_output_is_sent_and_read() -> None:
+    """`output=` becomes a strict schema of the wire format."""
+    said = json.dumps({"flight": "SK1", "price": 100})
+    answer = streamed(CHAT.stream.replace(b'"Hello "', json.dumps(said).encode()).replace(b'"there"', b'""'))
+    with playing(answer) as place, holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place)))
+        result = thread.run("Book it", output=Booking)
+
+    asked: dict[str, Any] = place.requests[0].body["response_format"]["json_schema"]
+    assert result.output == Booking(flight="SK1", price=100)
+    assert asked["strict"] is True
+    assert "flight" in json.dumps(asked["schema"])
+
+
+def test_options_of_a_backend_go_over_those_of_the_agent() -> None:
+    """What is known of the backend is known better."""
+    with playing(CHAT.streamed()) as place, holdfast.open("memory:") as store:
+        backend = CHAT.at(place, options={"temperature": 0.5})
+        agent = Agent("planner", backend=backend, options={"temperature": 1.0, "seed": 7})
+        store.thread("trip", agent=agent).run("Hi")
+
+    body = place.requests[0].body
+    assert (body["temperature"], body["seed"]) == (0.5, 7)
+
+
+def test_a_name_is_a_backend() -> None:
+    """Nothing is imported or opened before a step."""
+    assert model_of(Agent("planner", backend="anthropic:claude-sonnet-4-5")).backend == (
+        "anthropic:claude-sonnet-4-5"
+    )
+
+
+def test_an_object_that_takes_steps_is_used_as_it_is() -> None:
+    """No adapter stands between."""
+    script = Script(say("Done."))
+
+    assert model_of(Agent("planner", backend=script)) is script
+
+
+def test_an_agent_without_a_backend_does_not_run() -> None:
+    """The error says what to give."""
+    with pytest.raises(Invalid, match="has no backend="):
+        model_of(Agent("planner"))
+
+
+def test_an_unknown_provider_is_not_found() -> None:
+    """Before anything is written."""
+    with pytest.raises(NotFound, match="no provider is called 'nobody'"):
+        model_of(Agent("planner", backend="nobody:model"))

@@ -1,0 +1,69 @@
+"""A backend is a plain value: what it names, and what it never shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast import Backend
+from holdfast.errors import Invalid, NotFound
+
+
+def test_its_repr_shows_neither_key_nor_client() -> None:
+    """Whatever prints it."""
+    assert "sk-secret" not in repr(Backend("openai:gpt-5", api_key="sk-secret", client="sk-secret"))
+
+
+def test_it_can_be_compared_and_used_as_a_key() -> None:
+    """Options count for equality, not for the hash."""
+    first, second = (Backend("openai:gpt-5", options={"seed": 7}) for _ in range(2))
+
+    assert first == second
+    assert len({first, second}) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "provider"),
+    [
+        (Backend("openai:gpt-5"), "openai"),
+        (Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"), "localhost:8000"),
+        (Backend("openai:gpt-5", base_url="https://api.openai.com/v1"), "openai"),
+        (Backend("openai:gpt-5", base_url="https://user:pw@proxy.example/v1"), "proxy.example"),
+        (Backend("openai:gpt-5", base_url="https://proxy.example/v1", provider="openai"), "openai"),
+        (Backend("vllm:qwen3", base_url="http://gpu:8000/v1"), "vllm"),
+        (Backend("foundry:phi-4", base_url="https://x.services.ai.azure.com/models"), "azure"),
+    ],
+    ids=str,
+)
+def test_another_address_is_another_issuer(backend: Backend, provider: str) -> None:
+    """What one server signs another cannot read; a user who knows better says so."""
+    assert backend.target.provider == provider
+
+
+def test_what_names_no_backend_is_refused() -> None:
+    """At once, where it is written."""
+    with pytest.raises(Invalid, match="names no backend"):
+        Backend("")
+    with pytest.raises(NotFound, match="no provider is called"):
+        Backend("nobody:model")
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"timeout": -1}, {"retries": -1}], ids=str)
+def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    """Nothing is declared."""
+    with pytest.raises(Invalid, match="nothing was declared"):
+        Backend("openai:gpt-5", **wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_declaring_one_imports_no_sdk() -> None:
+    """Nor does asking what model an agent has."""
+    program = (
+        "import sys\nfrom holdfast import Agent, Backend\nfrom holdfast.runtime.agent import model_of\n"
+        "for name in ('openai:m', 'anthropic:m', 'google:m', 'bedrock:m', 'mistral:m', 'foundry:m', 'local:m'):\n"
+        "    model_of(Agent('a', backend=Backend(name)))\n"
+        "assert not {'openai', 'anthropic', 'google.genai', 'boto3', 'mistralai', 'xllamacpp'} & set(sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

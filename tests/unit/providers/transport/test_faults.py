@@ -1,0 +1,157 @@
+"""What vendors say when they do not answer, sorted."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from holdfast.errors import HoldfastError, Invalid, NotFound, Refused, Unavailable
+from holdfast.providers.transport.faults import (
+    AccessRefused,
+    BackendUnavailable,
+    ContentRefused,
+    ContextTooLong,
+    RateLimited,
+    RequestRejected,
+    Trouble,
+    fault,
+    retry_after,
+    words_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "family"),
+    [
+        (401, "invalid x-api-key", AccessRefused, Refused),
+        (403, "not allowed", AccessRefused, Refused),
+        (400, "API key not valid. Please pass a valid API key.", AccessRefused, Refused),
+        (429, "insufficient_quota: You exceeded your current quota", AccessRefused, Refused),
+        (400, "Your credit balance is too low", AccessRefused, Refused),
+        (429, "rate_limit_error", RateLimited, Unavailable),
+        (500, "server_error", BackendUnavailable, Unavailable),
+        (503, "UNAVAILABLE", BackendUnavailable, Unavailable),
+        (529, "overloaded_error", BackendUnavailable, Unavailable),
+        (408, "timeout", BackendUnavailable, Unavailable),
+        (None, "", BackendUnavailable, Unavailable),
+        (404, "model not found", NotFound, NotFound),
+        (400, "context_length_exceeded", ContextTooLong, Invalid),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum", ContextTooLong, Invalid),
+        (
+            400,
+            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+            ContextTooLong,
+            Invalid,
+        ),
+        (400, "ValidationException: Input is too long for requested model.", ContextTooLong, Invalid),
+        (
+            400,
+            "Prompt contains 9 tokens, too large for model with 8 maximum context length",
+            ContextTooLong,
+            Invalid,
+        ),
+        (
+            400,
+            "exceed_context_size_error: request exceeds the available context size",
+            ContextTooLong,
+            Invalid,
+        ),
+        (413, "request_too_large", ContextTooLong, Invalid),
+        (
+            400,
+            "content_filter: The response was filtered: ResponsibleAIPolicyViolation",
+            ContentRefused,
+            Refused,
+        ),
+        (400, "Unsupported parameter: 'max_tokens'", RequestRejected, Invalid),
+        (422, "extra fields", RequestRejected, Invalid),
+    ],
+)
+def test_each_is_what_a_caller_would_treat_it_as(
+    status: int | None, said: str, kind: type[HoldfastError], family: type[HoldfastError]
+) -> None:
+    """By the status, and by the vendor's words where the status does not tell."""
+    found = fault("vendor:m", Trouble(status, said))
+
+    assert type(found) is kind
+    assert isinstance(found, family)
+    assert "vendor:m" in str(found)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-abcdefghijkl",
+        "sk-ant-api03-abcdefghijkl",
+        "AIzaSyA1234567890abcdefghij",
+        "AKIAIOSFODNN7EXAMPLE",
+        "Bearer abc.def.ghi",
+        "gsk_abcdefghijkl",
+        "my-own-company-key",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
+def test_a_key_is_left_out_of_the_words(key: str, status: int) -> None:
+    """Whether it looks like one, or is the one that was sent."""
+    said = str(fault("vendor:m", Trouble(status, f"you sent {key} to us"), secret="my-own-company-key"))
+
+    assert key.removeprefix("Bearer ") not in said
+
+
+def test_what_a_vendor_says_is_shortened() -> None:
+    """A page of HTML is no message."""
+    assert len(str(fault("vendor:m", Trouble(502, "<html>" * 1_000)))) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "soon"}, None),
+    ],
+    ids=str,
+)
+def test_the_wait_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
+    """In either of the two spellings; what cannot be read is no wait."""
+    assert retry_after(headers) == seconds
+
+
+def test_a_wait_may_be_a_date() -> None:
+    """As HTTP allows."""
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+
+    assert 25 < (retry_after({"retry-after": later}) or 0) <= 30
+
+
+def test_the_wait_is_an_attribute() -> None:
+    """And survives a process boundary."""
+    found = pickle.loads(pickle.dumps(fault("vendor:m", Trouble(429, "slow", 7.0))))  # noqa: S301
+
+    assert isinstance(found, RateLimited)
+    assert found.retry_after == 7.0
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (None, ""),
+        ("plain", "plain"),
+        ({"error": "plain"}, "plain"),
+        ({"error": {"type": "t", "code": "c", "message": "m"}}, "t: c: m"),
+        ({"message": "m"}, "m"),
+        ({"error": {"code": "content_filter", "innererror": {"code": "deep"}}}, "content_filter: deep"),
+        ({"detail": [{"loc": ["x"]}]}, "[{'loc': ['x']}]"),
+        ([], "[]"),
+    ],
+    ids=str,
+)
+def test_the_words_of_an_error_are_found_whatever_its_shape(body: object, words: str) -> None:
+    """Vendors and compatible servers agree on little."""
+    assert words_of(body) == words
