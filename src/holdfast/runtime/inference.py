@@ -6,7 +6,8 @@ The vendor's ids of calls are only metadata: they repeat and collide, so every c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -19,7 +20,9 @@ from holdfast.runtime import happening
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.happening import CallProgress
 
-__all__ = ["Said", "infer"]
+__all__ = ["Said", "declared_names", "infer"]
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -30,7 +33,9 @@ class Said(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-async def infer(model: Model, context: Context, feed: Feed, ids: Callable[[], str]) -> Said:
+async def infer(
+    model: Model, context: Context, feed: Feed, ids: Callable[[], str], names: Mapping[str, str]
+) -> Said:
     """Have the model take a step; raises what it raises, and `Invalid` if it stops without a whole message."""
     finished: Finished | None = None
     async for event in model.step(context):
@@ -45,10 +50,21 @@ async def infer(model: Model, context: Context, feed: Feed, ids: Callable[[], st
                 finished = event
     if finished is None:
         raise Invalid(f"{model.backend} stopped in the middle of a step; nothing of it was kept.")
-    return _ours(model, finished, ids)
+    return _ours(model, finished, ids, names)
 
 
-def _ours(model: Model, finished: Finished, ids: Callable[[], str]) -> Said:
+def declared_names(tools: Iterable[str]) -> dict[str, str]:
+    """From the names that vendors make of tools to the tools: few formats take a dot or a slash in a name."""
+    known = set(tools)
+    made: dict[str, str] = {}
+    for name in known:
+        plain = _ILLEGAL.sub("_", name)
+        if plain != name and plain not in known:
+            made[plain] = "" if plain in made else name
+    return {plain: name for plain, name in made.items() if name}  # one that could mean two means none
+
+
+def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> Said:
     message = finished.message
     if message.role != "assistant" or message.tool_results:
         raise Invalid(
@@ -56,6 +72,6 @@ def _ours(model: Model, finished: Finished, ids: Callable[[], str]) -> Said:
         )
     if not message.tool_calls:
         return Said(message, (), finished.usage)
-    calls = tuple(ToolCall(ids(), call.name, call.args) for call in message.tool_calls)
+    calls = tuple(ToolCall(ids(), names.get(call.name, call.name), call.args) for call in message.tool_calls)
     vendor_ids = tuple(call.id for call in message.tool_calls)
     return Said(msgspec.structs.replace(message, tool_calls=calls), vendor_ids, finished.usage)

@@ -36,7 +36,7 @@ from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, of_run, result_of
 from holdfast.runtime.ground import Ground
-from holdfast.runtime.inference import Said, infer
+from holdfast.runtime.inference import Said, declared_names, infer
 from holdfast.runtime.openness import standing_in_words
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
@@ -70,6 +70,7 @@ class LiveRun:
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
         self._branch = Branch(self._journal, begun)
         self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
+        self._names = declared_names(self._desk.toolbox)
         self._talk = Talk(None, Conversation())  # taken up when the run does
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
 
@@ -170,7 +171,7 @@ class LiveRun:
         draft = self._journal.draft("assistant_turn_committed")
         context = self._context()
         await self._phase("before_inference", draft, context=context)
-        said = await infer(self._model, context, self._journal.feed, self._ground.space.ids)
+        said = await infer(self._model, context, self._journal.feed, self._ground.space.ids, self._names)
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
         draft.say(said.message, id=label, backend=self._model.backend, usage=said.usage or None)
