@@ -26,6 +26,7 @@ from holdfast.model.call import SETTLED, CallRecord, CallState
 from holdfast.model.canonical import Json
 from holdfast.model.message import ToolCall, ToolResult
 from holdfast.model.ticket import Ticket
+from holdfast.runtime.call import Ruling
 from holdfast.runtime.carrying import Carrier
 from holdfast.runtime.desk import Desk, fingerprint_for
 from holdfast.runtime.feed import Feed
@@ -86,6 +87,7 @@ async def call(
     try:
         await carrier.carry_out([slot])
     except asyncio.CancelledError:
+        carrier.abandon(slot)  # if it was cancelled before its tool was called
         await ground.hands(partial(_commit, desk, slot))
         raise
     await ground.hands(partial(_commit, desk, slot))
@@ -129,7 +131,7 @@ def _entered(desk: Desk, asked: ToolCall) -> Slot:
     raise Conflict(f"others make the same call all the time; call '{asked.id}' was not made. Try again.")
 
 
-def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, Any]]:
+def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, Ruling]]:
     """Go on with a call that was asked for before."""
     record = held.record
     if record.state == "started" and record.holder is not None and not desk.space.engine.gone(record.holder):
@@ -137,7 +139,7 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
     slot = Slot(asked, desk.toolbox.get(asked.name))
     slot.held = held
     slot.told = bool(desk.space.engine.labelled(desk.space.name, desk.journal.run))
-    rulings: dict[str, Any] = {}
+    rulings: dict[str, Ruling] = {}
     take_up(desk, slot, rulings)
     return slot, rulings
 
