@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Agent, Call, Outcome, Store, aio, errors
+from holdfast.runtime import carrying
+from holdfast.runtime.clearance import Clearance
 from holdfast.runtime.hand import CallResult
 from holdfast.testing import Script, say, use
 from tests.crash.processes import Pipe, running
@@ -238,6 +241,68 @@ def test_cancelling_the_task_of_a_call_records_it(store_url: str) -> None:
             thread = await store.thread("trip", agent="planner")
             task = asyncio.create_task(thread.call(slow, {}, id="c1"))
             await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return (await thread.calls())[0].state
+
+    assert asyncio.run(main()) == "unknown"
+
+
+def test_of_two_that_go_on_with_an_approved_call_one_makes_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other was told that the way is clear before the first had started; it is refused, not let through."""
+    thread = store.thread("trip", agent="planner")
+    inside, over = threading.Event(), threading.Event()
+
+    @holdfast.tool(effect="external_write", ask=True)
+    def wire() -> str:
+        _sent.append("wired")
+        inside.set()
+        over.wait(10)
+        return "wired"
+
+    thread.call(wire, {}, id="c1")
+    thread.decide("c1", "approve")
+    first = threading.Thread(target=thread.call, args=(wire, {}), kwargs={"id": "c1"})
+    looked = carrying.clearance
+
+    def overtaken(*given: Any) -> Clearance:
+        found = looked(*given)
+        if not first.ident:
+            first.start()
+            inside.wait(10)
+        return found
+
+    monkeypatch.setattr(carrying, "clearance", overtaken)
+    with pytest.raises(errors.Conflict):
+        thread.call(wire, {}, id="c1")
+    over.set()
+    first.join()
+
+    assert (_sent, [call.state for call in thread.calls()]) == (["wired"], ["succeeded"])
+
+
+def test_a_call_that_is_cancelled_between_two_attempts_is_not_left_as_if_somebody_were_at_it(
+    store_url: str,
+) -> None:
+    """Its last attempt may have happened: nobody knows, and whoever comes next may find out."""
+
+    async def main() -> str:
+        tried = asyncio.Event()
+
+        @holdfast.tool(effect="external_write", idempotent=True, retry=holdfast.Retry(delay=600))
+        async def flaky() -> str:
+            tried.set()
+            raise ConnectionResetError
+
+        async with aio.open(store_url) as store:
+            thread = await store.thread("trip", agent="planner")
+            task = asyncio.create_task(thread.call(flaky, {}, id="c1"))
+            await tried.wait()
+            while (await thread.calls())[0].attempt < 2:
+                await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

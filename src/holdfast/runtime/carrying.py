@@ -18,11 +18,13 @@ from functools import partial
 
 import msgspec
 
+from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict
 from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
 from holdfast.ledger import calls, claims, keys, tickets
 from holdfast.ledger.calls import Posting
+from holdfast.ledger.claims import Free, Mine, Waits
 from holdfast.ledger.lease import Lost
 from holdfast.model.call import UNCLEAR, CallState
 from holdfast.model.digest import Digest
@@ -35,7 +37,6 @@ from holdfast.runtime.desk import Desk
 from holdfast.runtime.happening import CallProgress
 from holdfast.runtime.lateness import encoded, late, overtaken, record_late, shown, values_of
 from holdfast.runtime.result import Kept, Told, told
-from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
 
@@ -43,6 +44,7 @@ __all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max"]
 
 ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
 
+_STARTABLE: frozenset[CallState] = frozenset({"requested", "approved"})
 _BEFORE: dict[CallState, tuple[CallState, ...]] = {"started": (), "approved": ("requested", "started")}
 
 
@@ -161,9 +163,10 @@ class Carrier:
                     try:
                         await self._desk.do(partial(self._begin, slot, cells, claim))
                     except Conflict as conflict:
-                        if type(conflict) is not Conflict:
-                            raise
-                        slot.held = calls.read(self._desk.space, slot.record.id)
+                        held = await self._desk.do(partial(calls.read, self._desk.space, slot.record.id))
+                        if type(conflict) is not Conflict or held.record.state not in _STARTABLE:
+                            raise  # somebody else has started this very call, or knows what came of it
+                        slot.held = held
                         continue
                     return True
                 case Ask(ticket):
@@ -176,10 +179,10 @@ class Carrier:
                     lent(slot, staged, preview, at=self._desk.now())
         return False
 
-    def _begin(self, slot: Slot, cells: Iterable[calls.CellWrite], claim: object) -> None:
+    def _begin(self, slot: Slot, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None) -> None:
         desk = self._desk
         assert slot.held is not None
-        if isinstance(claim, claims.Free | claims.Mine | claims.Waits):
+        if claim is not None:
             claims.claim(desk.ground.store, desk.space, slot.held.record, claim, at=desk.now())
         hops: tuple[CallState, ...] = ("started",)
         if slot.held.record.state == "approved":
@@ -203,7 +206,7 @@ class Carrier:
         points.reach("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):
-                await desk.do(partial(self._interrupted, slot, tool, done, room))
+                await desk.do(partial(self._interrupted, slot, done.why))
                 raise done.interrupt
             self._cancelled = done.interrupt
         if done.later is not None:
@@ -406,17 +409,10 @@ class Carrier:
             self._desk.journal.post(slot.posting)
             slot.written()
 
-    def _interrupted(self, slot: Slot, tool: Tool, done: Attempted, room: Room) -> None:
+    def _interrupted(self, slot: Slot, why: str) -> None:
         """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
-        slot.changes(*room.finish(keep_scratch=False))
-        if done.kind == "returned":
-            self._succeed(slot, done.value)
-        elif done.kind == "not_done":
-            self._fail(slot, "cancelled", done.why)
-        else:
-            self._cut_off(slot, done.why)
-        if slot.posting is not None:
-            self._post(slot)
+        self._cut_off(slot, why)
+        self._post(slot)
 
     def _wait_for_late(self, slot: Slot, later: Future[Attempted]) -> None:
         """When code that could not be stopped comes to an end after all, record what it came to."""
