@@ -14,6 +14,7 @@ _FOUNDRY = Server(
     empty_content="",
     files="",
     strict="none",
+    efforts=frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"}),
     refused=frozenset(
         {
             "top_k",

@@ -24,6 +24,8 @@ __all__ = [
 
 API = "openai-responses"
 
+_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # Canonical name → the API's, where the value is the same.
 _SAME = {
     "max_tokens": "max_output_tokens",
@@ -249,6 +251,7 @@ def render_options(context: Context, *, model: str, names: ToolNames, losses: li
     _render_choice(context, body, names, losses)
     _render_text(options.get("output"), body, losses)
     _render_reasoning(object_of(options.get("reasoning")), body, losses)
+    _drop_foreign_words(body, losses)
     _render_logprobs(options, body)
     _report_unknown(options, every, losses)
     return body
@@ -261,6 +264,28 @@ def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None
         if body.get(name) is not None:
             del body[name]
             losses.append(_loss("dropped", f"options.{name}", name, f"{model} does not take it"))
+
+
+def _drop_foreign_words(body: dict[str, Any], losses: list[Loss]) -> None:
+    """Leave out tiers and efforts that only another vendor has a word for."""
+    if (tier := body.get("service_tier")) is not None and tier not in _TIERS:
+        del body["service_tier"]
+        losses.append(
+            _loss("dropped", "options.service_tier", "service tier", f"there is no tier {tier!r} here")
+        )
+    reasoning = object_of(body.get("reasoning"))
+    if (effort := reasoning.get("effort")) is not None and effort not in _EFFORTS:
+        body["reasoning"] = {key: value for key, value in reasoning.items() if key != "effort"}
+        losses.append(
+            _loss(
+                "dropped",
+                "options.reasoning.effort",
+                "reasoning effort",
+                f"there is no effort {effort!r} here",
+            )
+        )
+        if not body["reasoning"]:
+            del body["reasoning"]
 
 
 def _render_choice(context: Context, body: dict[str, Any], names: ToolNames, losses: list[Loss]) -> None:
