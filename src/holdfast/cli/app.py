@@ -26,6 +26,7 @@ _WORDS = {
     "runs cancel": "THREAD [RUN]",
     "calls ls": "[THREAD]",
     "approvals ls": "[THREAD]",
+    "models ls": "[PROVIDER]",
 }
 
 

@@ -89,6 +89,11 @@ _PROVIDERS = {
     "check": "Check a request by the rules of a provider's API",
 }
 
+_MODELS = {
+    "ls": "List the models that are known, and what they can do",
+    "show": "Show what is known of one model: limits, abilities and prices",
+}
+
 NOUNS = {
     "threads": Noun("Look at threads, and move through their timelines", _THREADS, ("thread",)),
     "state": Noun("Read and write what threads and agents know", _STATE),
@@ -96,6 +101,7 @@ NOUNS = {
     "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
     "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
+    "models": Noun("Know what models can do, and what they cost", _MODELS, ("model",)),
     "providers": Noun("Know the vendors' formats, and what they refuse", _PROVIDERS, ("provider",)),
 }
 
