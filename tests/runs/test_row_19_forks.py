@@ -172,3 +172,26 @@ def test_a_call_by_hand_is_bounded_too(store: Store) -> None:
     result = fork.call(send, {"to": "ann"}, id="c1")
 
     assert (result.state, result.ok) == ("denied", False)
+
+
+def test_a_bounded_fork_can_be_repeated_safely(store: Store) -> None:
+    """The same op_id again, as after a write in doubt, gives the line that it began."""
+    thread = counted(store)
+    first = thread.fork("f0", effect_max="read_only", op_id="fork-1")
+
+    again = thread.fork("f0", effect_max="read_only", op_id="fork-1")
+
+    assert again.head == first.head
+    with pytest.raises(errors.Conflict):
+        thread.fork("f0", effect_max="local_write", op_id="fork-2")
+
+
+def test_a_fork_that_failed_leaves_no_bound_behind(store: Store) -> None:
+    """The name is free, and whoever takes it is bounded by what they ask for alone."""
+    thread = counted(store)
+    with pytest.raises(errors.NotFound):
+        thread.fork("f0", at="HEAD~1000", effect_max="read_only")
+
+    result = thread.fork("f0").call(send, {"to": "ann"}, id="c1")
+
+    assert result.state == "succeeded"

@@ -40,20 +40,20 @@ def most(space: Space, timeline: str) -> Effect | None:
 
 
 def limit(space: Space, source: str, timeline: str, effect_max: Effect | None) -> None:
-    """Bound a timeline that is about to be forked from `source`; raises `Conflict` if it is there already."""
+    """Bound a timeline that is about to be forked from `source`; raises `Conflict` if it has another bound already."""
     inherited = most(space, source)
     wanted = check_effect(effect_max) if effect_max is not None else None
     bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
-    if bound is None:
-        return
+    if bound == most(space, timeline):
+        return  # whether the line is there already, or the same fork is asked for again, is the fork's business
     if space.engine.hold(space.name, timeline) is not None:
         raise Conflict(f"timeline '{timeline}' exists already; nothing was written. Choose another name.")
     before = space.engine.cell(space.name, BOUND + timeline)
-    value = canonical.encode_struct(_Bound(bound))
+    value = None if bound is None else canonical.encode_struct(_Bound(bound))
     write = Write(
         space=space.name,
         op_id=space.ids(),
-        intent=digest_of(Kind.BODY, value),
+        intent=digest_of(Kind.BODY, value or b""),
         fences=space.fences,
         cells=(CellWrite(name=BOUND + timeline, expected=before.revision if before else 0, value=value),),
     )
