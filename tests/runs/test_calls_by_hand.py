@@ -311,6 +311,24 @@ def test_a_call_that_is_cancelled_between_two_attempts_is_not_left_as_if_somebod
     assert asyncio.run(main()) == "unknown"
 
 
+def test_a_result_is_kept_though_its_commit_is_refused(store: Store) -> None:
+    """The line went back while the tool ran: nothing is committed, and the ledger knows what came of the call."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/title.json", "Trip")
+
+    @holdfast.tool(effect="external_write")
+    def wire() -> str:
+        _sent.append("wired")
+        thread.undo()
+        return "wired"
+
+    with pytest.raises(errors.StaleHead):
+        thread.call(wire, {}, id="c1")
+
+    assert thread.call(wire, {}, id="c1").text == "wired"
+    assert _sent == ["wired"]
+
+
 def _die(pipe: Pipe, path: str, effect: str, effects: str) -> None:
     """Make a call and be killed in the middle of it."""
     import os

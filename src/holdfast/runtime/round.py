@@ -2,14 +2,15 @@
 
 The patches of the calls are applied in the order of the calls, each on top of the one before.
 What waits for a decision is named in the same commit.  If the lease is lost here, results that
-were still on their way are left as evidence.
+were still on their way are left as evidence; if the commit fails, they are kept in the ledger alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.history.reapplying import Source, reapply
 from holdfast.history.values import Kept
 from holdfast.ledger import tickets
@@ -41,19 +42,21 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
     """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
 
     With `spoken` off nothing is said in the conversation: nobody there asked for the calls.  A result that
-    came by another way meanwhile stands.
+    came by another way meanwhile stands.  Raises what the write raises; what the calls came to is in the
+    ledger then, if that can be written.
     """
     while True:
-        message = _stage(desk, slots, draft, spoken=spoken)
-        points.reach("while_recording")
         try:
+            message = _stage(desk, slots, draft, spoken=spoken)
+            points.reach("while_recording")
             desk.journal.write(postings=[slot.posting for slot in slots if slot.posting is not None])
         except Lost:
             for slot in slots:
                 late(desk, slot)
             raise
-        except Conflict as conflict:
-            if type(conflict) is not Conflict or not any([overtaken(desk, slot) for slot in slots]):
+        except HoldfastError as error:
+            if type(error) is not Conflict or not any([overtaken(desk, slot) for slot in slots]):
+                _keep(desk, slots)
                 raise
             desk.journal.unstage()
             draft = desk.journal.draft(draft.reason)
@@ -79,6 +82,15 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     _hand_over(desk, slots, draft)
     desk.journal.stage(draft)
     return message
+
+
+def _keep(desk: Desk, slots: Sequence[Slot]) -> None:
+    """Record what the calls came to though there is no commit to say so: their effects have happened."""
+    for slot in slots:
+        if slot.posting is not None and slot.stage == "settled":
+            with suppress(HoldfastError):  # it became true after all, or the store cannot be written now
+                desk.journal.post(slot.posting)
+                slot.written()
 
 
 def _clean(draft: Draft, slot: Slot) -> None:
