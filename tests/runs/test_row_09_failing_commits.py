@@ -12,7 +12,7 @@ from holdfast import Agent, Call, Thread, errors
 from holdfast.model.context import Context
 from holdfast.model.run import ENDED
 from holdfast.runtime.happening import Happened, Happening, RunEnded
-from holdfast.testing import Script, say, use
+from holdfast.testing import Script, say, step, use
 from tests.runs.injecting import Action, Injecting, in_doubt, unavailable
 
 WRITES = 6  # of the run below: input, two requests, two rounds, the end
@@ -188,3 +188,17 @@ def test_a_run_that_could_not_begin_leaves_nothing(injecting: Injecting) -> None
     assert thread.head == head
     assert len(thread.runs()) == 1
     assert list(thread.follow()) == []
+
+
+@pytest.mark.parametrize("nth", [3, 4])
+def test_results_that_could_not_be_written_for_a_moment_are_not_lost(injecting: Injecting, nth: int) -> None:
+    """Of two calls side by side: the write of the first result fails, or that of the round; both are known after it."""
+    script = Script(step(use("book", flight="A"), use("book", flight="B")), say("Done."))
+    thread = injecting.store.thread("trip", agent=Agent("planner", backend=script, tools=[book]))
+    injecting.wire.arm(unavailable, nth=nth)
+
+    with pytest.raises(errors.RunFailed, match="the disk is full"):
+        thread.run("Book both")
+
+    assert [call.state for call in thread.calls()] == ["succeeded", "succeeded"]
+    assert sorted(_sent) == ["A", "B"]

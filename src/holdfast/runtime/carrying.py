@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 
 from holdfast.engines.contract import CellWrite
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
 from holdfast.ledger import calls, claims, keys, tickets
@@ -35,7 +35,7 @@ from holdfast.runtime.call import Outcome, Ruling, Suspension
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.happening import CallProgress
-from holdfast.runtime.lateness import encoded, late, overtaken, record_late, shown, values_of
+from holdfast.runtime.lateness import encoded, late, overtaken, record_alone, record_late, shown, values_of
 from holdfast.runtime.result import Kept, Told, told
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
@@ -74,6 +74,10 @@ class Carrier:
         except Lost:
             for slot in ready:
                 await self._desk.do(partial(late, self._desk, slot))
+            raise
+        except HoldfastError:  # there will be no commit for the last result to travel with
+            for slot in ready:
+                await self._desk.do(partial(record_alone, self._desk, slot))
             raise
         if self._cancelled is not None:
             raise self._cancelled

@@ -22,7 +22,17 @@ from holdfast.runtime.desk import Desk
 from holdfast.runtime.result import Kept, Told, told
 from holdfast.runtime.slot import Slot, encode_result, recalled
 
-__all__ = ["encoded", "late", "overtaken", "recall", "record_late", "shown", "unclear", "values_of"]
+__all__ = [
+    "encoded",
+    "late",
+    "overtaken",
+    "recall",
+    "record_alone",
+    "record_late",
+    "shown",
+    "unclear",
+    "values_of",
+]
 
 
 def recall(desk: Desk, slot: Slot) -> None:
@@ -63,6 +73,14 @@ def late(desk: Desk, slot: Slot) -> None:
             agent_patch=encoded(slot.agent_patch),
             values=values_of(slot),
         )
+
+
+def record_alone(desk: Desk, slot: Slot) -> None:
+    """Record what a call came to though there is no commit to say so: its effect has happened."""
+    if slot.posting is not None and slot.stage == "settled":
+        with suppress(HoldfastError):  # it became true after all, or the store cannot be written now
+            desk.journal.post(slot.posting)
+            slot.written()
 
 
 def record_late(desk: Desk, record: CallRecord, value: object) -> None:

@@ -8,7 +8,6 @@ were still on their way are left as evidence; if the commit fails, they are kept
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.history.reapplying import Source, reapply
@@ -31,7 +30,7 @@ from holdfast.model.patch import Op, Patch, Stored
 from holdfast.runtime import points
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
-from holdfast.runtime.lateness import late, overtaken
+from holdfast.runtime.lateness import late, overtaken, record_alone
 from holdfast.runtime.room import scratch_prefix
 from holdfast.runtime.slot import Slot
 
@@ -56,7 +55,8 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
             raise
         except HoldfastError as error:
             if type(error) is not Conflict or not any([overtaken(desk, slot) for slot in slots]):
-                _keep(desk, slots)
+                for slot in slots:
+                    record_alone(desk, slot)
                 raise
             desk.journal.unstage()
             draft = desk.journal.draft(draft.reason)
@@ -82,15 +82,6 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     _hand_over(desk, slots, draft)
     desk.journal.stage(draft)
     return message
-
-
-def _keep(desk: Desk, slots: Sequence[Slot]) -> None:
-    """Record what the calls came to though there is no commit to say so: their effects have happened."""
-    for slot in slots:
-        if slot.posting is not None and slot.stage == "settled":
-            with suppress(HoldfastError):  # it became true after all, or the store cannot be written now
-                desk.journal.post(slot.posting)
-                slot.written()
 
 
 def _clean(draft: Draft, slot: Slot) -> None:
