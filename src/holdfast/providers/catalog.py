@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -173,6 +172,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def shipped() -> Catalog:
     """The catalog that comes with Holdfast."""
+    from importlib.resources import files  # few need it
+
     data = files("holdfast.providers").joinpath("models.json").read_bytes()
     return _laid(_decoded(data, "models.json"), None, "models.json")
 

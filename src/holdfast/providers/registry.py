@@ -10,18 +10,20 @@ under the name of its format.  An adapter is imported when it is asked for, not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.providers import catalog
+from holdfast.providers.catalog import Catalog
 from holdfast.providers.contract import Adapter
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["APIS", "GROUP", "Target", "adapter", "providers", "target"]
+__all__ = ["APIS", "GROUP", "Target", "adapter", "in_full", "providers", "target"]
 
 GROUP = "holdfast.adapters"
 
@@ -67,8 +69,8 @@ def adapter(api: str) -> Adapter:
     return _shipped(api, module) if module is not None else _installed(api)
 
 
-def target(backend: str) -> Target:
-    """What `provider:model` means, or a model's name that is unique in the catalog.
+def target(backend: str, models: Catalog | None = None) -> Target:
+    """What `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
 
     Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
     """
@@ -76,7 +78,7 @@ def target(backend: str) -> Target:
     known = _provider(name) if colon and model else None
     if known is not None:
         return Target(*known, model)
-    found = catalog.resolve(backend) if backend else None
+    found = (models or catalog.shipped()).resolve(backend) if backend else None
     if found is not None:
         provider, _, model = found.partition(":")
         return Target(*(_provider(provider) or ("openai-chat", provider)), model)
@@ -85,6 +87,14 @@ def target(backend: str) -> Target:
             f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
         )
     raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
+
+
+def in_full(backend: str, models: Callable[[], Catalog]) -> str:
+    """`provider:model` for what names a backend in that catalog; the name as it is for what does not."""
+    provider, colon, _ = backend.partition(":")
+    if not backend or (colon and _provider(provider) is not None):
+        return backend
+    return models().resolve(backend) or backend
 
 
 def providers() -> dict[str, tuple[str, str]]:

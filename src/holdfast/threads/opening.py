@@ -1,10 +1,13 @@
-"""Opening a store: where clock, randomness and the address of the database come in."""
+"""Opening a store: where clock, randomness, the user's models and the address of the database come in."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from functools import cache
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
@@ -12,6 +15,7 @@ import msgspec
 from holdfast.engines import registry
 from holdfast.errors import Invalid
 from holdfast.model.limits import Limits
+from holdfast.providers.catalog import Catalog, chosen
 from holdfast.threads import outbox
 from holdfast.threads.ids import Ids
 from holdfast.threads.loops import check_loop
@@ -48,6 +52,7 @@ def open(
         clock=now,
         ids=Ids(now) if ids is None else ids,
         limits=allowed,
+        models=cache(_models),
     )
     if not read_only:
         outbox.finish_all(shelf.named, shelf.store)
@@ -71,6 +76,11 @@ def _lowered(limits: Limits) -> Limits:
         if not 0 < asked <= most:
             raise Invalid(f"{name} can be set to 1 up to {most}, not {asked}; nothing was opened.")
     return limits
+
+
+def _models() -> Catalog:
+    """What this user knows of models."""
+    return chosen(os.environ, Path.home())
 
 
 def _now() -> int:

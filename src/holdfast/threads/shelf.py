@@ -1,6 +1,6 @@
 """The shelf: an open engine with what comes from outside, and the spaces on it.
 
-Clock and ids are passed in.  The cache of nodes is one for all spaces of the store.
+Clock, ids and the catalog of models are passed in.  The cache of nodes is one for all spaces of the store.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.engines.contract import Engine, Fence
 from holdfast.history.space import AGENTS, ALIVE, STORE, Space, label_of
 from holdfast.history.tree import Cache
 from holdfast.model.limits import Limits
+from holdfast.providers.catalog import Catalog, shipped
 from holdfast.runtime.workshop import Workshop
 
 __all__ = ["Shelf"]
@@ -27,6 +28,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], int]  # µs since 1970, UTC
     ids: Callable[[], str]
     limits: Limits = Limits()
+    models: Callable[[], Catalog] = shipped  # what is known of them; read when it is first asked for
     cache: Cache = msgspec.field(default_factory=Cache)
     workshop: Workshop = msgspec.field(default_factory=Workshop)
 

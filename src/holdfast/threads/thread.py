@@ -23,6 +23,7 @@ from holdfast.ledger import bounds
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
+from holdfast.providers import registry
 from holdfast.providers.contract import Loss, Rendered
 from holdfast.runtime import importing, rendering
 from holdfast.runtime.agent import Agent, encoded_defaults
@@ -150,7 +151,8 @@ class Thread(Runs):
 
     def render(self, backend: str, *, at: Wanted = UNSET) -> Rendered:
         """The request that `provider:model` would be sent at a moment, and what could not be carried over unchanged."""
-        return rendering.render(self._ground(), backend, at=self._moment(at))
+        named = registry.in_full(backend, self._shelf.models)
+        return rendering.render(self._ground(), named, at=self._moment(at))
 
     def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
         """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""

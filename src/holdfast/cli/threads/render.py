@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.losses import LossShape, losses_of, show_losses
+from holdfast.cli.models.listed import known_models
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.safe import safe_json
 from holdfast.cli.screen import Screen
@@ -48,7 +49,7 @@ def render(
 
     Nothing is sent. The whole conversation is shown; instructions and tools of the agent's code are not.
     """
-    target = registry.target(to)
+    target = registry.target(to, known_models())
     with reading(everywhere) as store:
         rendered = store.thread(thread, timeline=timeline).render(to, at=UNSET if at is None else at)
     return Request(

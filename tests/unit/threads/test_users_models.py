@@ -1,0 +1,51 @@
+"""A user's file of models is known to a store that is opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.errors import Invalid
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's file, not written yet."""
+    path = tmp_path / "mine.json"
+    monkeypatch.setenv("HOLDFAST_MODELS", str(path))
+    return path
+
+
+def begun(store: holdfast.Store) -> holdfast.Thread:
+    """A thread with one message."""
+    thread = store.thread("t", agent="helper")
+    with thread.change("ask") as change:
+        change.say("user", "Hello")
+    return thread
+
+
+def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) -> None:
+    """As one of the shipped catalog is."""
+    mine.write_text(json.dumps({"models": {"anthropic": {"claude-mine": {}}}}))
+
+    with holdfast.open("memory:") as store:
+        thread = begun(store)
+        assert thread.render("claude-mine").body["model"] == "claude-mine"
+        assert "max_tokens" in thread.render("claude-mine").body
+        assert thread.render("gpt-5").body["model"] == "gpt-5"
+        with pytest.raises(Invalid, match="names no backend"):
+            thread.render("claude-yours")
+
+
+def test_the_file_is_read_when_it_is_needed(mine: Path) -> None:
+    """What is written in full does not ask it; the error names the file."""
+    mine.write_text("{")
+
+    with holdfast.open("memory:") as store:
+        thread = begun(store)
+        with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
+            thread.render("gpt-5")
+        assert thread.render("openai:gpt-5").body["model"] == "gpt-5"
