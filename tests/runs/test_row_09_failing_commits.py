@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,11 +10,12 @@ import pytest
 
 import holdfast
 from holdfast import Agent, Call, Thread, errors
+from holdfast.engines.contract import Receipt, Write
 from holdfast.model.context import Context
 from holdfast.model.run import ENDED
 from holdfast.runtime.happening import Happened, Happening, RunEnded
 from holdfast.testing import Script, say, step, use
-from tests.runs.injecting import Action, Injecting, in_doubt, unavailable
+from tests.runs.injecting import Action, Injecting, Wire, in_doubt, unavailable
 
 WRITES = 6  # of the run below: input, two requests, two rounds, the end
 FOR_EVER = 1_000_000
@@ -195,8 +197,14 @@ def test_results_that_could_not_be_written_for_a_moment_are_not_lost(injecting: 
     """Of two calls side by side: the write of the first result fails, or that of the round; both are known after it."""
     script = Script(step(use("book", flight="A"), use("book", flight="B")), say("Done."))
     thread = injecting.store.thread("trip", agent=Agent("planner", backend=script, tools=[book]))
-    injecting.wire.arm(unavailable, nth=nth)
 
+    def both_are_back(wire: Wire, write: Write) -> Receipt:
+        while len(_sent) < 2:
+            time.sleep(0.01)
+        time.sleep(0.05)  # until the second has returned, too
+        return unavailable(wire, write)
+
+    injecting.wire.arm(both_are_back, nth=nth)
     with pytest.raises(errors.RunFailed, match="the disk is full"):
         thread.run("Book both")
 
