@@ -329,6 +329,27 @@ def test_a_result_is_kept_though_its_commit_is_refused(store: Store) -> None:
     assert _sent == ["wired"]
 
 
+def test_a_key_that_another_call_holds_can_be_taken_over_if_somebody_agrees(store: Store) -> None:
+    """They are asked once, and not again for the same claim."""
+    thread = store.thread("trip", agent="planner")
+
+    @holdfast.tool(effect="external_write", idempotent=True, key="order-{number}")
+    def order(number: int, note: str) -> str:
+        _sent.append(note)
+        if note == "first":
+            raise ConnectionResetError
+        return "ordered"
+
+    thread.call(order, {"number": 7, "note": "first"}, id="c1")
+    asked = thread.call(order, {"number": 7, "note": "second"}, id="c2")
+    assert (asked.state, _sent) == ("awaiting_approval", ["first"])
+
+    thread.decide("c2", "approve")
+    result = thread.call(order, {"number": 7, "note": "second"}, id="c2")
+
+    assert (result.state, _sent) == ("succeeded", ["first", "second"])
+
+
 def _die(pipe: Pipe, path: str, effect: str, effects: str) -> None:
     """Make a call and be killed in the middle of it."""
     import os

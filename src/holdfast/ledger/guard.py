@@ -30,6 +30,7 @@ from holdfast.ledger import calls
 from holdfast.ledger.presence import behind, commits_of, present
 from holdfast.model import canonical
 from holdfast.model.call import UNCLEAR, CallRecord
+from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest
 from holdfast.model.ticket import Ticket
 
@@ -40,6 +41,7 @@ __all__ = [
     "Policy",
     "Repeats",
     "Verdict",
+    "allowed",
     "check",
     "doubted",
     "done",
@@ -156,14 +158,19 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
 
 def seen(record: CallRecord, ticket: Ticket | None) -> int:
     """How many starts somebody knew of who allowed this call to repeat them; 0: nobody did."""
-    if ticket is None or ticket.action != "repeat" or ticket.id != record.ticket:
-        return 0
-    allowed = ticket.decision is not None and ticket.decision.verdict == "approve"
-    if not allowed or ticket.fingerprint != record.fingerprint:
-        return 0
-    parameters = canonical.decode((ticket.parameters or "{}").encode())
-    number = parameters.get("seen") if isinstance(parameters, dict) else None
+    number = allowed(record, ticket).get("seen")
     return number if isinstance(number, int) else 0
+
+
+def allowed(record: CallRecord, ticket: Ticket | None) -> dict[str, Json]:
+    """What somebody was shown who allowed this call to repeat another; nothing if nobody did."""
+    if ticket is None or ticket.action != "repeat" or ticket.id != record.ticket:
+        return {}
+    approved = ticket.decision is not None and ticket.decision.verdict == "approve"
+    if not approved or ticket.fingerprint != record.fingerprint:
+        return {}
+    shown = canonical.decode((ticket.parameters or "{}").encode())
+    return shown if isinstance(shown, dict) else {}
 
 
 def done(record: CallRecord) -> bool:

@@ -14,6 +14,7 @@ from holdfast.engines.contract import CellWrite
 from holdfast.ledger import claims, guard, tickets
 from holdfast.ledger.claims import Free, Mine, Reuse, Waits
 from holdfast.ledger.guard import Repeats
+from holdfast.model import canonical
 from holdfast.model.call import CallRecord
 from holdfast.model.effect import within
 from holdfast.model.ticket import Ticket
@@ -57,7 +58,8 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
     if not within(record.effect, most):
         return Deny(f"on this line no call beyond {most} is made")
     asked = tickets.find(desk.space, record.ticket) if record.ticket else None
-    seen = guard.seen(record, asked.ticket if asked else None)
+    ticket = asked.ticket if asked else None
+    seen = guard.seen(record, ticket)
     verdict = guard.check(
         desk.space,
         record,
@@ -73,7 +75,7 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
     match standing:
         case Reuse():
             return Borrow(standing)
-        case Waits() if not seen:
+        case Waits() if not seen and guard.allowed(record, ticket).get("claim") != standing.revision:
             return Ask(_question(desk, record, standing))
         case _:
             cells = guard.starting(record, verdict)
@@ -89,12 +91,14 @@ def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clea
 
 
 def _question(desk: Desk, record: CallRecord, waits: Waits) -> Ticket:
+    """The question whether this call may run though another has its key; approving covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
     return tickets.question(
         record,
         id=desk.space.ids(),
         at=desk.now(),
         action="repeat",
+        parameters=canonical.encode({"case": "key", "claim": waits.revision}).decode(),
         message=f"a call with the same key ({record.key}) is {state}: '{waits.owner.call}'",
     )
 
