@@ -39,6 +39,7 @@ __all__ = [
     "learn",
     "listing",
     "post",
+    "post_first",
     "propose",
     "read",
     "reference",
@@ -260,6 +261,16 @@ def post(
     if op_id is not None and receipt.revisions != tuple([cell.expected + 1 for cell in write.cells]):
         return tuple([read(space, posting.record.id) for posting in postings])  # it was written before
     return tuple([posting.held for posting in postings])
+
+
+def post_first(space: Space, posting: Posting) -> Held | None:
+    """Write one posting; the call as it stands after it, None if somebody else was first."""
+    try:
+        return post(space, (posting,))[0]
+    except Conflict as conflict:
+        if type(conflict) is not Conflict:
+            raise
+        return None
 
 
 def _held(cell: Cell) -> Held:

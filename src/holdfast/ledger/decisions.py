@@ -89,7 +89,7 @@ def decide(
         asked, held = _locate(space, id)
         now = space.clock()
         if asked.ticket.decision is None and due(asked.ticket, now):
-            _posted(space, _lapsing(held, asked, now))
+            calls.post_first(space, _lapsing(held, asked, now))
             continue
         elsewhere = line != asked.ticket.timeline
         found = _elsewhere(space, asked, line, head, now) if elsewhere else asked
@@ -102,7 +102,7 @@ def decide(
             if elsewhere
             else deciding(held, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
-        moved = _posted(space, posting)
+        moved = calls.post_first(space, posting)
         if moved is not None:
             return Outcome(tickets.read(space, posting.record.ticket or "").ticket, moved, True)
     raise Conflict(f"others are changing call '{id}' all the time; nothing was decided. Try again.")
@@ -134,7 +134,7 @@ def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None 
         if asked.ticket.decision is not None:
             return _again(space, asked.ticket, wanted)
         decision = wanted.at(space.clock())
-        moved = _posted(space, deciding(held, asked, decision))
+        moved = calls.post_first(space, deciding(held, asked, decision))
         if moved is not None:
             return Outcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
     raise Conflict(f"others are changing call '{call}' all the time; it was not cancelled. Try again.")
@@ -154,7 +154,7 @@ def expire_due(space: Space, *, now: int | None = None) -> list[Outcome]:
         for asked in page:
             if asked.ticket.decision is None and due(asked.ticket, moment):
                 posting = _lapsing(calls.read(space, asked.ticket.call), asked, moment)
-                moved = _posted(space, posting)
+                moved = calls.post_first(space, posting)
                 if moved is not None:  # else somebody else was first
                     closed.append(Outcome(tickets.read(space, asked.ticket.id).ticket, moved, True))
         after = page[-1].ticket.id
@@ -189,16 +189,6 @@ def _locate(space: Space, id: str) -> tuple[Asked, Held]:
     if held.record.ticket is None:
         raise Conflict(f"call '{id}' is {held.record.state} and waits for no decision; nothing was decided.")
     return tickets.read(space, held.record.ticket), held
-
-
-def _posted(space: Space, posting: Posting) -> Held | None:
-    """The call as it stands after `posting`; None if somebody else was first."""
-    try:
-        return calls.post(space, (posting,))[0]
-    except Conflict as conflict:
-        if type(conflict) is not Conflict:
-            raise
-        return None
 
 
 def _again(space: Space, ticket: Ticket, wanted: _Wanted) -> Outcome:

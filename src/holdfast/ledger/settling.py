@@ -80,7 +80,7 @@ def late(
             if accepted
             else _evidence(space, held, staged)
         )
-        moved = _posted(space, posting)
+        moved = calls.post_first(space, posting)
         if moved is not None:
             return Late(moved, accepted)
     raise Conflict(
@@ -107,7 +107,7 @@ def resolve(
         held = calls.read(space, call)
         if held.record.state == "resolved" and held.record.outcome == outcome:
             return held
-        moved = _posted(space, _resolution(space, held, outcome, by, why, staged, preview))
+        moved = calls.post_first(space, _resolution(space, held, outcome, by, why, staged, preview))
         if moved is not None:
             return moved
     raise Conflict(f"others are changing call '{call}' all the time; it was not resolved. Try again.")
@@ -204,12 +204,3 @@ def _resolution(
     )
     objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
     return posting.also(cells=staged.cells if staged else (), objects=objects)
-
-
-def _posted(space: Space, posting: Posting) -> Held | None:
-    try:
-        return calls.post(space, (posting,))[0]
-    except Conflict as conflict:
-        if type(conflict) is not Conflict:
-            raise
-        return None
