@@ -16,11 +16,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-import msgspec
-
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
 from holdfast.ledger import calls, claims, keys, tickets
 from holdfast.ledger.calls import Posting
@@ -29,14 +26,23 @@ from holdfast.ledger.lease import Lost
 from holdfast.model.call import UNCLEAR, CallState
 from holdfast.model.digest import Digest
 from holdfast.model.message import Text, ToolResult
-from holdfast.runtime import points, result
+from holdfast.runtime import points
 from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
 from holdfast.runtime.call import Outcome, Ruling, Suspension
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.happening import CallProgress
-from holdfast.runtime.lateness import encoded, late, overtaken, record_alone, record_late, shown, values_of
-from holdfast.runtime.result import Kept, Told, told
+from holdfast.runtime.lateness import (
+    encoded,
+    late,
+    overtaken,
+    record_alone,
+    record_late,
+    shown,
+    stage_result,
+    values_of,
+)
+from holdfast.runtime.result import Told, told
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
 
@@ -310,7 +316,7 @@ class Carrier:
         return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
 
     def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
-        kept, staged = self._staged(result.keep(value))
+        kept, staged = stage_result(self._desk.space, value)
         slot.staged = staged
         said = _noted(shown(slot.call.id, kept, staged), slot.note)
         self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
@@ -427,15 +433,6 @@ class Carrier:
                 record_late(desk, record, later.result().value)
 
         later.add_done_callback(arrived)
-
-    def _staged(self, kept: Kept) -> tuple[Kept, Staged]:
-        """The result on its way into the store; of one beyond all limits, as much as can be kept."""
-        space = self._desk.space
-        most = space.limits.artifact_bytes_max
-        if len(kept.content) > most:
-            note = Text(f"[the result had {len(kept.content):,} bytes; only the first {most:,} are kept]")
-            kept = msgspec.structs.replace(kept, content=kept.content[:most], blocks=(note, *kept.blocks))
-        return kept, artifacts.stage(space, (kept.content,), media_type=kept.media_type)
 
     def _tell(self, slot: Slot, state: str) -> None:
         feed = self._desk.journal.feed

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 from holdfast.history import artifacts
 from holdfast.history.artifacts import Staged
+from holdfast.history.space import Space
 from holdfast.ledger import calls, settling
 from holdfast.model.call import SETTLED, CallRecord, CallState
 from holdfast.model.canonical import encode_struct
 from holdfast.model.digest import Kind, Object
-from holdfast.model.message import Block, ToolResult
+from holdfast.model.message import Block, Text, ToolResult
 from holdfast.model.patch import Patch
 from holdfast.runtime import result
 from holdfast.runtime.desk import Desk
@@ -87,8 +90,7 @@ def record_late(desk: Desk, record: CallRecord, value: object) -> None:
     """A result that came after its time was up: evidence of what happened."""
     space = desk.ground.space
     with suppress(HoldfastError):  # it was settled meanwhile, or the store is closed: the call stays unknown
-        kept = result.keep(value)
-        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+        kept, staged = stage_result(space, value)
         said = shown(record.id, kept, staged)
         settling.late(
             space,
@@ -112,6 +114,15 @@ def unclear(slot: Slot) -> tuple[Block, ...]:
         "needs_human": "needs_human",
     }
     return told(words.get(record.state, "unknown"), record.why or "", record.tool)
+
+
+def stage_result(space: Space, value: object) -> tuple[Kept, Staged]:
+    """A result on its way into the store; of one beyond all limits, as much as can be kept."""
+    kept, most = result.keep(value), space.limits.artifact_bytes_max
+    if len(kept.content) > most:
+        note = Text(f"[the result had {len(kept.content):,} bytes; only the first {most:,} are kept]")
+        kept = msgspec.structs.replace(kept, content=kept.content[:most], blocks=(note, *kept.blocks))
+    return kept, artifacts.stage(space, (kept.content,), media_type=kept.media_type)
 
 
 def shown(call: str, kept: Kept, staged: Staged) -> ToolResult:
