@@ -88,11 +88,9 @@ class Slot:
         self.posting, self.stage = posting, "suspended"
 
     def changes(self, thread: Patched | None, agent: Patched | None) -> None:
-        """Take what the call changes."""
+        """Take what the call changes, in place of what an earlier attempt would have."""
         self.patch, self.agent_patch = (each.patch if each else None for each in (thread, agent))
-        for each in (thread, agent):
-            if each is not None:
-                self.brought.update({item.digest: item for item in each.objects})
+        self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
 
 
 def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
