@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.context.conversation import Conversation
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, RunFailed
+from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
@@ -31,6 +32,7 @@ from holdfast.providers.contract import Model
 from holdfast.runtime import points, records, steering
 from holdfast.runtime.beginning import Begun, cleaned
 from holdfast.runtime.branching import Branch
+from holdfast.runtime.call import Ruling
 from holdfast.runtime.carrying import Carrier
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
@@ -50,6 +52,8 @@ from holdfast.runtime.talks import Talk
 from holdfast.runtime.words import said_by
 
 __all__ = ["LiveRun"]
+
+_T = TypeVar("_T")
 
 
 class LiveRun:
@@ -189,7 +193,7 @@ class LiveRun:
         points.reach("before_finish")
         return [], await self._end("succeeded", None, cells=heard)
 
-    async def _round(self, slots: list[Slot], rulings: dict[str, Any]) -> bool:
+    async def _round(self, slots: list[Slot], rulings: dict[str, Ruling]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
         while True:
             draft = self._journal.draft("tool_results_committed")
@@ -236,12 +240,12 @@ class LiveRun:
         else:
             self._listen()
 
-    def _is_steered(self, heard: list[Any]) -> bool:
+    def _is_steered(self, heard: list[CellWrite]) -> bool:
         """Whether anything waits beside what this step has heard, whose cells the next write empties."""
         waiting = steering.queued(self._ground.space, self._ground.timeline)
         return len(waiting) > len(heard)
 
-    def _hear(self) -> list[Any]:
+    def _hear(self) -> list[CellWrite]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
         if self._begun.fresh and not self._counters.steps:
             return []  # nobody can have said anything to a run that has just begun
@@ -255,7 +259,7 @@ class LiveRun:
         self._journal.stage(draft)
         return [each.taken for each in waiting]
 
-    def _request(self, draft: Draft, label: str, said: Said, heard: list[Any]) -> list[Slot]:
+    def _request(self, draft: Draft, label: str, said: Said, heard: list[CellWrite]) -> list[Slot]:
         """Make the assistant's turn durable, with the requests and the starts that need no approval."""
         slots = self._planned(label, said, start=True)
         self._count(draft, said, [slot.record.fingerprint for slot in slots])
@@ -350,10 +354,10 @@ class LiveRun:
         before, self._kept = self._kept, records.read(self._journal.space, self._journal.run)
         return self._kept.revision != before.revision
 
-    async def _end(self, status: RunState, why: str | None, *, cells: list[Any] | None = None) -> Result:
+    async def _end(self, status: RunState, why: str | None, *, cells: Sequence[CellWrite] = ()) -> Result:
         draft = self._journal.draft("run_finished", forced=True)
         await self._phase("run_end", draft, status=status)
-        result = await self._do(partial(self._finish, draft, status, why, cells or []))
+        result = await self._do(partial(self._finish, draft, status, why, cells))
         points.reach("after_finish")
         return result
 
@@ -364,7 +368,7 @@ class LiveRun:
         draft = self._journal.draft("run_finished", forced=True)
         if status == "failed" and self._kept.record.on_failure == "restore" and not self._branch.apart:
             restore(self._journal, draft, self._ground.agent.run_scoped_paths())
-        return self._finish(draft, status, why, [], kind)
+        return self._finish(draft, status, why, (), kind)
 
     def _settle_open(self) -> None:
         """Tell the conversation what became of calls that the run leaves behind."""
@@ -378,7 +382,12 @@ class LiveRun:
             commit_round(self._desk, left, self._journal.draft("tool_results_committed"))
 
     def _finish(
-        self, draft: Draft, status: RunState, why: str | None, cells: list[Any], kind: str | None = None
+        self,
+        draft: Draft,
+        status: RunState,
+        why: str | None,
+        cells: Sequence[CellWrite],
+        kind: str | None = None,
     ) -> Result:
         space = self._ground.space
         draft.events.append(RunFinished(id=space.ids(), status=status, why=why))
@@ -419,7 +428,7 @@ class LiveRun:
 
     # ---- small things
 
-    async def _do(self, work: Any) -> Any:
+    async def _do(self, work: Callable[[], _T]) -> _T:
         return await self._ground.hands(work)
 
     def _is_ours(self) -> bool:
@@ -456,5 +465,5 @@ class LiveRun:
             await run_phase(self._plugins, moment)
 
 
-def _postings(slots: list[Slot]) -> list[Any]:
+def _postings(slots: list[Slot]) -> list[Posting]:
     return [slot.posting for slot in slots if slot.posting is not None]
