@@ -46,13 +46,19 @@ def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     config = camel(body.get("generationConfig"))
     for ours, theirs in _SAME.items():
         if config.get(theirs) is not None:
-            options[ours] = config.pop(theirs)
+            options[ours] = _whole(ours, config.pop(theirs))
     _read_output(config, options)
     _read_thinking(config, options)
     if config or (body.get("generationConfig") == {}):
         vendor["generationConfig"] = config
     _read_choice(camel_all(object_of(body.get("toolConfig"))), options, vendor)
     return options, vendor
+
+
+def _whole(name: str, value: Any) -> Any:
+    """Proto JSON may write a whole number as 40.0, which others refuse."""
+    is_whole = name not in ("temperature", "top_p") and isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value
 
 
 def _read_output(config: dict[str, Any], options: dict[str, Any]) -> None:
@@ -274,6 +280,10 @@ def _render_effort(effort: str, thinking: dict[str, Any], model: str, losses: li
     if text_of(thinking.get("thinkingLevel")).lower() == effort:
         return
     level = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
+    if level not in _EFFORTS:
+        why = f"there is no effort {effort!r} here"
+        losses.append(_loss("dropped", "options.reasoning.effort", "reasoning effort", why))
+        return
     if re.search(r"gemini-(?:1|2)(?:\D|$)", model):
         thinking["thinkingBudget"] = 0 if effort == "none" else _EFFORTS.get(level, 8_192)
         level = f"a budget of {thinking['thinkingBudget']} tokens"

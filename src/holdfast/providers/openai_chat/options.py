@@ -89,13 +89,23 @@ def own_fields(options: Mapping[str, Any], api: str, endpoint: str, losses: list
     return {name: value for name, value in own.items() if name in _COMMON}
 
 
+_DEFAULTS = {
+    "temperature": 1,
+    "top_p": 1,
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "top_logprobs": 0,
+}
+
+
 def _field(name: str, place: Server) -> str:
     return place.limit if name == "max_tokens" else place.names.get(name, name)
 
 
 def _is_default(name: str, value: object) -> bool:
     """Whether leaving it out says the same."""
-    return (name in ("temperature", "top_p") and value == 1) or not value
+    return value is False or _DEFAULTS.get(name) == value
 
 
 def _foreign(vendor: object, api: str, losses: list[Loss]) -> None:

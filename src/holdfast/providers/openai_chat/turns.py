@@ -231,7 +231,8 @@ class Turns:
         where, own = "messages", _NONE
         if answer.where is not None:
             source = self.context.messages[answer.where]
-            where = f"messages[{answer.where}]"
+            at = source.tool_results.index(answer.result) if answer.result in source.tool_results else 0
+            where = f"messages[{answer.where}].tool_results[{at}]"
             own = beside(source, self.origin) if len(source.tool_results) == 1 else _NONE
         words = self._result_words(answer.result, answer.call.name, where, moved)
         self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": words, **own.fields})
@@ -242,7 +243,7 @@ class Turns:
         words: list[str] = []
         media = 0
         for at, block in enumerate(result.content):
-            place = f"{where}.tool_results.content[{at}]"
+            place = f"{where}.content[{at}]"
             match block:
                 case Text():
                     words.append(block.text)
