@@ -1,0 +1,61 @@
+"""Recorded requests as contexts, and the models for which the tests render them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from holdfast.model.context import Context
+from holdfast.providers import adapter
+from holdfast.providers.registry import APIS
+from tests.recorded.wire import Record, Wire
+
+__all__ = ["DEEP", "MODELS", "OTHERS", "SOURCES", "contexts", "sampled"]
+
+DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
+SOURCES = (*APIS, "groq-chat")
+
+# For each target, one model that thinks and one that does not.
+MODELS = {
+    "openai-chat": ("gpt-5", "gpt-4o"),
+    "openai-responses": ("gpt-5", "gpt-4o"),
+    "anthropic-messages": ("claude-sonnet-4-5", "claude-opus-4-6"),
+    "gemini-generate": ("gemini-3-pro", "gemini-2.5-flash"),
+    "bedrock-converse": ("anthropic.claude-sonnet-4-5", "amazon.nova-pro"),
+    "mistral-chat": ("mistral-large-latest", "magistral-medium-latest"),
+    "azure-inference-chat": ("gpt-4o", "DeepSeek-R1"),
+}
+
+T = TypeVar("T")
+
+
+def read_as(source: str) -> str:
+    """The format by which a recorded one is read: Groq's is Chat."""
+    return "openai-chat" if source == "groq-chat" else source
+
+
+OTHERS = [(source, target) for source in SOURCES for target in APIS if target != read_as(source)]
+
+
+def contexts(wire: Wire, source: str) -> Iterator[tuple[Record, Context]]:
+    """What was asked in a format and taken, as contexts."""
+    for record in wire.requests(source):
+        if record.status == 200:
+            yield record, _context(record)
+
+
+_read: dict[str, Context] = {}
+
+
+def _context(record: Record) -> Context:
+    if record.id not in _read:
+        body = record.request or {}
+        reading = adapter(read_as(record.api))
+        _read[record.id] = reading.read_request(body, model=record.model, provider=record.provider)
+    return _read[record.id]
+
+
+def sampled(found: Sequence[T], *, every: int) -> Sequence[T]:
+    """All of them in a deep run, else each `every`-th."""
+    return found if DEEP else found[::every]

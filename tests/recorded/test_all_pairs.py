@@ -1,0 +1,105 @@
+"""Every recorded request, rendered for every other format: valid there, and nothing lost in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.context import Context
+from holdfast.providers import adapter
+from holdfast.providers.contract import Rendered
+from holdfast.providers.registry import APIS
+from holdfast.providers.rules import check
+from tests.recorded.audit import unaccounted
+from tests.recorded.oracles import oracle
+from tests.recorded.pairs import DEEP, MODELS, OTHERS, contexts, read_as, sampled
+from tests.recorded.wire import Wire
+
+# All pairs for one model of each target; in a deep run for the other one too.
+PAIRS = [(*pair, number) for pair in OTHERS for number in ((0, 1) if DEEP else (0,))]
+BROKEN = {
+    "openai-chat": {"model": "gpt-5", "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+    "openai-responses": {"model": "gpt-5", "input": [{"type": "function_call", "name": "look"}]},
+    "anthropic-messages": {
+        "model": "x",
+        "max_tokens": 1,
+        "messages": [{"role": "user", "content": [{"text": ""}]}],
+    },
+    "gemini-generate": {"contents": [{"role": "user", "parts": [{"words": "Hello."}]}]},
+    "bedrock-converse": {"messages": [{"role": "user", "content": "Hello."}]},
+    "mistral-chat": {"model": "x", "messages": [{"role": "user", "content": [{"type": "words"}]}]},
+    "azure-inference-chat": {"messages": [{"role": "user", "content": "Hello."}], "n": 2},
+}
+
+
+def rendered(wire: Wire, source: str, target: str, number: int) -> list[tuple[str, Context, Rendered]]:
+    """All requests of a format, rendered for another."""
+    model = MODELS[target][number]
+    return [
+        (record.id, context, adapter(target).render(context, model=model))
+        for record, context in contexts(wire, source)
+    ]
+
+
+@pytest.mark.parametrize(("source", "target", "number"), PAIRS)
+def test_every_request_keeps_the_rules_of_every_format(
+    wire: Wire, source: str, target: str, number: int
+) -> None:
+    """No exception is raised and no rule of level error is broken."""
+    model = MODELS[target][number]
+
+    for id, _, made in rendered(wire, source, target, number):
+        broken = [each for each in check(made.body, target, model=model) if each.level == "error"]
+        assert (id, broken) == (id, [])
+
+
+@pytest.mark.parametrize(("source", "target", "number"), PAIRS)
+def test_every_request_is_of_the_types_of_the_official_sdk(
+    wire: Wire, source: str, target: str, number: int
+) -> None:
+    """Checked strictly: no field that is not declared, none that is missing, none of another type."""
+    judge = oracle(target)
+
+    for id, _, made in rendered(wire, source, target, number):
+        assert (id, judge(made.body)) == (id, [])
+
+
+@pytest.mark.parametrize(("source", "target", "number"), PAIRS)
+def test_nothing_is_lost_in_silence(wire: Wire, source: str, target: str, number: int) -> None:
+    """What is not in the request is in the losses, by its place."""
+    for id, context, made in rendered(wire, source, target, number):
+        assert (id, unaccounted(context, made)) == (id, [])
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_same_request_keeps_its_rules_when_it_is_rendered_again(wire: Wire, api: str) -> None:
+    """Also for its own format and server."""
+    for record, context in contexts(wire, api):
+        made = adapter(api).render(context, model=record.model or "", provider=record.provider)
+        broken = check(made.body, api, provider=record.provider, model=record.model)
+        assert (record.id, [each for each in broken if each.level == "error"]) == (record.id, [])
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_request_of_other_types_would_be_found(api: str) -> None:
+    """Control: the types of the SDK are looked at to the bottom."""
+    assert oracle(api)(BROKEN[api])
+
+
+def test_what_is_lost_in_silence_would_be_found(wire: Wire) -> None:
+    """Control: without the report, or without a message, something is missing."""
+    found = list(sampled(list(contexts(wire, "anthropic-messages")), every=5))
+
+    bare = [adapter("openai-chat").render(context, model="gpt-5") for _, context in found]
+
+    silent = [
+        unaccounted(context, Rendered(body=made.body)) for (_, context), made in zip(found, bare, strict=True)
+    ]
+    empty = [unaccounted(context, Rendered(body={"messages": []})) for _, context in found]
+    assert sum(map(bool, silent)) > 20
+    assert all(empty)
+
+
+def test_all_pairs_are_tried() -> None:
+    """Each recorded format with each other one."""
+    assert len(OTHERS) == 8 * 7 - 8
+    assert all(read_as(source) != target for source, target in OTHERS)
