@@ -54,7 +54,7 @@ def test_what_was_undone_or_removed_waits_no_longer(house: Shell) -> None:
     refused = house("approvals", "approve", "house", call)
     house.ok("threads", "redo", "house")
     redone = waiting(house)
-    house.ok("threads", "rm", "house", "--yes")
+    house.ok("threads", "rm", "house", "--yes", "--force")
 
     assert undone == []
     assert refused.code == 4

@@ -45,13 +45,13 @@ def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
 
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
-    assert "The outcome of every call is known." in shell.ok("calls").out
+    assert "No call waits for somebody to find out its outcome." in shell.ok("calls").out
     assert "There is no tool call here." in shell.ok("calls", "ls", "shopping").out
 
 
 def test_calls_of_a_removed_thread_trouble_nobody(house: Shell) -> None:
     """Also when its id was begun again."""
-    house.ok("threads", "rm", "house", "--yes")
+    house.ok("threads", "rm", "house", "--yes", "--force")
     removed = house.ok("calls", "--json").json["calls"]
     house.ok("threads", "begin", "house", "--agent", "payer")
 

@@ -95,5 +95,10 @@ def verify(
     head is held against its last move. Nothing is changed. Exits with 6 if anything is wrong.
     """
     with engine(everywhere) as opened, working("Checking", quiet=everywhere.json) as tell:
+        for name in space or ():
+            if opened.standing(name) == 0:
+                raise errors.NotFound(
+                    f"this store has no space '{name}'; nothing was checked. Leave --space out to check all."
+                )
         report = checking.verify(opened, spaces=space, progress=tell)
     return Verified.of(everywhere.store, report)

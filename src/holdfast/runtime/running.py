@@ -102,10 +102,11 @@ async def resume(
     ground = await ground.hands(partial(_on, ground, kept.record.timeline))
     if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
         return await ground.hands(partial(_result, ground, kept.record, shape))
+    model = model_of(ground.agent)  # before the line is taken: without one nobody would let it go
     start = await ground.hands(partial(continued, ground, kept))
     if begun is not None:
         begun(start)
-    return await LiveRun(ground, start, model_of(ground.agent), shape=shape).go()
+    return await LiveRun(ground, start, model, shape=shape).go()
 
 
 async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:

@@ -167,7 +167,7 @@ def _closed(store: Space, thread: Space) -> bool:
     """Close the thread's space to everybody; False if that has to be tried again."""
     if thread.engine.cell(thread.name, ALIVE) is not None:
         return True
-    inside = msgspec.structs.replace(store, name=thread.name)
+    inside = msgspec.structs.replace(store, name=thread.name, fences=thread.fences)
     gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
     return _write(inside, f"remove:{store.ids()}", gone)
 
@@ -203,7 +203,9 @@ def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
     """Write one cell; False if it was changed by somebody else first."""
     intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
     try:
-        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(cell,)))
+        space.engine.apply(
+            Write(space=space.name, op_id=op_id, intent=intent, fences=space.fences, cells=(cell,))
+        )
     except Conflict:
         return False
     return True

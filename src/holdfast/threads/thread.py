@@ -35,6 +35,7 @@ from holdfast.threads.directory import Record
 from holdfast.threads.line import given
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
+from holdfast.threads.removing import removed
 from holdfast.threads.runs import Runs
 from holdfast.threads.shelf import Shelf
 from holdfast.threads.unattended import unattended
@@ -158,11 +159,17 @@ class Thread(Runs):
         """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
         return rendering.render_as(self._ground(), api, model=model or "", at=self._moment(at))
 
-    def rm(self) -> None:
-        """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale."""
+    def rm(self, *, force: bool = False) -> None:
+        """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale.
+
+        Its ledger goes with it.  Raises `Busy` under a run, and `Conflict` while a call waits, is under
+        way or nobody knows its outcome; `force` gives these calls up.
+        """
         reader.head_of(self._space, MAIN)
         outbox.finish(self._shelf.named, self._space)
-        directory.remove(self._shelf.store, self._space, self.id)
+        store = self._shelf.store
+        remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
+        removed(self._space, remove, force=force)
 
     def _moment(self, at: Wanted) -> Digest | None:
         return moments.resolve(self._space, reader.head_of(self._space, self.timeline), at)

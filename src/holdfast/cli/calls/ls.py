@@ -44,7 +44,9 @@ class Calls(Answer, frozen=True, kw_only=True):
         """Print a table."""
         if not self.calls:
             screen.say(
-                "There is no tool call here." if self.thread else "The outcome of every call is known."
+                "There is no tool call here."
+                if self.thread
+                else "No call waits for somebody to find out its outcome. Calls under way: holdfast runs ls."
             )
             return
         at_now = now()

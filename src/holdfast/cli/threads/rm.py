@@ -33,18 +33,22 @@ def rm(
     /,
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
+    force: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Give up calls that are not settled")
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Removed:
     """Remove a thread, with all its timelines
 
-    It cannot be opened again. Its id can be begun anew, as another thread. On a terminal you
-    are asked first.
+    It cannot be opened again, and its ledger goes with it. Its id can be begun anew, as another
+    thread. A thread with a run on it, or with calls that are not settled, is kept. On a terminal
+    you are asked first.
     """
     with writing(everywhere) as store:
         found = store.thread(thread)
         if not (yes or everywhere.json or _agreed(thread)):
             raise Refused(f"thread '{thread}' is still there, as you did not say yes")
-        found.rm()
+        found.rm(force=force)
         return Removed(id=thread)
 
 

@@ -1,0 +1,49 @@
+"""Removing a thread: not under a run, and not while nobody knows what became of a call.
+
+With the thread its ledger goes, and with it what keeps a call from being made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import Conflict
+from holdfast.history import timelines
+from holdfast.history.space import Space
+from holdfast.ledger import calls
+from holdfast.model.call import UNCLEAR
+from holdfast.threads.unattended import unattended
+
+__all__ = ["removed"]
+
+_PAGE = 200
+_SHOWN = 3
+_UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
+
+
+def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> None:
+    """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call is not settled.
+
+    With `force` calls that are not settled are given up.
+    """
+    if not force:
+        _check_settled(space)
+    lines = [hold.head.timeline for hold in timelines.timelines(space)]
+    unattended(space, lines, "removing the thread", remove)
+
+
+def _check_settled(space: Space) -> None:
+    after, left = "", list[str]()
+    while page := calls.listing(space, after=after, limit=_PAGE):
+        left += [
+            f"{each.record.tool} '{each.record.id}' is {each.record.state}"
+            for each in page
+            if each.record.state in _UNSETTLED
+        ]
+        after = page[-1].record.id
+    if left:
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        raise Conflict(
+            f"'{space.label}' has calls that are not settled: {', '.join(left[:_SHOWN])}{more}; it was not removed. "
+            "Settle them (resume, decide, resolve), or give them up with force."
+        )
