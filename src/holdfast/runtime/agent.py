@@ -47,6 +47,7 @@ class Agent:
         object.__setattr__(self, "state", checked(self.name, self.state))
         object.__setattr__(self, "tools", _tools(self.name, self.tools))
         object.__setattr__(self, "plugins", tuple(self.plugins))
+        _check(self)
         checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
 
     def on(self, backend: str | Backend | Model) -> Agent:
@@ -96,6 +97,20 @@ def model_of(agent: Agent) -> Model:
     from holdfast.providers.speaking import Speaker
 
     return Speaker(backend)
+
+
+def _check(agent: Agent) -> None:
+    backend: object = agent.backend
+    takes_steps = not isinstance(backend, type) and callable(getattr(backend, "step", None))
+    if not (backend is None or isinstance(backend, str | Backend) or takes_steps):
+        raise Invalid(
+            f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared. Give a name such as "
+            "'anthropic:…', a Backend, or an object that takes steps, such as testing.Script(…)."
+        )
+    if not isinstance(agent.stop, Stop):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"stop of agent '{agent.name}' is a holdfast.Stop, not {agent.stop!r}; nothing was declared."
+        )
 
 
 def _tools(agent: str, given: object) -> tuple[Tool, ...]:

@@ -85,6 +85,8 @@ def _messages(given: Input) -> tuple[Message, ...]:
         return ()
     if isinstance(given, str):
         return (Message("user", (Text(given),)),)
+    if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"an input is text, a message or several, not {given!r}; nothing was run.")
     several = (given,) if isinstance(given, Message) else tuple(given)
     for message in several:
         check_message(message)

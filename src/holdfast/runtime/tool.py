@@ -294,7 +294,7 @@ def _check(tool: Tool) -> None:
     _check_choice(tool, "repeat_guard", tool.repeat_guard, get_args(RepeatGuard))
     if tool.version is not None:
         check_label("tool version", tool.version)
-    if tool.timeout is not None and not tool.timeout > 0:
+    if tool.timeout is not None and not (isinstance(tool.timeout, int | float) and tool.timeout > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _wrong(tool.name, f"a timeout is a number of seconds above 0, not {tool.timeout}")
     if tool.key_lifetime is not None and tool.key_lifetime <= timedelta(0):
         raise _wrong(tool.name, "a key's lifetime is above 0")

@@ -93,6 +93,11 @@ class Script:
 
     def __init__(self, *items: Item, backend: str = "script:test", pieces: int = 3) -> None:
         """Take `items` one by one; words are handed out in that many pieces."""
+        for item in items:
+            if not (isinstance(item, Step | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"a script is made of steps, not of {item!r}. Use say(…), use(…), step(…), fail(…)."
+                )
         self.backend = backend
         self.contexts: list[Context] = []  # what it was shown, step by step
         self._steps = [item for item in items if not isinstance(item, Crash)]

@@ -149,6 +149,10 @@ class Runs(Line):
         Durable when it returns; `resume` goes on with it.  The same again changes nothing, another
         decision is `Decided`.
         """
+        if not isinstance(call, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"a decision names a call or a ticket by its id, not by {call!r}; nothing was decided."
+            )
         head = reader.head_of(self._space, self.timeline).commit
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from holdfast.engines.contract import Engine
-from holdfast.errors import Busy, NotFound, RunFailed
+from holdfast.errors import Busy, Invalid, NotFound, RunFailed
 from holdfast.history.space import label_of
 from holdfast.history.verify import Report
 from holdfast.ledger import verifying
@@ -105,6 +105,10 @@ class Store:
 
     def _interrupted(self, agent: Agent) -> list[tuple[str, RunRecord]]:
         """The runs of this agent that have not ended, each with the id of its thread."""
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"runs are resumed with their Agent, tools included, not with {agent!r}; nothing was resumed."
+            )
         engine = self._shelf.engine
         found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
         return [(label_of(engine, space), record) for space, record in found]

@@ -1,0 +1,42 @@
+"""What cannot be is refused where the mistake is made, in words, and nothing is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+import holdfast
+from holdfast import Agent
+from holdfast.errors import Invalid
+from holdfast.testing import Script, say
+
+WRONG: dict[str, Callable[[], object]] = {
+    "an input that is a number": lambda: thread().run(cast("Any", 3)),
+    "a decision about a ticket itself": lambda: thread().decide(cast("Any", object()), "approve"),
+    "an agent's name where its tools are needed": lambda: holdfast.open("memory:").resume(
+        cast("Any", "clerk")
+    ),
+    "a backend that is a number": lambda: Agent("a", backend=cast("Any", 3)),
+    "a class where a model is meant": lambda: Agent("a", backend=cast("Any", Script)),
+    "a stop that is a number": lambda: Agent("a", stop=cast("Any", 3)),
+    "a script of words": lambda: Script(cast("Any", "hello")),
+    "a timeout in words": lambda: holdfast.tool(effect="none", timeout=cast("Any", "3"))(print_nothing),
+}
+
+
+def print_nothing() -> None:
+    """Do nothing."""
+
+
+def thread() -> holdfast.Thread:
+    """A thread with an agent that would answer."""
+    return holdfast.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."))))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_is_refused_in_words(what: str) -> None:
+    """No traceback of internals, and no durable run that failed for it."""
+    with pytest.raises(Invalid, match=r"nothing was|Use say"):
+        WRONG[what]()
