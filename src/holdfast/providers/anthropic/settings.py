@@ -130,7 +130,9 @@ class Settings:
         )
         asked = "Answer with one JSON object and nothing else."
         if isinstance(schema, Mapping):
-            asked += f" It must fit this JSON schema: {json.dumps(schema, ensure_ascii=False)}"
+            asked += (
+                f" It must fit this JSON schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
+            )
         self.words.append(asked)
 
     def _reasoning(self, *, loop: bool) -> None:

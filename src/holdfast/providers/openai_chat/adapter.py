@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.providers.contract import Rendered, Reply
 from holdfast.providers.openai_chat.beside import Origin
@@ -36,6 +37,8 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Context:
         """The context that a request shows; raises `Invalid` if it is none."""
+        if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
         named = body.get("model")
         origin = self._origin(provider, model or (named if isinstance(named, str) else None))
         return read_request(body, origin, self._server(provider), self.api)

@@ -108,6 +108,8 @@ class _Reader:
     def take(self, item: Any, where: str) -> None:
         told = object_of(item)
         kind, role = told.get("type"), told.get("role")
+        if not all(isinstance(told.get(name), str | None) for name in ("type", "role", "call_id", "id")):
+            raise Invalid(f"{where} has a type, a role or an id that is no text; nothing was read.")
         if BARE in told:
             self._bare(told[BARE])
         elif kind in OUTPUTS and told.get("call_id") not in self._server_calls:

@@ -39,12 +39,13 @@ class Exchange(msgspec.Struct, frozen=True):
 class _Call:
     """A call on its way to a result."""
 
-    __slots__ = ("call", "result", "where")
+    __slots__ = ("call", "place", "result", "where")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.result: ToolResult | None = None
         self.where: int | None = None
+        self.place = ""  # of the result, as the report says it
 
 
 def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
@@ -90,9 +91,10 @@ def _give(
         before = [each for _, each in calls]
     open_one = next((each for each in before if each.result is None), None)
     if open_one is None:
-        losses.append(_loss("dropped", place, "tool result", "a later result of the same call stands"))
         open_one = before[-1]
-    open_one.result, open_one.where = result, where
+        why = "a later result of the same call stands"
+        losses.append(_loss("dropped", open_one.place, "tool result", why))
+    open_one.result, open_one.where, open_one.place = result, where, place
 
 
 def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
