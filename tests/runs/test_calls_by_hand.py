@@ -350,6 +350,35 @@ def test_a_key_that_another_call_holds_can_be_taken_over_if_somebody_agrees(stor
     assert (result.state, _sent) == ("succeeded", ["first", "second"])
 
 
+def test_what_was_not_done_is_not_started_again_where_another_line_has_done_it(store: Store) -> None:
+    """The hook's word lets the call start once more, and the guard asks as before every start."""
+    found: list[str] = ["dont_know"]
+
+    @holdfast.tool(effect="external_write")
+    def wire(call: Call) -> str:
+        _sent.append(call.id)
+        if len(_sent) == 1:
+            raise ConnectionResetError
+        return "wired"
+
+    @wire.reconcile(fences=True)
+    def look(call: Call) -> Outcome:  # pyright: ignore[reportUnusedFunction]
+        return call.not_done() if found[0] == "not_done" else call.dont_know()
+
+    thread = store.thread("trip", agent="planner")
+    thread.put("/title.json", "Trip")
+    thread.call(wire, {}, id="here")
+    fork = thread.fork("aside")
+    fork.call(wire, {}, id="there")
+    fork.decide("there", "approve")
+    fork.call(wire, {}, id="there")
+    found[0] = "not_done"
+
+    result = thread.call(wire, {}, id="here")
+
+    assert (result.state, _sent) == ("awaiting_approval", ["here", "there"])
+
+
 def _die(pipe: Pipe, path: str, effect: str, effects: str) -> None:
     """Make a call and be killed in the middle of it."""
     import os

@@ -157,9 +157,8 @@ class Carrier:
         gone = record.holder is not None and self._desk.space.engine.gone(record.holder)
         believed = gone or tool.reconciler.fences
         outcome = await self._asked(slot, tool)
-        return await self._desk.do(
-            partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
-        )
+        work = partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
+        return await self._desk.do(work) and await self._start(slot, tool)
 
     async def _start(self, slot: Slot, tool: Tool) -> bool:
         """Make the start durable where that is needed; False: it does not start."""
@@ -254,7 +253,8 @@ class Carrier:
             return False
         outcome = await self._asked(slot, tool)
         believed = done.over or tool.reconciler.fences
-        return await self._desk.do(partial(self.reconciled, slot, outcome, done.why, believed=believed))
+        work = partial(self.reconciled, slot, outcome, done.why, believed=believed)
+        return await self._desk.do(work) and await self._start(slot, tool)
 
     async def _asked(self, slot: Slot, tool: Tool) -> Outcome:
         """What the hook says; what it wrote counts if it was done, in place of what the tool would have written."""
@@ -269,7 +269,7 @@ class Carrier:
         return outcome
 
     def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
-        """Take a call whose outcome was not known to what its hook found; True: it is to be attempted again."""
+        """Take a call whose outcome was not known to what its hook found; True: it is to be started again."""
         assert slot.held is not None
         state = slot.held.record.state
         hops: tuple[CallState, ...] = ("unknown",) if state == "started" else ()
@@ -281,7 +281,8 @@ class Carrier:
             case "not_done" if slot.arguments is not None and slot.held.record.attempt < attempts_max(
                 slot.tool
             ):
-                return self._begin_again(slot, hops)
+                self._request_again(slot, hops)
+                return True
             case "not_done":
                 self._fail(slot, "failed", why, hops=(*hops, "requested", "failed"))
             case "dont_know":
@@ -289,15 +290,14 @@ class Carrier:
                 self._leave_open(slot, "needs_human", outcome.why or why, hops=asks)
         return False
 
-    def _begin_again(self, slot: Slot, hops: tuple[CallState, ...]) -> bool:
-        """Start once more what is proven not to have been done: same key, same approval."""
-        desk = self._desk
+    def _request_again(self, slot: Slot, hops: tuple[CallState, ...]) -> None:
+        """Request once more what is proven not to have been done: same key, same approval.
+
+        Its start has to be cleared like any other: meanwhile another line may have sent the same thing.
+        """
         assert slot.held is not None
-        posting = calls.advance(
-            slot.held, *hops, "requested", "started", at=desk.now(), epoch=desk.epoch, holder=desk.holder
-        )
-        slot.held = desk.journal.post(posting)[0]
-        return True
+        posting = calls.advance(slot.held, *hops, "requested", at=self._desk.now())
+        slot.held = self._desk.journal.post(posting)[0]
 
     async def _again(self, slot: Slot) -> bool:
         if slot.record.reach.writes:
