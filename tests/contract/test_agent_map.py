@@ -14,9 +14,9 @@ import holdfast
 from holdfast import Agent, Store, Thread
 from holdfast.engines.contract import Write
 from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
+from holdfast.history.standing import Standing
 from holdfast.model.event import AgentChanged, ConflictCovered
 from holdfast.threads import directory
-from holdfast.history.standing import Standing
 
 
 def test_it_is_read_and_written_like_a_thread(store: Store, other: Store) -> None:
