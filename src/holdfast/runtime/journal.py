@@ -33,6 +33,9 @@ from holdfast.runtime.ground import Ground
 
 __all__ = ["Journal"]
 
+_EVENTS_MAX = 1_000_000
+_ROUND_BYTES_MAX = 1 << 30
+
 
 class Journal:
     """What a run writes."""
@@ -44,7 +47,7 @@ class Journal:
         self.ground, self.run, self.feed = ground, run, feed
         self.head = head  # of the line that is written to
         self.root = ground.space.root_at(head.commit)  # after everything that is staged
-        self._space = ground.space
+        self._space = _roomy(ground.space)
         self.lease: Lease | None = None  # None: it is not taken yet
         self._parent_run = parent_run
         self._reads: Reads | None = None
@@ -59,13 +62,13 @@ class Journal:
 
     def hold(self, lease: Lease) -> None:
         """From here on every write needs that lease."""
-        ground = self.ground.space
+        ground = _roomy(self.ground.space)
         self.lease = lease
         self._space = msgspec.structs.replace(ground, fences=(*ground.fences, leases.fence(lease)))
 
     def beside(self, revision: int, run: str) -> None:
         """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
-        ground = self.ground.space
+        ground = _roomy(self.ground.space)
         fence = Fence(leases.LEASE + self.head.timeline, revision)
         self.run, self._space = run, msgspec.structs.replace(ground, fences=(*ground.fences, fence))
 
@@ -200,6 +203,14 @@ class Journal:
             return conflict
         cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
         return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)
+
+
+def _roomy(space: Space) -> Space:
+    """The space with room for whatever tools have done by now: what happened must not be too much to record."""
+    limits = msgspec.structs.replace(
+        space.limits, write_events_max=_EVENTS_MAX, write_bytes_max=_ROUND_BYTES_MAX
+    )
+    return msgspec.structs.replace(space, limits=limits)
 
 
 def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[Posting]) -> Proposal:
