@@ -14,6 +14,7 @@ from holdfast.providers.bedrock.render import render
 from holdfast.providers.bedrock.request import API, read_request
 from holdfast.providers.bedrock.stream import Stream
 from holdfast.providers.contract import Rendered, Reply, StreamParser
+from holdfast.providers.wire.sending import sendable
 
 __all__ = ["ADAPTER", "BedrockConverse"]
 
@@ -25,7 +26,7 @@ class BedrockConverse(msgspec.Struct, frozen=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that Bedrock takes, and what could not be carried over unchanged."""
-        return render(context, model=model, provider=provider)
+        return sendable(render(context, model=model, provider=provider))
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None

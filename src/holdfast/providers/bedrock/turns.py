@@ -271,7 +271,8 @@ class Turns:
         where = "messages" if answer.where is None else f"messages[{answer.where}].tool_results"
         piece = self._piece_of(answer)
         inside = piece.inside if piece and piece.inside and fits(piece.inside, len(result.content)) else None
-        content = self._shown(result.content, inside or _plain(len(result.content)), where)
+        shown = self._shown(result.content, inside or _plain(len(result.content)), where)
+        content = [self._in_result(block, where) for block in shown]
         if result.status == "error" and not content:
             self._lose("repaired", where, "tool result", "an error without words; some were put there")
             content = [{"text": _ERROR_WORDS}]
@@ -279,6 +280,13 @@ class Turns:
         if result.status == "error":
             made["status"] = "error"
         return {"toolResult": made | ((piece.add or {}) if piece else {})}
+
+    def _in_result(self, block: dict[str, Any], where: str) -> dict[str, Any]:
+        """A block as a result may hold it: all but audio."""
+        if "audio" not in block:
+            return block
+        self._lose("converted", where, "file", "told in words: a result holds no audio")
+        return {"text": f"[file of type audio/{block['audio']['format']}, not shown]"}
 
     def _piece_of(self, answer: Answer) -> Piece | None:
         """What Bedrock itself said with a result."""

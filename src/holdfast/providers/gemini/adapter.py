@@ -14,6 +14,7 @@ from holdfast.providers.gemini.parse import parse
 from holdfast.providers.gemini.render import render
 from holdfast.providers.gemini.request import read_request
 from holdfast.providers.gemini.stream import Stream
+from holdfast.providers.wire.sending import sendable
 
 __all__ = ["ADAPTER", "GeminiGenerate"]
 
@@ -25,7 +26,7 @@ class GeminiGenerate(msgspec.Struct, frozen=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the vendor takes; without `provider` it goes where the history came from."""
-        return render(context, model=model, provider=provider)
+        return sendable(render(context, model=model, provider=provider))
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None

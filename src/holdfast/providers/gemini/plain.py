@@ -113,7 +113,10 @@ class Writer:
         if is_web(uri):
             return {"fileData": {"fileUri": uri, "mimeType": _named(uri, kind)}}
         held = inline(uri)
-        if held is not None and _is_taken(kind):
+        if held is not None and kind in _PICTURES and held.media_type.startswith("image/"):
+            kind = held.media_type  # what the bytes are, whatever they are called
+        is_what_it_says = held is not None and (kind not in _PICTURES or held.media_type == kind)
+        if held is not None and is_what_it_says and _is_taken(kind):
             return {"inlineData": {"mimeType": kind, "data": held.base64}}
         at = "" if uri.startswith("data:") else f" {uri}"
         self._lose("converted", where, what, f"{kind} cannot be shown here; it is named in words")

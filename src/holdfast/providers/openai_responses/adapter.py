@@ -14,6 +14,7 @@ from holdfast.providers.openai_responses.parse import parse
 from holdfast.providers.openai_responses.render import render
 from holdfast.providers.openai_responses.request import read_request
 from holdfast.providers.openai_responses.stream import Stream
+from holdfast.providers.wire.sending import sendable
 
 __all__ = ["ADAPTER", "OpenAIResponses"]
 
@@ -25,7 +26,7 @@ class OpenAIResponses(msgspec.Struct, frozen=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the vendor takes; without `provider` it goes where the history came from."""
-        return render(context, model=model, provider=provider)
+        return sendable(render(context, model=model, provider=provider))
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None

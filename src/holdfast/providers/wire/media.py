@@ -19,6 +19,7 @@ __all__ = ["Inline", "data_url", "inline", "is_web", "kind_of", "media_type_of"]
 
 _DATA = re.compile(r"data:(?P<type>[^;,]*)(?P<more>(?:;[^;,]*)*?)(?P<b64>;base64)?,", re.IGNORECASE)
 _OTHER_NAMES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "audio/mp3": "audio/mpeg"}
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _BY_ENDING = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -74,8 +75,8 @@ def media_type_of(declared: str, body: bytes) -> str:
     """What the bytes are, by their first ones; images and documents are often declared wrongly."""
     named = _OTHER_NAMES.get(declared.lower(), declared.lower())
     found = sniff(body[:4_096], whole=len(body) <= 4_096)
-    if found.startswith("image/") or found == "application/pdf":
-        return found
+    if found.startswith("image/") or found == "application/pdf" or named in _PICTURES:
+        return found  # a picture of these types has its first bytes; whatever else it is, it is none
     return named
 
 

@@ -348,10 +348,10 @@ class TestRequests:
         assert body["generationConfig"]["thinkingConfig"] == expected
 
     def test_lone_surrogates_do_not_crash(self) -> None:
-        """They come in words, and go out again."""
+        """They come in words, and go out as a character that can be sent."""
         reply = ADAPTER.parse(answer({"text": "a\ud800b", "thoughtSignature": "cw=="}))
 
-        assert asked(HELLO, reply.message, HELLO).body["contents"][1]["parts"][0]["text"] == "a\ud800b"
+        assert asked(HELLO, reply.message, HELLO).body["contents"][1]["parts"][0]["text"] == "a\ufffdb"
 
     @pytest.mark.parametrize(
         "body", [{}, {"contents": [{"role": "cat", "parts": []}]}, {"contents": [{"parts": [3]}]}]

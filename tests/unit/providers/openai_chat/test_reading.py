@@ -259,13 +259,15 @@ def test_what_is_no_request_is_refused(body: dict[str, Any]) -> None:
 
 
 def test_lone_surrogates_do_no_harm() -> None:
-    """Half a character is kept, in words, arguments and what is beside them."""
+    """Half a character is kept, and goes out as one that can be sent, with a loss."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": "\ud800"}'}}
     context = read(
         {"role": "user", "content": "\ud800", "name": "\udfff"}, {"role": "assistant", "tool_calls": [call]}
     )
 
-    body = ADAPTER.render(context, model="m").body
+    rendered = ADAPTER.render(context, model="m")
 
-    assert body["messages"][0] == {"role": "user", "content": "\ud800", "name": "\udfff"}
-    assert body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"a": "\ud800"}'
+    assert context.messages[0].text == "\ud800"
+    assert rendered.body["messages"][0] == {"role": "user", "content": "\ufffd", "name": "\ufffd"}
+    assert rendered.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"a": "\ufffd"}'
+    assert "lone surrogate" in [loss.what for loss in rendered.losses]
