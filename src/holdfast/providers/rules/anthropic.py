@@ -176,18 +176,15 @@ def a10(request: Request) -> Iterator[Found]:
 
 
 def a11(request: Request) -> Iterator[Found]:
-    """A tool loop without the thinking that began it."""
+    """A tool loop whose last step has no thinking."""
     turns = _turns(request)
-    if object_at(request.body, "thinking").get("type") != "enabled" or not turns:
+    if object_at(request.body, "thinking").get("type") != "enabled" or len(turns) < 2:
         return
-    if turns[-1].role != "user" or not turns[-1].of("tool_result"):
-        return
-    begun = len(turns) - 1
-    while begun >= 1 and turns[begun].role == "user" and turns[begun].of("tool_result"):
-        begun -= 2
-    for turn in turns[begun + 1 : begun + 2]:
-        if turn.blocks and turn.blocks[0][1].get("type") not in _THOUGHTS:
-            yield turn.blocks[0][0], "thinking is on, and this turn of an open tool loop begins without it"
+    asked, answer = turns[-2:]
+    if answer.role == "user" and answer.of("tool_result") and asked.blocks:
+        where, block = asked.blocks[0]
+        if block.get("type") not in _THOUGHTS:
+            yield where, "thinking is on, tools have just answered this turn, and it begins without thinking"
 
 
 def a12(request: Request) -> Iterator[Found]:
@@ -337,7 +334,7 @@ RULES = (
     Rule(
         "A11",
         "error",
-        "with thinking enabled, the assistant turn that began an unfinished tool loop starts with a thinking block",
+        "with thinking enabled, the assistant turn of an unfinished tool loop starts with a thinking block",
         a11,
     ),
     Rule("A12", "error", "thinking blocks carry a signature of Anthropic's own", a12),
