@@ -211,7 +211,7 @@ def as_list(value: object, where: str) -> Sequence[object]:
 
 def compact(value: object) -> str:
     """A value that came parsed, as JSON text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def _text_of(raw: Raw, key: str, place: str) -> str:

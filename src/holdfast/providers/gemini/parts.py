@@ -81,7 +81,7 @@ def _call(call: dict[str, Any], turn: Turn, where: str) -> dict[str, Any]:
     name = call.get("name")
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} is a call that names no tool.")
-    args = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
+    args = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(call.get("id")), name, args)
     rest = {key: value for key, value in call.items() if key not in ("args", "name")}
     return {**rest, CALL: at, **({} if "args" in call else {"args": None})}

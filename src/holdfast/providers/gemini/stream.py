@@ -172,7 +172,9 @@ class Stream:
         self._writing.pop(place, None)
         parts.append(open_one)
         if place == 0:
-            args = json.dumps(written.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
+            args = json.dumps(
+                written.get("args") or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+            )
             self._events.append(CallDelta(self._calls, text_of(written.get("name")), args))
             self._calls += 1
 

@@ -170,7 +170,7 @@ def _call(item: dict[str, Any], turn: Turn, where: str) -> Any:
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} is a call that names no tool.")
     if not isinstance(args, str):
-        args = json.dumps(args, ensure_ascii=False, separators=(",", ":"))
+        args = json.dumps(args, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(item.get("call_id")) or text_of(item.get("id")), name, args)
     rest = {key: value for key, value in item.items() if key not in ("call_id", "name", field)}
     return {**rest, CALL: at}

@@ -20,7 +20,7 @@ __all__ = ["keep", "kept"]
 def keep(vendor: str, facts: Mapping[str, Any]) -> str:
     """The vendorMetadata that holds `facts` of `vendor`, as JSON text; absent ones are left out."""
     told = {name: value for name, value in facts.items() if value is not None}
-    return json.dumps({vendor: told}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({vendor: told}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def kept(

@@ -31,7 +31,7 @@ def account(type: str, name: str, *, input: object = None, result: object = None
         facts["input"] = _short(input, _DEPTH_MAX)
     if result is not None:
         facts["result"] = _short(result, _DEPTH_MAX)
-    body = json.dumps(facts, separators=(",", ":")).encode()
+    body = json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()
     return File(uri=data_url(MEDIA_TYPE, base64.b64encode(body).decode()), mime_type=MEDIA_TYPE)
 
 

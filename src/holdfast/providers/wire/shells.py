@@ -56,7 +56,9 @@ class Turn:
 
     def json(self, value: Any) -> Any:
         """A value, shown as JSON text."""
-        return self._hole(_JSON, Text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
+        return self._hole(
+            _JSON, Text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
+        )
 
     def media(self, block: Image | File, *, base64: bool = False) -> Any:
         """A picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
