@@ -17,7 +17,7 @@ from tests.recorded.oracles import oracle
 from tests.recorded.pairs import MODELS
 
 DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
-CASES = 20_000 if DEEP else 400
+CASES = 3_000 if DEEP else 250  # for each of seven targets: 21,000 in a deep run, each for two models
 RELAXED = settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 

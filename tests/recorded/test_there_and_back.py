@@ -29,6 +29,11 @@ OWNED = {
     "openai-chat": 45,
     "bedrock-converse": 13,
 }
+# Conversations whose end changes as they go on, each with the reason.
+JOINED = {
+    "df4b146a6686-000": "it holds no turn of the user's, and one is made up until the model has answered",
+    "eab139a4e12a-000": "it ends with the beginning of an answer, which the answer goes on with",
+}
 # Whose tokens another endpoint of the same format must not see.
 ELSEWHERE = {
     "openai-responses": "azure-openai",
@@ -84,6 +89,34 @@ def test_what_only_the_first_can_read_is_back(wire: Wire, source: str) -> None:
         assert (record.id, tokens - opaque(body)) == (record.id, set())
 
     assert len(owned) >= OWNED[source]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_stood_before_the_visit_is_sent_as_if_there_had_been_none(wire: Wire, source: str) -> None:
+    """Items, blocks and ids of the whole conversation, in their places; every exception is in the list."""
+    api = read_as(source)
+    field = {"openai-responses": "input", "gemini-generate": "contents"}.get(api, "messages")
+    before = {record.id: context for record, context in contexts(wire, source)}
+    changed: set[str] = set()
+
+    for record, after, _ in visits(
+        wire, source, "openai-chat" if api == "anthropic-messages" else "anthropic-messages"
+    ):
+        alone, visited = (
+            adapter(api)
+            .render(unmarked(each), model=record.model or "", provider=record.provider)
+            .body[field]
+            for each in (before[record.id], after)
+        )
+        if visited[: len(alone)] != alone and not isinstance(alone, str):
+            changed.add(record.id)
+
+    assert changed == {id for id in JOINED if id in before}
+
+
+def unmarked(context: Context) -> Context:
+    """The context without marks for the prompt cache, which move as a conversation grows."""
+    return msgspec.structs.replace(context, options={**context.options, "cache": False})
 
 
 @pytest.mark.parametrize("source", OWNED)
