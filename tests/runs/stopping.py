@@ -58,6 +58,7 @@ def payer(
         world.do(amount, call.key, call.attempt)
         together.wait()
         at("sent")
+        together.wait()
         return f"paid {amount}"
 
     cast("Tool", pay).reconcile(hook)

@@ -218,7 +218,9 @@ def test_the_next_run_is_waited_for(house: Shell) -> None:
         thread = store.thread("house", agent=payer.on(Script(say("Hello."))))
         cursor = list(thread.follow(after=f"0.0.{thread.log()[-1].digest}"))[-1].cursor
         words = ["threads", "follow", "house", "--wait", "--json", "--after", cursor]
-        command = [sys.executable, "-c", f"from holdfast.cli import main; main({words!r})"]
+        # Whoever runs the tests in the background may have them ignore Ctrl-C.
+        heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        command = [sys.executable, "-c", f"{heard}; from holdfast.cli import main; main({words!r})"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
             assert follower.stdout is not None
             thread.run("Hello?")
