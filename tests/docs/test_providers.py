@@ -37,12 +37,8 @@ def table(name: str, title: str) -> Table:
 
 def listed(api: str) -> Mapping[str, str]:
     """The capabilities that a format's data names, and how well it has them."""
-    package = type(adapter(api)).__module__ if api not in _FOLDERS else f"holdfast.providers.{_FOLDERS[api]}."
-    data = vars(import_module(f"{package.rpartition('.')[0]}.capabilities"))
+    data = vars(import_module(f"{registry._MODULES[api]}.capabilities"))
     return next(data[name] for name in ("CAPABILITIES", "_CAPABILITIES", "SUPPORT") if name in data)
-
-
-_FOLDERS = {"mistral-chat": "mistral", "azure-inference-chat": "foundry"}  # they share the adapter of Chat
 
 
 def capabilities() -> list[list[str]]:

@@ -5,6 +5,7 @@ Thin: each method calls the package that owns the rule.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ _PAGE = 200
 
 
 @blocking
-class Runs(Line):
+class Runs(Line, ABC):
     """A line on which an agent can be run."""
 
     _declared: Agent
@@ -243,9 +244,9 @@ class Runs(Line):
         found.sort(key=lambda each: each.begun_at)
         return found if limit is None else found[-limit:]
 
+    @abstractmethod
     def _ground(self) -> Ground:
         """What a run on this line stands on, for the awaitable face."""
-        raise NotImplementedError
 
     def _rework(self) -> Rework:
         return rework_with(self._ground())

@@ -1,0 +1,76 @@
+"""A wire format as an adapter: its pure functions under the names that every adapter has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from holdfast.model.context import Context
+from holdfast.providers.contract import Rendered, Reply, StreamParser
+from holdfast.providers.wire.sending import sendable
+
+__all__ = ["Format"]
+
+
+class _Render(Protocol):
+    def __call__(self, context: Context, *, model: str, provider: str | None = None) -> Rendered: ...
+
+
+class _Read(Protocol):
+    def __call__(
+        self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
+    ) -> Context: ...
+
+
+class _Parse(Protocol):
+    def __call__(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply: ...
+
+
+class _Open(Protocol):
+    def __call__(self, *, provider: str | None = None) -> StreamParser: ...
+
+
+class _Supports(Protocol):
+    def __call__(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]: ...
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """The adapter of a format that is a handful of pure functions."""
+
+    api: str
+    renders: _Render
+    reads: _Read
+    parses: _Parse
+    opens: _Open
+    can: _Supports
+
+    def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
+        """A request that the vendor takes, and what could not be carried over unchanged."""
+        return sendable(self.renders(context, model=model, provider=provider))
+
+    def read_request(
+        self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
+    ) -> Context:
+        """The context that a request shows; raises `Invalid` if it is none."""
+        return self.reads(body, model=model, provider=provider)
+
+    def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
+        """The answer; raises `Invalid` if it is none of this format."""
+        return self.parses(body, provider=provider)
+
+    def stream(self, *, provider: str | None = None) -> StreamParser:
+        """A parser for a streamed answer."""
+        return self.opens(provider=provider)
+
+    def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
+        """A streamed answer, from all its chunks."""
+        parser = self.opens(provider=provider)
+        for chunk in chunks:
+            parser.feed(chunk)
+        return parser.close()
+
+    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+        """How well the format, or that model, does one thing."""
+        return self.can(capability, model=model)
