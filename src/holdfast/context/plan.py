@@ -1,0 +1,66 @@
+"""Plans: what a backend is shown of a conversation, what is left out, and why, tier by tier.
+
+    1 system words, policy, personality, tools      5 relevant long-term memory
+    2 the checkpoint                                6 artifacts by reference
+    3 active task state                             7 older transcript, where it is needed
+    4 the last turns
+
+A plan is data that a user can look at.  Making one writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.model.context import Context
+
+__all__ = ["TIERS", "Item", "Plan", "Tier"]
+
+Tier: TypeAlias = Literal[1, 2, 3, 4, 5, 6, 7]
+
+TIERS: dict[Tier, str] = {
+    1: "system, policy, tools",
+    2: "checkpoint",
+    3: "task state",
+    4: "last turns",
+    5: "memory",
+    6: "artifacts",
+    7: "older transcript",
+}
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that was weighed: a turn, a note, the tools."""
+
+    tier: Tier
+    what: str  # for a reader: `turn 12`, `tools (3)`, `mem://…`
+    tokens: int
+    included: bool
+    why: str  # in words
+    refs: tuple[str, ...] = ()  # ids of messages, references of memory and artifacts
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A context for one backend, and how it came about."""
+
+    backend: str
+    window: int  # tokens that the model takes in all
+    reserved: int  # of these, kept free for the answer
+    items: tuple[Item, ...]
+    context: Context
+
+    @property
+    def budget(self) -> int:
+        """Tokens that a request may have."""
+        return self.window - self.reserved
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are shown, as they were counted."""
+        return sum(item.tokens for item in self.items if item.included)
+
+    def of(self, tier: Tier) -> tuple[Item, ...]:
+        """The items of one tier."""
+        return tuple(item for item in self.items if item.tier == tier)

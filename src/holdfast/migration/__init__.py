@@ -1,0 +1,1 @@
+"""Leaving a backend in mid-conversation: extract, summarise, validate, check, switch."""

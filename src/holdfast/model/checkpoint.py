@@ -1,0 +1,137 @@
+"""Checkpoints: what a backend that comes new to a conversation has to know of it.
+
+A checkpoint is derived from one commit and from the ledger up to the position that the commit
+read, and from nothing else: deriving it again gives the same bytes.  Every claim names where it
+comes from.  A model's own summary may stand beside it, labelled; nothing depends on that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.errors import Corrupt
+from holdfast.model import canonical
+from holdfast.model.commit import NO_LEDGER, LedgerRead
+from holdfast.model.digest import Digest
+from holdfast.model.effect import Effect, Reach
+
+__all__ = [
+    "Checkpoint",
+    "Claim",
+    "Done",
+    "Part",
+    "Pending",
+    "Summary",
+    "Told",
+    "Validation",
+    "decode_checkpoint",
+    "encode_checkpoint",
+]
+
+Part: TypeAlias = Literal["user_goal", "current_task", "decision", "open_question", "active_goal"]
+
+
+class Summary(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """Where the work stands, in sentences."""
+
+    user_goal: str = ""
+    current_task: str = ""
+    decisions: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Where one sentence of a summary comes from."""
+
+    part: Part
+    index: int = 0  # which of the part's sentences
+    event: str | None = None  # the message or event that says so
+    path: str | None = None  # or the state path
+    rule: str  # by which rule it was found; `model` where a model claims it
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One tool call before the checkpoint: what was done, never to be replayed."""
+
+    call: str
+    tool: str
+    args: str  # JSON text, cut with an ellipsis where it is long
+    effect: Effect
+    idempotent: bool = False
+    state: str  # as the ledger knew it
+    result_ref: str | None = None  # artifact://sha256/…
+    idempotency_key: str | None = None
+    backend: str | None = None  # that asked for it
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the world may have been changed by it, so that it must not be repeated."""
+        return Reach(self.effect, self.idempotent).guarded and self.state not in _NOTHING_HAPPENED
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An approval that somebody still has to give."""
+
+    ticket: str
+    call: str
+    tool: str
+    message: str = ""
+    args: str = ""  # JSON text, cut with an ellipsis where it is long
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A model's summary: checked, labelled, and never trusted alone."""
+
+    by: str  # provider:model
+    summary: Summary
+    claims: tuple[Claim, ...] = ()
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What came of checking it."""
+
+    ok: bool = True
+    notes: tuple[str, ...] = ()  # what was dropped, and why
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A StateCheckpoint."""
+
+    conversation: str  # the thread's id
+    from_backend: str | None = None
+    to_backend: str | None = None
+    summary: Summary = Summary()
+    active_goals: tuple[str, ...] = ()
+    active_artifacts: tuple[str, ...] = ()  # artifact://…
+    relevant_memory_refs: tuple[str, ...] = ()  # mem://…
+    commit: Digest | None = None  # that it was derived from; None: before the first
+    ledger: LedgerRead = NO_LEDGER
+    extractor: str = ""  # version of the rules
+    claims: tuple[Claim, ...] = ()
+    calls: tuple[Done, ...] = ()  # the last ones, oldest first
+    calls_before: int = 0  # how many more there were before them
+    pending_approvals: tuple[Pending, ...] = ()
+    told: Told | None = None
+    validation: Validation = Validation()
+
+
+_NOTHING_HAPPENED = frozenset({"failed", "denied", "expired", "cancelled", "proposed", "awaiting_approval"})
+
+_checkpoints = msgspec.json.Decoder(Checkpoint)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The checkpoint's canonical bytes."""
+    return canonical.encode_struct(checkpoint)
+
+
+def decode_checkpoint(body: bytes) -> Checkpoint:
+    """The checkpoint that `body` holds; raises `Corrupt` if it is not one."""
+    try:
+        return _checkpoints.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored checkpoint cannot be read: {error}. Run `holdfast verify`.") from error
