@@ -3,6 +3,7 @@
     HoldfastError
     ├── Conflict            somebody else decided first; read again and decide afresh
     │   ├── StaleHead       the timeline moved after it was read
+    │   ├── Moved           a small record (a call, a lease, a ticket) changed after it was read
     │   ├── Busy            a run holds the timeline
     │   ├── Decided         the approval was decided otherwise
     │   ├── Sealed          the timeline takes no more writes
@@ -41,6 +42,7 @@ __all__ = [
     "InDoubt",
     "Invalid",
     "MergeConflict",
+    "Moved",
     "NotDone",
     "NotFound",
     "OpReused",
@@ -82,6 +84,18 @@ class StaleHead(Conflict):
         super().__init__(
             f"timeline '{expected.timeline}' is at {_place(actual)}, but this write was based on "
             f"{_place(expected)}{', and ' + because if because else ''}; nothing was written. {advice}"
+        )
+
+
+class Moved(Conflict):
+    """A cell that the write depends on changed after the writer read it.  Nothing was written."""
+
+    def __init__(self, cell: str, expected: int, actual: int) -> None:
+        """Say at which revision the writer read the cell, and at which it is."""
+        self.cell, self.expected, self.actual = cell, expected, actual
+        super().__init__(
+            f"cell '{cell}' is at revision {actual}, not {expected} as this write requires; nothing was written. "
+            "Read it again and decide afresh."
         )
 
 

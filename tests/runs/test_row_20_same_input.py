@@ -49,6 +49,18 @@ def test_the_same_id_again_gives_the_first_result(store: Store) -> None:
     assert _sent == ["SK1"]
 
 
+def test_an_id_that_says_something_else_on_the_line_is_refused_at_once(store: Store) -> None:
+    """A message by hand had the id: the error says so, and does not blame others."""
+    thread = store.thread("trip", agent=planner())
+    with thread.change("by hand") as change:
+        change.say("user", "Something else", id="m1")
+
+    with pytest.raises(errors.Conflict, match="message 'm1' says something else on this line"):
+        thread.run("Book it", id="m1")
+
+    assert (_sent, thread.runs()) == ([], [])
+
+
 def test_another_id_is_another_run(store: Store) -> None:
     """A control: without the same id the input counts as a new one."""
     thread = store.thread("trip", agent=planner())

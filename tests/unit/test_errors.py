@@ -20,6 +20,7 @@ from holdfast.errors import (
     InDoubt,
     Invalid,
     MergeConflict,
+    Moved,
     NotDone,
     NotFound,
     OpReused,
@@ -38,6 +39,7 @@ OLD, NEW = Head("main", 1, None), Head("main", 2, Digest("ab" * 32))
 
 EXAMPLES: list[HoldfastError] = [
     StaleHead(OLD, NEW),
+    Moved("lease/main", 1, 2),
     Busy("run-7", "12:00"),
     Decided("approval t-1 was decided otherwise by ann"),
     Sealed("main.v3"),

@@ -69,7 +69,7 @@ What it prints goes to the error stream.
 | 1 | failed | `RunFailed`, `Unsupported`, and whatever else went wrong |
 | 2 | usage | `Usage`, `Invalid` |
 | 3 | not found | `NotFound`, `Forgotten` |
-| 4 | conflict | `Conflict`, `StaleHead`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided` |
+| 4 | conflict | `Conflict`, `StaleHead`, `Moved`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided` |
 | 5 | refused | `Refused` |
 | 6 | corrupt | `Corrupt`, and `verify` if it found a fault |
 | 7 | unavailable | `Unavailable`, `InDoubt` |

@@ -176,7 +176,7 @@ class Engine(Protocol):
 
         Looked up by op_id first: the same intent again returns the original receipt and
         writes nothing; another intent raises `OpReused`; a tombstone raises `Forgotten`.
-        Then, in this order, raises and writes nothing: `Conflict` if a fence or a cell is
+        Then, in this order, raises and writes nothing: `Moved` if a fence or a cell is
         at another revision, `Sealed` if a timeline is sealed, `StaleHead` if a head does not
         stand where its move read it (`Conflict` if a timeline to begin exists, `NotFound` if
         one to move does not), `NotFound` if a move goes to a commit this space does not have

@@ -7,7 +7,7 @@ on its line, how the ledger is chained, what names a commit.
 from __future__ import annotations
 
 from holdfast.engines.contract import Fence, Hold, Move, Place, Write
-from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, Sealed, StaleHead
+from holdfast.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from holdfast.model.changeset import Changeset
 from holdfast.model.commit import Commit, MoveRecord, encode_move
 from holdfast.model.digest import Digest, Kind, Object, digest_of
@@ -58,12 +58,9 @@ def _check_once(what: str, names: list[str]) -> None:
 
 
 def check_fence(fence: Fence, revision: int) -> None:
-    """Raise `Conflict` unless the fenced cell is at the revision that the writer read."""
+    """Raise `Moved` unless the fenced cell is at the revision that the writer read."""
     if revision != fence.revision:
-        raise Conflict(
-            f"cell '{fence.cell}' is at revision {revision}, not {fence.revision} as this write requires; "
-            "nothing was written. Read it again and decide afresh."
-        )
+        raise Moved(fence.cell, fence.revision, revision)
 
 
 def check_move(move: Move, hold: Hold | None) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.contract import GC, Fence
-from holdfast.errors import Conflict, Forgotten
+from holdfast.errors import Conflict, Forgotten, Moved
 from holdfast.history.space import Space
 from holdfast.history.tree import EMPTY, Cache
 from holdfast.model.artifact import decode_artifact
@@ -42,8 +42,8 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
         fences = (*space.fences, Fence(GC, generation))
         try:
             return act(msgspec.structs.replace(space, cache=Cache(), fences=fences))
-        except Conflict as conflict:
-            if type(conflict) is not Conflict or _generation(space) == generation:
+        except Moved:
+            if _generation(space) == generation:
                 raise
     raise Conflict(
         f"parts of '{space.label}' are being forgotten all the time; nothing was written. Try again."

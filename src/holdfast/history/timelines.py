@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.engines.contract import CellWrite, Hold, Move, Write
-from holdfast.errors import Conflict, Invalid, NotFound, StaleHead
+from holdfast.errors import Conflict, Invalid, NotFound, OpReused, Sealed, StaleHead
 from holdfast.history import generation, reader, refs, writer
 from holdfast.history.refs import Exactly, Name
 from holdfast.history.space import Space
@@ -124,7 +124,7 @@ def promote(
         except Conflict as conflict:
             # Whoever came first has also taken the name to keep, or written the cells; that is not the news.
             actual = reader.head_to_move(space, MAIN)
-            if type(conflict) is Conflict and actual != main:
+            if not isinstance(conflict, StaleHead | Sealed | OpReused) and actual != main:
                 raise StaleHead(main, actual) from conflict
             raise
 

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.engines import rules
 from holdfast.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
-from holdfast.errors import Conflict, InDoubt, Invalid, OpReused, StaleHead
+from holdfast.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from holdfast.history import patching
 from holdfast.history.patching import Ops
 from holdfast.history.reapplying import Source, covered, reapply
@@ -146,9 +146,9 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
         if found is None or found.intent != write.intent:
             raise
         return found.receipt
-    except Conflict as conflict:
-        if type(conflict) is Conflict and removed(space):
-            raise stale_because_removed(space, onto) from conflict
+    except Moved as moved:
+        if removed(space):
+            raise stale_because_removed(space, onto) from moved
         raise
 
 

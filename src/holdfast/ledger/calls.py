@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Fence, Write
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Conflict, Invalid, Moved, NotFound
 from holdfast.history import cells, writer
 from holdfast.history.artifacts import Staged
 from holdfast.history.space import Space
@@ -267,9 +267,7 @@ def post_first(space: Space, posting: Posting) -> Held | None:
     """Write one posting; the call as it stands after it, None if somebody else was first."""
     try:
         return post(space, (posting,))[0]
-    except Conflict as conflict:
-        if type(conflict) is not Conflict:
-            raise
+    except Moved:
         return None
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.errors import Conflict, OpReused, StaleHead
+from holdfast.errors import Conflict, Moved, OpReused
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls
@@ -92,13 +92,10 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
             begun = _begun(ground, wanted, revision, hooked=hooked)
             if begun is not None:
                 return begun
-        except StaleHead:
-            raise
         except OpReused as error:
             raise _other_words(wanted.inbound) from error
-        except Conflict as conflict:
-            if type(conflict) is not Conflict:
-                raise
+        except Moved:
+            continue  # a run began or ended there just now
     raise Conflict(
         f"timeline '{ground.timeline}' is taken by others all the time; nothing was run. Try again."
     )

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from holdfast.engines.contract import CellWrite
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import HoldfastError, Moved
 from holdfast.history.artifacts import Staged
 from holdfast.ledger import calls, claims, keys, tickets
 from holdfast.ledger.calls import Posting
@@ -118,16 +118,16 @@ class Carrier:
             if self._cancelled is None:
                 try:
                     await self._carry(slot, alone=alone)
-                except Conflict as conflict:
-                    await self._yield_to_result(slot, conflict)
+                except Moved as moved:
+                    await self._yield_to_result(slot, moved)
             elif slot.held is not None and slot.held.record.state == "requested":
                 self._settle_bare(slot, "cancelled", "cancelled", "the run was cancelled")
             await self._record(slot)
 
-    async def _yield_to_result(self, slot: Slot, conflict: Conflict) -> None:
-        """Let a result that came by another way stand; raises `conflict` if there is none."""
-        if type(conflict) is not Conflict or not await self._desk.do(partial(overtaken, self._desk, slot)):
-            raise conflict
+    async def _yield_to_result(self, slot: Slot, moved: Moved) -> None:
+        """Let a result that came by another way stand; raises `moved` if there is none."""
+        if not await self._desk.do(partial(overtaken, self._desk, slot)):
+            raise moved
 
     async def _carry(self, slot: Slot, *, alone: bool) -> None:
         tool = slot.tool
@@ -171,9 +171,9 @@ class Carrier:
                         return True
                     try:
                         await self._desk.do(partial(self._begin, slot, cells, claim))
-                    except Conflict as conflict:
+                    except Moved:
                         held = await self._desk.do(partial(calls.read, self._desk.space, slot.record.id))
-                        if type(conflict) is not Conflict or held.record.state not in _STARTABLE:
+                        if held.record.state not in _STARTABLE:
                             raise  # somebody else has started this very call, or knows what came of it
                         slot.held = held
                         continue
@@ -409,8 +409,8 @@ class Carrier:
         points.reach("while_recording")
         try:
             await self._desk.do(partial(self._post, slot))
-        except Conflict as conflict:
-            await self._yield_to_result(slot, conflict)
+        except Moved as moved:
+            await self._yield_to_result(slot, moved)
             await self._desk.do(partial(self._post, slot))
         points.reach("after_result")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Invalid
+from holdfast.errors import Busy, Conflict, Invalid, Moved
 from holdfast.history import reader
 from holdfast.ledger import calls, tickets
 from holdfast.ledger import lease as leases
@@ -118,13 +118,11 @@ def _entered(desk: Desk, asked: ToolCall) -> Slot:
         assert slot.posting is not None
         try:
             desk.journal.post(slot.posting)
-        except Conflict as conflict:
-            if type(conflict) is not Conflict:
-                raise
+        except Moved as moved:
             if calls.find(desk.space, asked.id) is not None:
                 raise Conflict(
                     f"call '{asked.id}' is being made by another at this moment; nothing was done."
-                ) from conflict
+                ) from moved
             continue
         slot.written()
         return slot
@@ -155,8 +153,8 @@ def _commit(desk: Desk, slot: Slot) -> None:
         journal.beside(revision, held.run if held else own)
         try:
             commit_round(desk, [slot], journal.draft("call"), spoken=False)
-        except Conflict as conflict:
-            if type(conflict) is not Conflict or leases.look(space, desk.ground.timeline)[1] == revision:
+        except Moved:
+            if leases.look(space, desk.ground.timeline)[1] == revision:
                 raise
             journal.unstage()
         else:

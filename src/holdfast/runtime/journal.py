@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engines.contract import CellWrite, Fence, Move, Write
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Moved
 from holdfast.history import reader, timelines, writer
 from holdfast.history.refs import Exactly
 from holdfast.history.space import Space
@@ -199,7 +199,7 @@ class Journal:
 
     def _lost(self, conflict: Conflict) -> Conflict:
         """The same conflict, or `Lost` if the lease is the reason."""
-        if self.lease is None or type(conflict) is not Conflict:
+        if self.lease is None or not isinstance(conflict, Moved):
             return conflict
         cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
         return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)

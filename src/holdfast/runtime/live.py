@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.context.conversation import Conversation
 from holdfast.engines.contract import CellWrite
-from holdfast.errors import Conflict, RunFailed
+from holdfast.errors import Moved, RunFailed
 from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.call import CallRecord
@@ -267,9 +267,7 @@ class LiveRun:
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, postings=_postings(slots))
-        except Conflict as conflict:
-            if type(conflict) is not Conflict:
-                raise
+        except Moved:
             slots = self._planned(label, said, start=False)  # another line started the same thing just now
             self._journal.write(cells=heard, postings=_postings(slots))
         for slot in slots:
@@ -340,8 +338,8 @@ class LiveRun:
             told, kept = records.moved(self._kept, status, at=self._desk.now(), **fields)
             try:
                 leave((*cells, told, releasing(self._begun.lease)))
-            except Conflict as conflict:
-                if type(conflict) is not Conflict or not self._is_changed():
+            except Moved:
+                if not self._is_changed():
                     raise
                 if status == "waiting" and self._kept.record.cancel is not None:
                     return False

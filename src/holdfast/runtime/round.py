@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import HoldfastError, Moved
 from holdfast.history.reapplying import Source, reapply
 from holdfast.history.values import Kept
 from holdfast.ledger import tickets
@@ -54,7 +54,7 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
                 late(desk, slot)
             raise
         except HoldfastError as error:
-            if type(error) is not Conflict or not any([overtaken(desk, slot) for slot in slots]):
+            if not isinstance(error, Moved) or not any([overtaken(desk, slot) for slot in slots]):
                 for slot in slots:
                     record_alone(desk, slot)
                 raise

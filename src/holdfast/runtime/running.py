@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Decided, NotFound, RunFailed
+from holdfast.errors import Busy, Conflict, Decided, Moved, NotFound, RunFailed
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.history.values import Given
@@ -142,8 +142,8 @@ def cancel(ground: Ground, id: str | None, why: str) -> RunRecord:
         told, kept = records.changed(before, cancel=why or "cancelled")
         try:
             records.apply(ground.space, "cancel", told)
-        except Conflict as conflict:  # it may have gone on, or ended, just now
-            if type(conflict) is not Conflict or records.read(ground.space, before.record.id) == before:
+        except Moved:  # it may have gone on, or ended, just now
+            if records.read(ground.space, before.record.id) == before:
                 raise
         else:
             return kept.record

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Moved
 from holdfast.history.space import Space
 from holdfast.history.writer import Committed, Proposal
 from holdfast.ledger import lease as leases
@@ -29,8 +29,8 @@ def unattended(space: Space, lines: Sequence[str], what: str, act: Callable[[Spa
         fences = tuple(leases.check_free(space, line, what) for line in lines)
         try:
             return act(msgspec.structs.replace(space, fences=(*space.fences, *fences)))
-        except Conflict as conflict:
-            if type(conflict) is not Conflict or all(_stands(space, each) for each in fences):
+        except Moved:
+            if all(_stands(space, each) for each in fences):
                 raise
     raise Conflict(f"runs begin on '{space.label}' all the time; {what} was not done. Try again.")
 
@@ -52,8 +52,8 @@ def beside(
         placed = msgspec.structs.replace(proposal, run=held.run) if held else proposal
         try:
             return commit(msgspec.structs.replace(space, fences=(*space.fences, fence)), head, placed)
-        except Conflict as conflict:
-            if type(conflict) is not Conflict or _stands(space, fence):
+        except Moved:
+            if _stands(space, fence):
                 raise
     raise Conflict(f"runs begin and end on '{line}' all the time; nothing was written. Try again.")
 

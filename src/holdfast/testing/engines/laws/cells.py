@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engines.contract import Cell, CellWrite, Engine, Fence
-from holdfast.errors import Conflict, Invalid
+from holdfast.errors import Invalid, Moved
 from holdfast.testing.engines.ground import Ground
 from holdfast.testing.engines.hand import SPACE, portrait, value, write
 
@@ -40,14 +40,14 @@ class CellLaws(Ground):
         engine.apply(write("op-2", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Conflict, match=f"'lease' is at revision 2, not {expected}"):
+        with pytest.raises(Moved, match=f"'lease' is at revision 2, not {expected}"):
             engine.apply(write("op-3", value("milk"), put("lease", expected, b"eve")))
 
         assert portrait(engine) == before
 
     def test_a_new_cell_must_be_expected_at_0(self, engine: Engine) -> None:
         """A cell that is not there is at revision 0 and no other."""
-        with pytest.raises(Conflict, match="at revision 0, not 1"):
+        with pytest.raises(Moved, match="at revision 0, not 1"):
             engine.apply(write("op", put("lease", 1, b"ann")))
 
         assert engine.cell(SPACE, "lease") is None
@@ -57,7 +57,7 @@ class CellLaws(Ground):
         engine.apply(write("op-1", put("lease", 0, b"ann")))
         engine.apply(write("op-2", put("lease", 1, None)))
         assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
-        with pytest.raises(Conflict, match="at revision 2, not 0"):
+        with pytest.raises(Moved, match="at revision 2, not 0"):
             engine.apply(write("op-3", put("lease", 0, b"eve")))
 
         engine.apply(write("op-4", put("lease", 2, b"bob")))
@@ -94,7 +94,7 @@ class CellLaws(Ground):
         engine.apply(write("op-1", put("b", 0, b"1")))
         before = portrait(engine)
 
-        with pytest.raises(Conflict, match="'b'"):
+        with pytest.raises(Moved, match="'b'"):
             engine.apply(write("op-2", put("a", 0, b"2"), put("b", 0, b"2"), put("c", 0, b"2")))
 
         assert portrait(engine) == before
@@ -107,7 +107,7 @@ class CellLaws(Ground):
         engine.apply(write("op-3", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Conflict, match="'lease' is at revision 2, not 1"):
+        with pytest.raises(Moved, match="'lease' is at revision 2, not 1"):
             engine.apply(write("op-4", Fence("lease", 1), value("eggs")))
 
         assert portrait(engine) == before
@@ -118,7 +118,7 @@ class CellLaws(Ground):
         engine.apply(write("op-2", put("lease", 0, b"ann")))
         engine.apply(write("op-3", put("lease", 1, None)))
 
-        with pytest.raises(Conflict, match="'lease' is at revision 2, not 0"):
+        with pytest.raises(Moved, match="'lease' is at revision 2, not 0"):
             engine.apply(write("op-4", Fence("lease", 0)))
 
     def test_a_fence_looks_at_the_cell_before_the_write(self, engine: Engine) -> None:
@@ -133,7 +133,7 @@ class CellLaws(Ground):
         """The first that does not is named."""
         engine.apply(write("op-1", put("a", 0, b"1"), put("b", 0, b"1"), put("c", 0, b"1")))
 
-        with pytest.raises(Conflict, match="'b'"):
+        with pytest.raises(Moved, match="'b'"):
             engine.apply(write("op-2", Fence("a", 1), Fence("b", 2), Fence("c", 2)))
 
     def test_cells_belong_to_their_space(self, engine: Engine) -> None:
