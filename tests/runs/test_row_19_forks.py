@@ -6,8 +6,10 @@ import pytest
 
 import holdfast
 from holdfast import Agent, Call, Store, Thread, errors
+from holdfast.engines.contract import Receipt, Write
 from holdfast.model.run import HeadPolicy
 from holdfast.testing import Script, say, use
+from tests.runs.injecting import Injecting, Wire
 
 TURNS = 4
 
@@ -195,3 +197,50 @@ def test_a_fork_that_failed_leaves_no_bound_behind(store: Store) -> None:
     result = thread.fork("f0").call(send, {"to": "ann"}, id="c1")
 
     assert result.state == "succeeded"
+
+
+def test_a_fork_and_its_bound_are_one_write(store_url: str) -> None:
+    """No run can begin on the line before it is bounded, wherever the process stops."""
+    injecting = Injecting(store_url)
+    thread = counted(injecting.store)
+    seen: list[Write] = []
+
+    def look_on(wire: Wire, write: Write) -> Receipt:
+        seen.append(write)
+        return wire.inner.apply(write)
+
+    injecting.wire.arm(look_on, nth=1, times=100)
+
+    thread.fork("f0", effect_max="read_only")
+
+    assert [([move.timeline for move in write.moves], len(write.cells)) for write in seen] == [(["f0"], 1)]
+
+
+def test_a_fork_with_another_bound_is_another_fork(store: Store) -> None:
+    """The op_id stands for all that was asked for; the line keeps the bound that it began with."""
+    thread = counted(store)
+    thread.fork("f0", effect_max="read_only", op_id="fork-1")
+
+    for bound in ("local_write", None):
+        with pytest.raises(errors.OpReused):
+            thread.fork("f0", effect_max=bound, op_id="fork-1")  # pyright: ignore[reportArgumentType]
+
+    assert thread.on("f0").call(send, {"to": "ann"}, id="c1").state == "denied"
+
+
+def test_of_two_forks_of_one_name_the_first_keeps_its_bound(store_url: str) -> None:
+    """Whoever comes second, even at the same moment, is told that the name is taken."""
+    injecting = Injecting(store_url)
+    thread = counted(injecting.store)
+
+    def first(wire: Wire, write: Write) -> Receipt:
+        wire.disarm()
+        thread.fork("f0", effect_max="none")
+        return wire.inner.apply(write)
+
+    injecting.wire.arm(first, nth=1)
+
+    with pytest.raises(errors.Conflict, match="'f0' exists already"):
+        thread.fork("f0", effect_max="privileged")
+
+    assert thread.on("f0").call(look, {}, id="c1").state == "denied"

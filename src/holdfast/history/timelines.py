@@ -31,23 +31,32 @@ _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _PAGE = 100
 
 
-def fork(space: Space, timeline: str, name: str, at: Name | UnsetType | None, *, op_id: str | None) -> Head:
+def fork(
+    space: Space,
+    timeline: str,
+    name: str,
+    at: Name | UnsetType | None,
+    *,
+    op_id: str | None,
+    cells: tuple[CellWrite, ...] = (),
+    meant: tuple[str, ...] = (),
+) -> Head:
     """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
 
-    Nothing is copied.  Raises `Conflict` if there is a timeline of that name, `NotFound` if
+    Nothing is copied.  `cells` become true with it; `meant` is what they were asked for by.  Raises `Conflict` if there is a timeline of that name, `NotFound` if
     the space has no such moment.
     """
     names.check_name("timeline", name)
     if name == MAIN or _KEPT.match(name):
         raise Invalid(f"'{name}' is a name that Holdfast gives itself; nothing was forked. Choose another.")
-    intent = _intent("fork", name, timeline, *(() if at is UNSET else (_written(at),)))
+    intent = _intent("fork", name, timeline, *(() if at is UNSET else (_written(at),)), *meant)
 
     def wanted(space: Space) -> Move:
         head = reader.head_to_move(space, timeline)
         to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
         return Move(act=Act.FORK, timeline=name, expected=None, to=to)
 
-    return _once(space, wanted, op_id=op_id, intent=intent)
+    return _once(space, wanted, op_id=op_id, intent=intent, cells=cells)
 
 
 def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> Head:
@@ -165,7 +174,14 @@ def _intent(act: str, timeline: str, *how: str | int | None) -> Digest:
     return digest_of(Kind.BODY, msgspec.json.encode((act, timeline, how)))
 
 
-def _once(space: Space, wanted: Callable[[Space], Move], *, op_id: str | None, intent: Digest) -> Head:
+def _once(
+    space: Space,
+    wanted: Callable[[Space], Move],
+    *,
+    op_id: str | None,
+    intent: Digest,
+    cells: tuple[CellWrite, ...] = (),
+) -> Head:
     """Make the move that is `wanted`, unless it was made before; raises `Forgotten` if it leads to what is."""
     name = space.ids() if op_id is None else op_id
 
@@ -174,7 +190,7 @@ def _once(space: Space, wanted: Callable[[Space], Move], *, op_id: str | None, i
         if move.expected is None or move.to != move.expected.commit:
             generation.check_state(space, move.to)
         onto = move.expected or Head(move.timeline, 0, move.to)
-        return writer.submit(space, _write(space, (move,), name, intent), onto).heads[0]
+        return writer.submit(space, _write(space, (move,), name, intent, cells), onto).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
     return earlier.heads[0] if earlier else generation.fenced(space, moved)

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.engines.contract import CellWrite, Fence, Move, Write
 from holdfast.errors import Conflict, Moved
-from holdfast.history import reader, timelines, writer
+from holdfast.history import reader, writer
 from holdfast.history.refs import Exactly
 from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
@@ -133,8 +133,8 @@ class Journal:
         """Begin a timeline where the run stands, and write there from here on."""
         commit = self.head.commit
         assert commit is not None, "a run has committed its input"
-        bounds.limit(self._space, self.head.timeline, name, None)
-        timelines.fork(self._space, self.head.timeline, name, Exactly(commit), op_id=f"begin:{name}")
+        source, at = self.head.timeline, Exactly(commit)
+        bounds.fork(self._space, source, name, at, effect_max=None, op_id=f"begin:{name}")
         self.head = reader.head_of(self._space, name)
 
     def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:

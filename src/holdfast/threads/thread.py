@@ -93,8 +93,7 @@ class Thread(Runs):
         None: as far as they may here.
         """
         moment = UNSET if at is UNSET else moments.name_of(at)
-        bounds.limit(self._space, self.timeline, name, effect_max)
-        timelines.fork(self._space, self.timeline, name, moment, op_id=given(op_id))
+        bounds.fork(self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id))
         return self._on(name)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
