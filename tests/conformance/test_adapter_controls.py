@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.model.context import Context
 from holdfast.providers import adapter
+from holdfast.providers.capabilities import Level
 from holdfast.providers.contract import Adapter, Rendered, Reply, StreamParser
 from holdfast.testing import AdapterSuite
 from tests.conformance.test_adapters import ChatExamples
@@ -46,8 +47,8 @@ class Sound:
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
         return CHAT.parse_stream(chunks, provider=provider)
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
-        return CHAT.supports(capability, model=model)
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+        return CHAT.supports(capability, model=model, provider=provider)
 
 
 class Counting(Sound):
@@ -156,14 +157,14 @@ class Trusting(Sound):
 class Boastful(Sound):
     """Does everything fully."""
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
         return "full"
 
 
 class Vague(Sound):
     """Has a word of its own."""
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
         return cast("Any", "perhaps")
 
 

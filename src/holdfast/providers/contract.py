@@ -18,6 +18,7 @@ import msgspec
 from holdfast.model.context import Context
 from holdfast.model.message import Message
 from holdfast.model.run import Usage
+from holdfast.providers.capabilities import Level
 
 __all__ = [
     "Adapter",
@@ -152,8 +153,8 @@ class Adapter(Protocol):
         """The same as `stream`, fed with all chunks."""
         ...
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
-        """How well the format, or that model, does one thing."""
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+        """How well the format, or that model on that server, does one thing of `capabilities.Capability`."""
         ...
 
 

@@ -3,50 +3,55 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+from holdfast.providers.capabilities import Capability, Level, Levels
 
 __all__ = [
+    "CAPABILITIES",
     "EFFORT_BUDGETS",
     "IMAGE_TYPES",
-    "SUPPORT",
     "Traits",
+    "by_traits",
     "same_model",
     "supports",
     "traits_of",
 ]
 
-Level = Literal["full", "lossy", "none"]
-
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 # What the format can carry; a model may take less.
-SUPPORT: dict[str, Level] = {
-    "text": "full",
-    "images": "full",
-    "image_urls": "full",
-    "documents": "full",
-    "audio": "none",
-    "video": "none",
-    "tools": "full",
-    "parallel_tools": "full",
-    "strict_tools": "full",
-    "tool_choice": "full",
-    "tool_result_media": "full",
-    "tool_errors": "full",
-    "structured_output": "full",
-    "json_mode": "lossy",
-    "reasoning": "full",
-    "reasoning_history": "full",
-    "citations": "full",
-    "server_tools": "full",
-    "prompt_cache": "full",
-    "system": "full",
-    "mid_system": "lossy",
-    "streaming": "full",
-    "refusals": "full",
-    "logprobs": "none",
-    "seed": "none",
-    "n": "none",
+CAPABILITIES: Levels = {
+    Capability.TEXT: "full",
+    Capability.IMAGES: "full",
+    Capability.IMAGE_URLS: "full",
+    Capability.DOCUMENTS: "full",
+    Capability.DOCUMENT_URLS: "full",
+    Capability.AUDIO: "none",
+    Capability.VIDEO: "none",
+    Capability.TOOLS: "full",
+    Capability.PARALLEL_TOOLS: "full",
+    Capability.TOOL_CHOICE: "full",
+    Capability.STRICT_TOOLS: "full",
+    Capability.TOOL_RESULT_MEDIA: "full",
+    Capability.TOOL_ERRORS: "full",
+    Capability.STRUCTURED_OUTPUT: "full",
+    Capability.JSON_MODE: "lossy",
+    Capability.REASONING: "full",
+    Capability.REASONING_HISTORY: "full",
+    Capability.SERVER_TOOLS: "full",
+    Capability.COMPUTER_USE: "full",
+    Capability.CITATIONS: "full",
+    Capability.REFUSALS: "full",
+    Capability.SYSTEM: "full",
+    Capability.MID_SYSTEM: "lossy",
+    Capability.CHOICES: "none",
+    Capability.STREAMING: "full",
+    Capability.PROMPT_CACHE: "full",
+    Capability.LOGPROBS: "none",
+    Capability.SEED: "none",
+    Capability.STOP: "full",
+    Capability.TOP_K: "full",
 }
 
 # How many tokens of thinking an effort stands for, where a model takes a number only.
@@ -113,19 +118,29 @@ def same_model(one: object, other: object) -> bool:
     return one == other or _plain(one) == _plain(other)
 
 
-def supports(capability: str, *, model: str | None = None) -> Level:
-    """How well the format, or that model, does one thing."""
-    level = SUPPORT.get(capability, "none")
+def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+    """How well the format, or that model on that server, does one thing; what is not known is not done."""
+    level = CAPABILITIES.get(capability, "none")
+    if provider == "google-vertex" and capability in (Capability.IMAGE_URLS, Capability.DOCUMENT_URLS):
+        return "none"
     if model is None or level == "none":
         return level
-    traits = traits_of(model)
-    if capability == "reasoning" and not traits.thinking:
-        return "none"
-    if capability == "structured_output" and not traits.output:
-        return "lossy"
-    if capability == "mid_system" and traits.mid_system:
-        return "full"
-    return level
+    return by_traits(capability, traits_of(model), level)
+
+
+def by_traits(capability: str, traits: Traits, level: Level) -> Level:
+    """What a model of these traits does of what the format does at `level`."""
+    match capability:
+        case Capability.REASONING | Capability.REASONING_HISTORY if not traits.thinking:
+            return "none"
+        case Capability.STRUCTURED_OUTPUT if not traits.output:
+            return "lossy"
+        case Capability.TOP_K if not traits.sampling:
+            return "none"
+        case Capability.MID_SYSTEM if traits.mid_system:
+            return "full"
+        case _:
+            return level
 
 
 def _plain(model: str) -> str:

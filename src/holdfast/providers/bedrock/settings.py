@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, Traits
-from holdfast.providers.bedrock.capabilities import claude, family
+from holdfast.providers.bedrock.capabilities import claude, family, keeps_to_schema, refuses, takes_top_k
 from holdfast.providers.bedrock.request import API, of_fields, output_of
+from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Loss, LossKind
 
 __all__ = ["Settings"]
@@ -45,7 +46,7 @@ class Settings:
         """`vendor` is what a request of this format said beyond canonical options."""
         self.losses: list[Loss] = []
         self.words: list[str] = []  # what could only be said in words, to the system's
-        self._options, self._vendor = options, vendor
+        self._options, self._vendor, self._model = options, vendor, model
         self._claude, self._family = claude(model), family(model)
         self._body: dict[str, Any] = {}
         self._inference: dict[str, Any] = {}
@@ -119,6 +120,9 @@ class Settings:
             return None
         if wanted == "auto":
             return {"auto": {}}
+        if refuses(Capability.TOOL_CHOICE, self._model):
+            self._lose("dropped", "tool_choice", "this model cannot be made to call a tool")
+            return None
         if wanted == "required":
             return {"any": {}}
         name = _mapping(wanted).get("name")
@@ -143,12 +147,7 @@ class Settings:
 
     def _asked_output(self, wanted: object, config: dict[str, Any]) -> None:
         schema = _mapping(wanted).get("schema")
-        known = (
-            self._claude.output
-            if self._claude is not None
-            else self._family in ("qwen", "gpt-oss", "deepseek")
-        )
-        if not isinstance(schema, Mapping) or not known:
+        if not isinstance(schema, Mapping) or not keeps_to_schema(self._model):
             self._lose(
                 "converted", "output", "asked for in words: this model keeps to no schema, or there is none"
             )
@@ -204,10 +203,8 @@ class Settings:
     def _made(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         top_k = self._options.get("top_k")
-        if isinstance(top_k, int) and self._claude is not None and self._claude.sampling:
-            fields["top_k"] = top_k
-        elif isinstance(top_k, int) and self._family == "nova":
-            fields["inferenceConfig"] = {"topK": top_k}
+        if isinstance(top_k, int) and takes_top_k(self._model):
+            fields |= {"top_k": top_k} if self._claude is not None else {"inferenceConfig": {"topK": top_k}}
         elif top_k is not None:
             self._lose("dropped", "top_k", "this model takes none")
         if not wanted:

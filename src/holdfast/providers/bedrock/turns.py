@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
-from holdfast.providers.bedrock.capabilities import claude, same
+from holdfast.providers.bedrock.capabilities import claude, refuses_media, same
 from holdfast.providers.bedrock.formats import format_of, name_of
 from holdfast.providers.bedrock.parse import VENDOR
 from holdfast.providers.contract import Loss, LossKind
@@ -242,6 +242,10 @@ class Turns:
         media_type = block.mime_type if held is None else held.media_type
         kind = kind_of(media_type, block.uri)
         kind = kind if kind in ("image", "video", "audio") else "document"
+        if refuses_media(kind, self._model):
+            return self._words(block, where, f"this model takes no {kind}")
+        if self._claude is not None and block.uri.startswith("s3://"):
+            return self._words(block, where, "Claude takes bytes alone, nothing in S3")
         source: dict[str, Any]
         if held is not None and held.bytes:
             source = {"bytes": held.base64}

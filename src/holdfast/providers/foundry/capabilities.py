@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from holdfast.providers.capabilities import Capability, Levels
 from holdfast.providers.openai_chat.capabilities import CAPABILITIES as CHAT
 from holdfast.providers.openai_chat.servers import Server
 
@@ -31,12 +30,14 @@ _FOUNDRY = Server(
 
 SERVERS = {"": _FOUNDRY, "azure": _FOUNDRY}
 
-CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
+CAPABILITIES: Levels = {
     **CHAT,
-    "documents": "none",
-    "strict_tools": "none",
-    "logprobs": "none",
-    "choices": "none",
-    "prompt_cache": "none",
-    "refusals": "lossy",
+    Capability.DOCUMENTS: "none",
+    Capability.STRICT_TOOLS: "none",
+    Capability.REASONING_HISTORY: "none",
+    Capability.LOGPROBS: "none",
+    Capability.CHOICES: "none",
+    Capability.PROMPT_CACHE: "none",
+    Capability.REFUSALS: "lossy",
+    Capability.TOP_K: "none",
 }

@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-__all__ = ["is_third", "same_model", "supports"]
+from holdfast.providers.capabilities import Capability, Level, Levels
 
-_CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
-    "text": "full",
-    "images": "full",
-    "image_urls": "lossy",
-    "documents": "full",
-    "files": "full",
-    "audio": "full",
-    "video": "full",
-    "tools": "full",
-    "parallel_tools": "full",
-    "strict_tools": "none",
-    "tool_choice": "full",
-    "tool_result_media": "full",
-    "tool_errors": "full",
-    "structured_output": "full",
-    "json_mode": "full",
-    "reasoning": "full",
-    "reasoning_history": "full",
-    "citations": "full",
-    "server_tools": "full",
-    "prompt_cache": "full",
-    "system": "full",
-    "mid_system": "lossy",
-    "streaming": "full",
-    "refusals": "full",
-    "logprobs": "full",
-    "stop": "full",
-    "seed": "full",
-    "top_k": "full",
-    "n": "full",
+__all__ = ["CAPABILITIES", "is_third", "same_model", "supports"]
+
+CAPABILITIES: Levels = {
+    Capability.TEXT: "full",
+    Capability.IMAGES: "full",
+    Capability.IMAGE_URLS: "lossy",
+    Capability.DOCUMENTS: "full",
+    Capability.DOCUMENT_URLS: "lossy",
+    Capability.AUDIO: "full",
+    Capability.VIDEO: "full",
+    Capability.TOOLS: "full",
+    Capability.PARALLEL_TOOLS: "full",
+    Capability.TOOL_CHOICE: "full",
+    Capability.STRICT_TOOLS: "none",
+    Capability.TOOL_RESULT_MEDIA: "full",
+    Capability.TOOL_ERRORS: "full",
+    Capability.STRUCTURED_OUTPUT: "full",
+    Capability.JSON_MODE: "full",
+    Capability.REASONING: "full",
+    Capability.REASONING_HISTORY: "full",
+    Capability.SERVER_TOOLS: "full",
+    Capability.COMPUTER_USE: "full",
+    Capability.CITATIONS: "full",
+    Capability.REFUSALS: "full",
+    Capability.SYSTEM: "full",
+    Capability.MID_SYSTEM: "lossy",
+    Capability.CHOICES: "full",
+    Capability.STREAMING: "full",
+    Capability.PROMPT_CACHE: "full",
+    Capability.LOGPROBS: "full",
+    Capability.SEED: "full",
+    Capability.STOP: "full",
+    Capability.TOP_K: "full",
 }
 _MODEL = re.compile(r"gemini-(?P<generation>\d+)?(?:\.\d+)?-?(?P<size>pro|flash-lite|flash|ultra|nano)?")
 
 
-def supports(capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
     """How well the format, or that model, does one thing; what is not known is not done."""
-    if capability == "tool_result_media" and model is not None and not is_third(model):
+    if capability == Capability.TOOL_RESULT_MEDIA and model is not None and not is_third(model):
         return "lossy"
-    return _CAPABILITIES.get(capability, "none")
+    return CAPABILITIES.get(capability, "none")
 
 
 def is_third(model: str) -> bool:

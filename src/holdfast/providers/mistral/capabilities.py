@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from holdfast.providers.capabilities import Capability, Levels
 from holdfast.providers.openai_chat.capabilities import CAPABILITIES as CHAT
 from holdfast.providers.openai_chat.servers import CallIdRule, Server
 
@@ -26,10 +25,12 @@ _MISTRAL = Server(
 
 SERVERS = {"": _MISTRAL, "mistral": _MISTRAL}
 
-CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
+CAPABILITIES: Levels = {
     **CHAT,
-    "document_urls": "full",
-    "reasoning": "full",
-    "refusals": "lossy",
-    "prompt_cache": "none",
+    Capability.DOCUMENT_URLS: "full",
+    Capability.REASONING: "full",
+    Capability.REASONING_HISTORY: "full",
+    Capability.REFUSALS: "lossy",
+    Capability.PROMPT_CACHE: "none",
+    Capability.TOP_K: "full",
 }

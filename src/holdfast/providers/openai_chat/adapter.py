@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.model.context import Context
+from holdfast.providers.capabilities import Level, Levels
 from holdfast.providers.contract import Rendered, Reply
 from holdfast.providers.openai_chat.beside import Origin
+from holdfast.providers.openai_chat.capabilities import at
 from holdfast.providers.openai_chat.parse import parse
 from holdfast.providers.openai_chat.render import render
 from holdfast.providers.openai_chat.request import read_request
@@ -28,7 +30,7 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
     vendor: str  # its key in vendorMetadata
     provider: str  # whose server it is where nobody says
     servers: Mapping[str, Server]
-    capabilities: Mapping[str, Literal["full", "lossy", "none"]]
+    capabilities: Levels
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the server takes, whatever the history looks like."""
@@ -59,9 +61,11 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
             stream.feed(chunk)
         return stream.close()
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
-        """How well the format does one thing."""
-        return self.capabilities.get(capability, "none")
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+        """How well the format, or that model on that server, does one thing; what is not known is not done."""
+        if provider is None and model is None:
+            return self.capabilities.get(capability, "none")
+        return at(self._server(provider), model, self.capabilities).get(capability, "none")
 
     def _origin(self, provider: str | None, model: str | None = None) -> Origin:
         return Origin(self.vendor, provider or self.provider, model)

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from holdfast.providers.capabilities import Capability, Level, Levels
 
-__all__ = ["supports"]
+__all__ = ["CAPABILITIES", "supports"]
 
-_CAPABILITIES: dict[str, Literal["full", "lossy", "none"]] = {
-    "text": "full",
-    "images": "full",
-    "image_urls": "full",
-    "files": "full",
-    "audio": "none",
-    "video": "none",
-    "tools": "full",
-    "parallel_tools": "full",
-    "tool_choice": "full",
-    "tool_result_media": "full",
-    "tool_errors": "lossy",
-    "strict_tools": "full",
-    "structured_output": "full",
-    "reasoning": "full",
-    "server_tools": "full",
-    "citations": "full",
-    "logprobs": "full",
-    "streaming": "full",
-    "system": "full",
-    "mid_system": "full",
-    "prompt_cache": "full",
-    "stop": "none",
-    "seed": "none",
-    "top_k": "none",
+CAPABILITIES: Levels = {
+    Capability.TEXT: "full",
+    Capability.IMAGES: "full",
+    Capability.IMAGE_URLS: "full",
+    Capability.DOCUMENTS: "full",
+    Capability.DOCUMENT_URLS: "full",
+    Capability.AUDIO: "none",
+    Capability.VIDEO: "none",
+    Capability.TOOLS: "full",
+    Capability.PARALLEL_TOOLS: "full",
+    Capability.TOOL_CHOICE: "full",
+    Capability.STRICT_TOOLS: "full",
+    Capability.TOOL_RESULT_MEDIA: "full",
+    Capability.TOOL_ERRORS: "lossy",  # the words say it
+    Capability.STRUCTURED_OUTPUT: "full",
+    Capability.JSON_MODE: "full",
+    Capability.REASONING: "full",
+    Capability.REASONING_HISTORY: "full",
+    Capability.SERVER_TOOLS: "full",
+    Capability.COMPUTER_USE: "full",
+    Capability.CITATIONS: "full",
+    Capability.REFUSALS: "full",
+    Capability.SYSTEM: "full",
+    Capability.MID_SYSTEM: "full",
+    Capability.CHOICES: "none",
+    Capability.STREAMING: "full",
+    Capability.PROMPT_CACHE: "full",
+    Capability.LOGPROBS: "full",
+    Capability.SEED: "none",
+    Capability.STOP: "none",
+    Capability.TOP_K: "none",
 }
 
 
-def supports(capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
+def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
     """How well the format does one thing; what is not known is not done."""
-    return _CAPABILITIES.get(capability, "none")
+    return CAPABILITIES.get(capability, "none")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.model.context import Context
+from holdfast.providers.capabilities import Level
 from holdfast.providers.contract import Rendered, Reply, StreamParser
 from holdfast.providers.wire.sending import sendable
 
@@ -33,7 +34,9 @@ class _Open(Protocol):
 
 
 class _Supports(Protocol):
-    def __call__(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]: ...
+    def __call__(
+        self, capability: str, *, model: str | None = None, provider: str | None = None
+    ) -> Level: ...
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +74,6 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
             parser.feed(chunk)
         return parser.close()
 
-    def supports(self, capability: str, *, model: str | None = None) -> Literal["full", "lossy", "none"]:
-        """How well the format, or that model, does one thing."""
-        return self.can(capability, model=model)
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+        """How well the format, or that model on that server, does one thing."""
+        return self.can(capability, model=model, provider=provider)

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 
+from holdfast.model.canonical import Json
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.message import (
     Block,
@@ -20,7 +21,6 @@ from holdfast.model.message import (
 
 __all__ = [
     "BROKEN",
-    "CAPABILITIES",
     "HISTORIES",
     "SECRET",
     "SHOWN",
@@ -329,15 +329,21 @@ _AWKWARD: dict[str, Context] = {
 HISTORIES: dict[str, Context] = {**SOUND, **BROKEN, **_AWKWARD}
 """Every history by its name."""
 
-CAPABILITIES = (
-    *("text", "images", "image_urls", "documents", "document_urls", "files", "audio", "video"),
-    *("tools", "parallel_tools", "parallel_tool_calls", "strict_tools", "tool_choice"),
-    *("tool_result_media", "tool_errors", "tool_result_errors", "structured_output", "json_mode"),
-    *("reasoning", "reasoning_history", "reasoning_signatures", "citations", "server_tools", "computer_use"),
-    *("prompt_cache", "system", "mid_system", "streaming", "refusals", "logprobs"),
-    *("stop", "seed", "top_k", "n", "choices"),
+_HERB: dict[str, Json] = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "description": "The word."}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+_STRICT = Context(
+    messages=(user("What is dill?"),),
+    tools=(ToolSpec(name="look_up", description="Looks a word up.", parameters=_HERB, strict=True),),
 )
-"""What may be asked of `supports`."""
+
+
+def _asking(options: dict[str, Json]) -> Context:
+    return Context(system="You are the gardener.", messages=(user("Again."),), tools=TOOLS, options=options)
+
 
 SHOWN: dict[str, tuple[Context, str]] = {
     "images": (
@@ -356,9 +362,36 @@ SHOWN: dict[str, tuple[Context, str]] = {
         _context(user("See:", File(f"data:video/mp4;base64,{_MP4}", "video/mp4"))),
         "messages[0].content[1]",
     ),
+    "documents": (
+        _context(user("Read:", File(f"data:application/pdf;base64,{_PDF}", "application/pdf"))),
+        "messages[0].content[1]",
+    ),
+    "document_urls": (
+        _context(user("Read:", File("https://papers.example/herbs.pdf", "application/pdf"))),
+        "messages[0].content[1]",
+    ),
     "tools": (SOUND["one call"], "tools[0]"),
+    "parallel_tools": (SOUND["parallel calls"], "messages"),
+    "tool_choice": (_asking({"tool_choice": {"name": "look_up"}}), "options.tool_choice"),
+    "strict_tools": (_STRICT, "tools[0]"),
+    "tool_result_media": (
+        _context(
+            user("Draw sage."),
+            said(calls=(call("call_0001", "sage"),)),
+            came(result("call_0001", "So:", Image(f"data:image/png;base64,{_PNG}", "image/png"))),
+        ),
+        "messages[2].tool_results[0]",
+    ),
+    "tool_errors": (SOUND["a failed tool"], "messages[2].tool_results[0]"),
+    "structured_output": (_asking({"output": {"name": "herb", "schema": _HERB}}), "options.output.schema"),
+    "json_mode": (_asking({"output": "json"}), "options.output"),
     "system": (SOUND["words"], "system"),
-    "seed": (Context(messages=(user("Again."),), options={"seed": 7}), "options.seed"),
+    "mid_system": (_context(user("Hi."), Message("system", (Text("Whisper."),)), user("So?")), "messages[1]"),
+    "choices": (_asking({"n": 2}), "options.n"),
+    "logprobs": (_asking({"logprobs": True}), "options.logprobs"),
+    "seed": (_asking({"seed": 7}), "options.seed"),
+    "stop": (_asking({"stop": ["END"]}), "options.stop"),
+    "top_k": (_asking({"top_k": 5}), "options.top_k"),
 }
 """By capability a context that needs it, and where."""
 

@@ -83,14 +83,17 @@ def test_documents_have_names_of_their_own_and_words_beside_them() -> None:
 
 
 def test_images_are_bytes_or_in_s3() -> None:
-    """What is elsewhere is told in words."""
+    """What is elsewhere is told in words, and Claude takes nothing in S3."""
     places = (PNG, "s3://bucket/a.png", "https://a.example/b.png")
-    rendered = render(Message(role="user", content=tuple(Image(place, "image/png") for place in places)))
+    message = Message(role="user", content=tuple(Image(place, "image/png") for place in places))
 
-    content = rendered.body["messages"][0]["content"]
+    nova, claude = render(message, model="amazon.nova-pro-v1:0"), render(message)
+
+    content = nova.body["messages"][0]["content"]
     assert [next(iter(block)) for block in content] == ["image", "image", "text"]
+    assert [next(iter(block)) for block in claude.body["messages"][0]["content"]] == ["image", "text", "text"]
     assert content[1]["image"]["source"] == {"s3Location": {"uri": "s3://bucket/a.png"}}
-    assert ("converted", "image") in lost(rendered)
+    assert ("converted", "image") in lost(nova)
 
 
 def test_thinking_goes_back_to_its_model_only() -> None:

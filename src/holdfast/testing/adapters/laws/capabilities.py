@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.providers.capabilities import Capability
 from holdfast.testing.adapters.ground import Ground
-from holdfast.testing.adapters.histories import CAPABILITIES, SHOWN
+from holdfast.testing.adapters.histories import SHOWN
 from holdfast.testing.adapters.looking import covers
 
 __all__ = ["CapabilityLaws"]
@@ -14,7 +15,7 @@ __all__ = ["CapabilityLaws"]
 class CapabilityLaws(Ground):
     """What `supports` promises."""
 
-    @pytest.mark.parametrize("capability", [*CAPABILITIES, "a capability of nobody", ""])
+    @pytest.mark.parametrize("capability", [*Capability, "a capability of nobody", ""])
     def test_every_capability_has_an_answer(self, capability: str) -> None:
         """It is `full`, `lossy` or `none`, for the format and for a model of it."""
         adapter = self.adapter()
