@@ -1,0 +1,373 @@
+"""Compatibility: what becomes of this conversation if that backend takes over, thing by thing.
+
+Only what the conversation has is graded: tools that are attached, media that will be shown, an
+answer's schema, options that are set.  A thing is kept, converted (with the fallback named) or
+removed.  Nothing is sent, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.migration.facing import Facing
+from holdfast.migration.policy import Topic
+from holdfast.migration.report import Item
+from holdfast.model.context import Context, ToolSpec
+from holdfast.model.message import Block, File, Image, Message, ReasoningSummary
+from holdfast.providers import registry
+from holdfast.providers.capabilities import Capability, Level
+from holdfast.providers.contract import Loss
+from holdfast.providers.wire.media import kind_of
+from holdfast.providers.wire.server_tools import is_account
+
+__all__ = ["Shown", "check", "losses"]
+
+_MEDIA: tuple[tuple[str, Topic, Capability, str], ...] = (
+    ("image", "images", Capability.IMAGES, "image"),
+    ("file", "documents", Capability.DOCUMENTS, "document"),
+    ("audio", "audio", Capability.AUDIO, "audio"),
+    ("video", "video", Capability.VIDEO, "video"),
+)
+_FILE_ID = "file-id://"
+
+# Options that items of their own are about, or that say nothing of the answer.
+_GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation as the new backend would be shown it."""
+
+    context: Context  # with the bytes of its media
+    history: Sequence[Message] = ()  # the turns in it as they were, before calls were told in words
+    tokens: int = 0  # of the whole request
+    budget: int | None = None  # that it has to fit into; None: not known
+    left_out: int = 0  # turns that are in the history and are not shown, for want of room
+    from_api: str | None = None  # the wire format that it comes from; None: not known
+    mcp: frozenset[str] = frozenset()  # tools of MCP servers, by name
+
+
+def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
+    """What becomes of each thing that the conversation has; the policy has not been asked yet.
+
+    `lost` is what the next request could not carry over, as `losses` gives it.
+    """
+    return (
+        *_text(to),
+        *_tools(shown, to),
+        *_context(shown, to),
+        *_strict_json(shown, to),
+        *_media(shown, to),
+        *_vendor_tools(shown, to),
+        *_server_work(shown, to),
+        *_reasoning(shown, to),
+        *_calling(shown, to),
+        *_rest(lost),
+    )
+
+
+def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
+    """What the next request could not carry over unchanged; nothing where its format is not known."""
+    if to.target is None:
+        return ()
+    adapter = registry.adapter(to.target.api)
+    return adapter.render(shown.context, model=to.target.model, provider=to.target.provider).losses
+
+
+# ---- one function a topic
+
+
+def _text(to: Facing) -> Iterator[Item]:
+    if to.does(Capability.TEXT) == "full":
+        yield _kept("text", "Text conversation supported")
+    else:
+        yield _removed("text", "Text conversation unavailable", why="the model takes and gives no text")
+
+
+def _tools(shown: Shown, to: Facing) -> Iterator[Item]:
+    own = [tool for tool in shown.context.tools if tool.name not in shown.mcp]
+    theirs = [tool for tool in shown.context.tools if tool.name in shown.mcp]
+    level = to.does(Capability.TOOLS)
+    if own:
+        yield _graded("tools", "Tools", own, level)
+    if theirs:
+        yield _graded("mcp_tools", "MCP tools", theirs, level)
+
+
+def _graded(topic: Topic, name: str, tools: Sequence[ToolSpec], level: Level) -> Item:
+    named = ", ".join(tool.name for tool in tools)
+    if level == "full":
+        return _kept(topic, f"{name} supported", why=named)
+    if level == "lossy":
+        return _converted(topic, f"{name} differ", fallback="declared as far as it takes them", why=named)
+    return _removed(
+        topic, f"{name} unavailable; tools will be removed for this conversation", why=f"removed: {named}"
+    )
+
+
+def _context(shown: Shown, to: Facing) -> Iterator[Item]:
+    if to.window is None:
+        return
+    size = _thousands(to.window)
+    if shown.budget is not None and shown.tokens > shown.budget:
+        need = f"{_thousands(shown.tokens)} are needed, and {_thousands(shown.budget)} are free"
+        yield _removed(
+            "context", f"{size} context insufficient; {need}", why="the least that has to be shown"
+        )
+    elif shown.left_out:
+        turns = f"{shown.left_out} older turn{'s' if shown.left_out > 1 else ''}"
+        yield _converted(
+            "context",
+            f"{size} context holds the recent turns; {turns} will be left out",
+            fallback="checkpoint",
+            why=f"{_thousands(shown.tokens)} tokens are shown",
+        )
+    else:
+        yield _kept("context", f"{size} context sufficient", why=f"{shown.tokens} tokens are shown")
+
+
+def _strict_json(shown: Shown, to: Facing) -> Iterator[Item]:
+    options = shown.context.options
+    wanted = options.get("output") or options.get("output_schema")
+    if not wanted:
+        return
+    if wanted == "json":
+        level, name = to.does(Capability.JSON_MODE), "JSON mode"
+    else:
+        level, name = to.does(Capability.STRUCTURED_OUTPUT), "JSON schema strict mode"
+    if level == "full":
+        yield _kept("strict_json", f"{name} supported")
+    else:
+        why = "the backend does not hold its answers to the schema; they are checked when they are read"
+        yield _converted("strict_json", f"{name} differs", fallback="loose-parse", why=why)
+
+
+def _media(shown: Shown, to: Facing) -> Iterator[Item]:
+    blocks = [(at, block) for at, message in enumerate(shown.history) for block in _blocks(message)]
+    bound = [block for _, block in blocks if _uri(block).startswith(_FILE_ID)]
+    last = _last_turn(shown.history)
+    for kind, topic, capability, word in _MEDIA:
+        places = [at for at, block in blocks if block not in bound and _kind(block) == kind]
+        if places:
+            when = "Previous turn" if max(places) >= last else "An earlier turn"
+            yield _medium(topic, word, when, to.does(capability), same=_same_format(shown, to))
+    strange = [block for block in bound if not _is_own_file(block, to)]
+    if bound:
+        yield _bound_files(bound, strange)
+
+
+def _medium(topic: Topic, word: str, when: str, level: Level, *, same: bool) -> Item:
+    if level == "none":
+        return _removed(
+            topic,
+            f"{when} used {word} input; {word} input unavailable, it will be named in words",
+            fallback="words",
+            why=f"the backend takes no {word}",
+        )
+    if level == "full" and same:
+        return _kept(topic, f"{word.capitalize()} input supported")
+    why = "the wire formats differ" if not same else f"the backend takes {word} input with limits"
+    says = f"{when} used {word} input; {word} format will be transformed"
+    return Item(topic=topic, mark="converted", says=says, fallback="transformed", why=why)
+
+
+def _bound_files(bound: Sequence[Block], strange: Sequence[Block]) -> Item:
+    if not strange:
+        return _kept("files", "Files kept by the vendor supported")
+    owners = ", ".join(sorted({_uri(block).removeprefix(_FILE_ID).partition("/")[0] for block in strange}))
+    number = f"{len(strange)} file{'s' if len(strange) > 1 else ''}"
+    return _removed(
+        "files",
+        f"{number} kept by {owners} unavailable; named in words for this conversation",
+        fallback="words",
+        why="only the vendor that keeps a file can read it by its id",
+    )
+
+
+def _vendor_tools(shown: Shown, to: Facing) -> Iterator[Item]:
+    """Tools of a vendor's own that are attached: to every other format their declaration means nothing."""
+    declared = list(_declared(shown.context.options))
+    for is_computer in (False, True):
+        found = [(api, kind) for api, kind in declared if ("computer" in kind) is is_computer]
+        if not found:
+            continue
+        capability = Capability.COMPUTER_USE if is_computer else Capability.SERVER_TOOLS
+        topic: Topic = "computer_use" if is_computer else "server_tools"
+        api = to.target.api if to.target else None
+        taken = to.does(capability) != "none" and all(api == each for each, _ in found)
+        named = ", ".join(dict.fromkeys(kind for _, kind in found))
+        name = "Computer-use tool" if is_computer else f"Server tool {named}"
+        if taken:
+            yield _kept(topic, f"{name} supported", why=named)
+        else:
+            why = f"{named} is declared for {', '.join(sorted({each for each, _ in found}))}"
+            says = f"{name} unavailable; tool will be removed for this conversation"
+            yield _removed(topic, says, why=why)
+
+
+def _server_work(shown: Shown, to: Facing) -> Iterator[Item]:
+    """What a vendor's own tools did earlier."""
+    works = any(is_account(block) for message in shown.history for block in message.content)
+    if works and not _same_format(shown, to):
+        why = "a vendor's own blocks go back to that vendor alone"
+        yield _converted(
+            "server_tools",
+            "Earlier turns used a server tool; what it did will be told in words",
+            fallback="words",
+            why=why,
+        )
+
+
+def _reasoning(shown: Shown, to: Facing) -> Iterator[Item]:
+    thought = any(_is_thought(message) for message in shown.history)
+    asked = bool(shown.context.options.get("reasoning"))
+    if not thought and not asked:
+        return
+    level = to.does(Capability.REASONING)
+    if level == "none":
+        yield _removed(
+            "reasoning", "Reasoning unavailable; the model answers without it", why="not a thinker"
+        )
+    elif thought and not _same_format(shown, to):
+        yield _converted(
+            "reasoning",
+            "Earlier reasoning is readable by its issuer alone; it stays in the history",
+            fallback="kept for its issuer",
+            why="signatures and sealed reasoning go back to who made them",
+        )
+    elif level == "lossy":
+        yield _converted("reasoning", "Reasoning differs", fallback="as far as it tells of it")
+    else:
+        yield _kept("reasoning", "Reasoning supported")
+
+
+def _calling(shown: Shown, to: Facing) -> Iterator[Item]:
+    options = shown.context.options
+    several = any(len(message.tool_calls) > 1 for message in shown.history)
+    if shown.context.tools and (several or options.get("parallel_tool_calls") is not None):
+        yield _by_level("parallel_tools", "Parallel tool calls", to.does(Capability.PARALLEL_TOOLS))
+    if options.get("tool_choice") is not None:
+        yield _by_level("tool_choice", "Tool choice", to.does(Capability.TOOL_CHOICE))
+    if any(tool.strict for tool in shown.context.tools):
+        level = to.does(Capability.STRICT_TOOLS)
+        if level == "full":
+            yield _kept("strict_tools", "Strict tool arguments supported")
+        else:
+            why = "arguments are checked against the schema before a tool is called"
+            yield _converted("strict_tools", "Strict tool arguments differ", fallback="validation", why=why)
+
+
+def _rest(found: Sequence[Loss]) -> Iterator[Item]:
+    """What the render itself says of ids and of options."""
+    if any("id" in loss.what.split() and "call" in loss.what for loss in found):
+        why = "the target takes ids of another form"
+        yield _converted("ids", "Tool call ids differ", fallback="made anew, the same each time", why=why)
+    for loss in found:
+        name = loss.where.removeprefix("options.").partition(".")[0].partition("[")[0]
+        if not loss.where.startswith("options.") or name in _GRADED:
+            continue
+        if loss.kind == "dropped":
+            yield _removed("options", f"Option {name} unavailable; it will be left out", why=loss.why)
+        else:
+            yield _converted("options", f"Option {name} differs", fallback=loss.kind, why=loss.why)
+
+
+def _by_level(topic: Topic, name: str, level: Level) -> Item:
+    if level == "full":
+        return _kept(topic, f"{name} supported")
+    if level == "lossy":
+        return _converted(topic, f"{name} differs", fallback="as far as it takes it")
+    return _removed(topic, f"{name} unavailable; it will be left out")
+
+
+# ---- what a conversation has
+
+
+def _blocks(message: Message) -> Iterator[Block]:
+    yield from message.content
+    for result in message.tool_results:
+        yield from result.content
+
+
+def _uri(block: Block) -> str:
+    return block.uri if isinstance(block, Image | File) else ""
+
+
+def _kind(block: Block) -> str:
+    if not isinstance(block, Image | File) or is_account(block):
+        return ""
+    kind = "image" if isinstance(block, Image) else kind_of(block.mime_type, block.uri)
+    return "file" if kind == "text" else kind
+
+
+def _is_own_file(block: Block, to: Facing) -> bool:
+    owner = _uri(block).removeprefix(_FILE_ID).partition("/")[0]
+    return to.target is not None and owner in (to.target.provider, to.target.api)
+
+
+def _is_thought(message: Message) -> bool:
+    if any(isinstance(block, ReasoningSummary) for block in message.content):
+        return True
+    return message.vendor_metadata is not None and any(
+        word in message.vendor_metadata
+        for word in ('"thinking"', '"reasoning', "thought", "encrypted_content")
+    )
+
+
+def _last_turn(history: Sequence[Message]) -> int:
+    """Where the last turn begins: with what a user said last."""
+    return max((at for at, message in enumerate(history) if message.role == "user"), default=0)
+
+
+def _declared(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The vendors' own tools that are attached: the format that each is declared for, and its kind."""
+    for api, fields in _mapping(options.get("vendor")).items():
+        for tool in _listed(_mapping(fields).get("tools")):
+            for kind in _kinds(_mapping(tool)):
+                yield api, kind
+
+
+def _kinds(tool: Mapping[str, Any]) -> Iterator[str]:
+    """A tool's kind: most formats say `type`, the others have it for a key."""
+    named = tool.get("type") or tool.get("name")
+    if isinstance(named, str):
+        yield named
+    else:
+        yield from (str(key) for key in tool)
+
+
+def _same_format(shown: Shown, to: Facing) -> bool:
+    return to.target is None or shown.from_api in (None, to.target.api)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _listed(value: object) -> Iterable[Any]:
+    return cast("Iterable[Any]", value) if isinstance(value, list | tuple) else ()
+
+
+def _thousands(tokens: int) -> str:
+    """A number of tokens as people say it: 200k, 1M."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if tokens >= size:
+            return f"{json.dumps(round(tokens / size, 1)).removesuffix('.0')}{letter}"
+    return str(tokens)
+
+
+def _kept(topic: Topic, says: str, *, why: str = "") -> Item:
+    return Item(topic=topic, mark="kept", says=says, why=why)
+
+
+def _converted(topic: Topic, says: str, *, fallback: str, why: str = "") -> Item:
+    return Item(
+        topic=topic, mark="converted", says=f"{says} ({fallback} fallback)", fallback=fallback, why=why
+    )
+
+
+def _removed(topic: Topic, says: str, *, fallback: str | None = None, why: str = "") -> Item:
+    return Item(topic=topic, mark="removed", says=says, fallback=fallback, why=why)

@@ -1,0 +1,113 @@
+"""Facing a backend: what is known of one that is to take over, before anything is sent to it.
+
+What a backend does comes from its wire format, its server and the catalog; a model that takes steps
+itself may say so with `supports` and `window`.  Of what nobody knows nothing is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.providers import abilities, registry
+from holdfast.providers.backend import Backend
+from holdfast.providers.capabilities import Capability, Level
+from holdfast.providers.catalog import Catalog
+from holdfast.providers.contract import Model
+from holdfast.providers.registry import Target
+
+__all__ = ["Described", "Facing", "Given", "check_backend", "facing", "name_of", "same"]
+
+Given: TypeAlias = str | Backend | Model
+"""What may be handed in where a backend is wanted."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A model that says itself what it does."""
+
+    def supports(self, capability: str) -> Level:
+        """How well it does one thing of `capabilities.Capability`."""
+        ...
+
+    @property
+    def window(self) -> int | None:
+        """The tokens that it takes in all; None: it does not know."""
+        ...
+
+
+class Facing(msgspec.Struct, frozen=True, kw_only=True):
+    """A backend as a conversation sees it that is to go there."""
+
+    name: str  # provider:model, as it is recorded
+    target: Target | None = None  # None: it takes steps itself, and is of no known format
+    levels: Mapping[Capability, Level] | None = None  # None: not known
+    window: int | None = None  # tokens, in all; None: not known
+    note: str | None = None  # what is to be known of what is known
+
+    def does(self, capability: Capability) -> Level:
+        """How well it does one thing; what nobody knows counts as done."""
+        return "full" if self.levels is None else self.levels.get(capability, "full")
+
+
+def facing(given: Given, models: Catalog) -> Facing:
+    """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
+    check_backend(given)
+    name = name_of(given)
+    if not isinstance(given, str | Backend) and isinstance(given, Described):
+        levels: dict[Capability, Level] = {each: given.supports(each.value) for each in Capability}
+        return Facing(name=name, target=_format(given, models), levels=levels, window=given.window)
+    target = _format(given, models)
+    if target is None:
+        return Facing(name=name, note=f"nothing is known of what {name} can do; nothing was held against it")
+    card = models.card(target.provider, target.model)
+    return Facing(
+        name=name,
+        target=target,
+        levels=abilities.of(target, models),
+        window=card.context_window,
+        note=card.note if not card.known else None,
+    )
+
+
+def name_of(given: Given) -> str:
+    """How a backend is recorded."""
+    if isinstance(given, str):
+        return given
+    return given.name if isinstance(given, Backend) else given.backend
+
+
+def same(one: str, other: str, models: Catalog) -> bool:
+    """Whether two names mean the same backend."""
+    if one == other:
+        return True
+    try:
+        return registry.in_full(one, lambda: models) == registry.in_full(other, lambda: models)
+    except Invalid:  # one of them could mean several
+        return False
+
+
+def check_backend(given: object) -> None:
+    """Raise `Invalid` for what cannot take a step."""
+    takes_steps = not isinstance(given, type) and callable(getattr(given, "step", None))
+    if isinstance(given, str | Backend) or (takes_steps and isinstance(getattr(given, "backend", None), str)):
+        return
+    raise Invalid(
+        f"{given!r} is no backend; nothing was done. Give a name such as 'anthropic:…', a Backend, or an object that "
+        "takes steps, such as testing.Script(…)."
+    )
+
+
+def _format(given: Given, models: Catalog) -> Target | None:
+    """Wire format, server and model; None for a model that takes steps itself under a name of its own."""
+    if isinstance(given, Backend):
+        return given.target
+    if isinstance(given, str):
+        return registry.target(given, models)
+    try:
+        return registry.target(given.backend, models)
+    except (NotFound, Invalid):
+        return None
