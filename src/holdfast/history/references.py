@@ -19,7 +19,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.patch import Edit, Op, Put, Replace
 
-__all__ = ["mentioned", "of_changeset", "values_of"]
+__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of"]
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
@@ -35,6 +35,13 @@ def of_changeset(changeset: Changeset) -> Iterator[Digest]:
     for op in changeset.patch.ops:
         yield from values_of(op)
     yield from (action.payload for action in changeset.state_actions if action.payload)
+
+
+def contexts_of(changeset: Changeset) -> Iterator[Digest]:
+    """The recipes of what models were shown, which name more in their turn."""
+    for event in changeset.events:
+        if isinstance(event, MessageAppended) and event.context is not None:
+            yield event.context
 
 
 def values_of(op: Op) -> Iterator[Digest]:
@@ -57,13 +64,15 @@ def mentioned(text: bytes) -> Iterator[Digest]:
 
 def _of_event(event: Event) -> Iterator[Digest]:
     match event:
-        case MessageAppended(body=body, vendor=vendor):
-            yield from (body, *((vendor,) if vendor else ()))
+        case MessageAppended(body=body, vendor=vendor, context=context):
+            yield from (body, *((vendor,) if vendor else ()), *((context,) if context else ()))
         case ToolCallRequested(args=args):
             yield args
         case ToolCallCompleted(result_ref=str() as reference):
             yield from mentioned(reference.encode())
-        case BackendSwitched(checkpoint=str() as checkpoint) | CheckpointCreated(checkpoint=checkpoint):
+        case BackendSwitched(checkpoint=checkpoint, report=report):
+            yield from (each for each in (checkpoint, report) if each is not None)
+        case CheckpointCreated(checkpoint=checkpoint):
             yield checkpoint
         case ArtifactCreated(artifact=artifact):
             yield artifact

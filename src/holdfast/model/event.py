@@ -57,6 +57,7 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     vendor: Digest | None = None  # the vendorMetadata that came with it
     vendor_size: int = 0
     usage: Usage | None = None  # what the step took, where a model spoke
+    context: Digest | None = None  # a body: the recipe of what the model was shown, where one spoke
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):
@@ -124,6 +125,8 @@ class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
     to_backend: str
     checkpoint: Digest | None = None
     why: str | None = None
+    report: Digest | None = None  # a body: what was kept, converted and removed, and what the policy said
+    by: str | None = None  # who approved what needs an approval
 
 
 class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):

@@ -34,7 +34,15 @@ ONE = Digest("ab" * 32)
 
 EVENTS: list[Event] = [
     MessageAppended(
-        id="e", role="user", body=ONE, size=5, vendor=ONE, vendor_size=7, provider="openai", model="m"
+        id="e",
+        role="assistant",
+        body=ONE,
+        size=5,
+        vendor=ONE,
+        vendor_size=7,
+        provider="openai",
+        model="m",
+        context=ONE,
     ),
     ToolCallRequested(
         id="e", call="c", tool="book", args=ONE, size=2, idempotency_key="k", side_effects="financial"

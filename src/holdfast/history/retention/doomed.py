@@ -45,6 +45,7 @@ class Doomed:
         self._saved = Digests()
         self._artifacts: dict[Digest, tuple[Digest, ...]] = {}  # undone ones, with their chunks
         self._nodes: list[Digest] = []  # saved, and still to save what is below
+        self._recipes = Digests()  # of contexts, whose frames and notes were doomed
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -115,6 +116,10 @@ class Doomed:
             if isinstance(event, AgentChanged):
                 for patch in read_objects(self._space, (event.patch,)):
                     self._doom(references.mentioned(patch.body))
+        for recipe in references.contexts_of(step.changeset):
+            if self._recipes.add(recipe):
+                for found in read_objects(self._space, (recipe,)):
+                    self._doom(references.mentioned(found.body))
         self._tree(step.commit.root)
 
     def _tree(self, root: Digest) -> None:

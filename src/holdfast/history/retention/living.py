@@ -83,6 +83,8 @@ class Living:
         self.reads.update(each for each in (reads.agent_root, reads.agent_commit, reads.memory_root) if each)
         for event in step.changeset.events:
             self._mentions += _needing_more(event)
+        recipes = references.contexts_of(step.changeset)  # nearly always the same one
+        self._mentions += [digest for digest in recipes if digest not in self._opened]
 
     def _follow(self) -> None:
         """Keep what was mentioned; commits among it are only noted."""

@@ -22,6 +22,7 @@ from holdfast.model.commit import MoveRecord, decode_commit, decode_move
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import MessageAppended
 from holdfast.model.message import decode_message
+from holdfast.model.recipe import decode_recipe, needs
 
 __all__ = ["check_objects"]
 
@@ -51,6 +52,8 @@ class _Checker:
         self._versions: dict[str, int] = {}  # where timelines stood when last asked
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
         self._said: set[Digest] = set()  # bodies that are messages
+        self._shown: dict[Digest, Object] = {}  # bodies that are recipes of contexts, and what names them
+        self._recipes: set[Digest] = set()  # those that were read
         # Nodes name much the same again and again, so what was found is remembered, in two generations.
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
@@ -66,6 +69,7 @@ class _Checker:
 
     def flush(self) -> None:
         """Ask for everything that was named and not asked for yet."""
+        self._read_recipes()
         named, self._named = self._named, {}
         missing = self._missing(named)
         if len(self._known) > _KNOWN_MAX:
@@ -114,6 +118,7 @@ class _Checker:
     def _changeset(self, found: Object) -> None:
         changeset = decode_changeset(found.body)
         self._said.update(event.body for event in changeset.events if isinstance(event, MessageAppended))
+        self._shown |= dict.fromkeys(references.contexts_of(changeset), found)
         self._name(found, references.of_changeset(changeset))
 
     def _read_messages(self) -> None:
@@ -126,6 +131,19 @@ class _Checker:
         for digest, body in bodies.items():
             with self._findings.watching(Kind.BODY, digest=digest):
                 decode_message(body)
+
+    def _read_recipes(self) -> None:
+        """Check that what models were shown can be made again: each recipe is read once, and names what is there."""
+        shown, self._shown = self._shown, {}
+        if len(self._recipes) > _KNOWN_MAX:
+            self._recipes.clear()
+        for digest in shown.keys() - self._recipes:
+            self._recipes.add(digest)
+            body = self._body(digest)
+            if body is not None:
+                with self._findings.watching(Kind.BODY, digest=digest):
+                    for needed in needs(decode_recipe(body)):
+                        self._named[needed] = shown[digest]
 
     def _body(self, digest: Digest) -> bytes | None:
         try:

@@ -1,0 +1,113 @@
+"""Recipes: what a model was shown for one step, in so few words that every step can say it.
+
+The messages themselves are in the history; a recipe says which of them were shown, and names what
+was not said by anybody: the frame (system words, tools, options) and the notes.  From the commit
+and the recipe the same context is made again, byte for byte, without counting a token.  From step
+to step a recipe is nearly always the same, so it is kept once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.errors import Corrupt
+from holdfast.model import canonical
+from holdfast.model.canonical import Json
+from holdfast.model.context import ToolSpec
+from holdfast.model.digest import Digest
+
+__all__ = [
+    "BUILDER",
+    "Frame",
+    "Recipe",
+    "Sent",
+    "decode_frame",
+    "decode_recipe",
+    "encode_frame",
+    "encode_recipe",
+    "needs",
+]
+
+BUILDER = 1  # the version of the rules by which messages are laid out
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a request is made of a context, where an adapter makes one."""
+
+    api: str  # the wire format
+    provider: str
+    model: str
+    options: Mapping[str, Json] = {}  # the backend's own, over those of the context
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What stands around the messages; the same from turn to turn."""
+
+    system: str = ""
+    tools: Sequence[ToolSpec] = ()
+    options: Mapping[str, Json] = {}
+    sent: Sent | None = None  # None: the model takes contexts as they are
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which messages of a line were shown, and what beside them."""
+
+    backend: str
+    frame: Digest  # a body
+    builder: int = BUILDER
+    first: str | None = None  # the message from which on all were shown; None: from the beginning
+    older: tuple[str, ...] = ()  # messages before it that were shown too
+    switched: Digest | None = None  # the commit of the last switch: calls before it are told in sentences
+    checkpoint: Digest | None = None  # that the leading note was made of
+    lead: Digest | None = None  # a body: the note before everything
+    note: Digest | None = None  # a body: the note before the current input
+    memory: tuple[str, ...] = ()  # what of the memory stands in it, by reference
+    cut: dict[str, int] = {}  # messages that were shown cut, and how many characters of a text were left
+    open: dict[str, str] = {}  # calls that had no result, and what was said of them
+    earlier: int = 0  # how often a model had spoken in what was not shown as it was said
+
+
+_recipes = msgspec.json.Decoder(Recipe)
+
+
+def encode_recipe(recipe: Recipe) -> bytes:
+    """The recipe's canonical bytes."""
+    return canonical.encode_struct(recipe)
+
+
+def decode_recipe(body: bytes) -> Recipe:
+    """The recipe that `body` holds; raises `Corrupt` if it is none."""
+    try:
+        return _recipes.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(
+            f"a stored recipe of a context cannot be read: {error}. Run `holdfast verify`."
+        ) from error
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The frame's bytes.
+
+    Keys stay in the order in which they were given: schemas are others' words, and a request has them in it.
+    """
+    shape = msgspec.to_builtins(frame, enc_hook=repr)
+    return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def decode_frame(body: bytes) -> Frame:
+    """The frame that `body` holds; raises `Corrupt` if it is none."""
+    try:
+        return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Frame)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(
+            f"a stored frame of a context cannot be read: {error}. Run `holdfast verify`."
+        ) from error
+
+
+def needs(recipe: Recipe) -> Iterator[Digest]:
+    """What a recipe names and its space must hold."""
+    yield recipe.frame
+    yield from (each for each in (recipe.lead, recipe.note) if each is not None)
