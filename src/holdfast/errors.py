@@ -77,13 +77,17 @@ class StaleHead(Conflict):
         actual: Head,
         because: str = "",
         *,
+        left: str = "nothing was written",
         advice: str = "Read it again and decide afresh.",
     ) -> None:
-        """Say where the writer thought the timeline stood, where it stands, and why if the heads cannot tell."""
+        """Say where the writer thought the timeline stood, where it stands, and why if the heads cannot tell.
+
+        `left` is what was not done, where something beside the line was.
+        """
         self.expected, self.actual, self.because = expected, actual, because
         super().__init__(
             f"timeline '{expected.timeline}' is at {_place(actual)}, but this write was based on "
-            f"{_place(expected)}{', and ' + because if because else ''}; nothing was written. {advice}"
+            f"{_place(expected)}{', and ' + because if because else ''}; {left}. {advice}"
         )
 
 

@@ -25,7 +25,7 @@ from holdfast.model import canonical, names
 from holdfast.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.head import Head
-from holdfast.projections.calls import Transition
+from holdfast.projections.calls import Transition, decode_transition
 
 __all__ = [
     "BARE",
@@ -38,6 +38,7 @@ __all__ = [
     "find",
     "learn",
     "listing",
+    "placed",
     "post",
     "post_first",
     "propose",
@@ -65,6 +66,7 @@ class Changes(TypedDict, total=False):
     args: Digest
     args_size: int
     fingerprint: str
+    first_fingerprint: str | None
     version: str | None
     key: str | None
     key_scope: Literal["thread", "store"]
@@ -232,6 +234,17 @@ def settle(
     if staged is None:
         return posting.also(objects=kept) if kept else posting
     return posting.also(cells=staged.cells, objects=(*staged.objects, *kept))
+
+
+def placed(posting: Posting, label: str) -> Posting:
+    """The posting of a result that no history was to hold, for the commit that `label` names and that holds it."""
+    if posting.record.result_label != "":
+        return posting
+    record = msgspec.structs.replace(posting.record, result_label=label)
+    step = decode_transition(posting.entry)
+    told = msgspec.structs.replace(step, set={**step.set, "result_label": label})
+    own = msgspec.structs.replace(posting.cells[0], value=canonical.encode_struct(record))
+    return Posting(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
 
 
 def reference(artifact: Digest) -> str:

@@ -277,7 +277,8 @@ def _leads_to(
 def _edited(record: CallRecord, decision: Decision, value: Object | None, rework: Rework | None) -> Changes:
     assert value is not None
     assert value.digest == decision.value
-    changes: Changes = {"fingerprint": ""}
+    first = record.fingerprint if record.first_fingerprint is None else record.first_fingerprint
+    changes: Changes = {"fingerprint": "", "first_fingerprint": first}
     if rework is not None:
         arguments = schema.parse_value(value.body.decode(), "the value")
         assert isinstance(arguments, dict)

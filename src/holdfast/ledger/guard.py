@@ -12,7 +12,8 @@ commit, all was well: a thousandth equal call on one line costs no more than the
 A call is in the history of a line if its result is.  While that is not committed, or where the
 record does not say which message holds it, the request stands for it; but if the call waited in
 between, only on its own timeline, for a line may have been forked off before it was done.  What was
-found out only after the conversation had been told something else is in no history.
+found out only after the conversation had been told something else is in no history.  A call by hand
+is in a history that holds the commit of its turn which says what it came to.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from holdfast.errors import Corrupt
 from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls
-from holdfast.ledger.presence import behind, commits_of, present
+from holdfast.ledger.presence import behind, commits_of, present, told_in
 from holdfast.model import canonical
 from holdfast.model.call import UNCLEAR, CallRecord
 from holdfast.model.canonical import Json
@@ -194,6 +195,8 @@ def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None
     """Whether a call that was done is in the history of the timeline that stands at `head`."""
     if other.result_label == "":
         return False  # what the history says of it, if anything, is that nobody knew
+    if other.origin == "call" and other.result_label is not None:
+        return told_in(space, other.id, other.result_label, head)
     if commits_of(space, other.result_label):
         return present(space, other.result_label, head)
     return present(space, other.label, head) and (_at_once(other) or other.timeline == timeline)

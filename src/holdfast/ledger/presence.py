@@ -1,7 +1,8 @@
 """Presence: whether a call is in the history of a line.
 
 A call is named there by the message that asked for it, or by its run.  History is everything
-behind a commit, through either parent.
+behind a commit, through either parent.  A call by hand says nothing in the conversation: its commit
+is found in the turn that it belongs to, its own or that of the run it was made beside.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from holdfast.history import ancestry, reader
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
+from holdfast.model.event import ToolCallCompleted
 
-__all__ = ["behind", "commits_of", "present"]
+__all__ = ["behind", "commits_of", "present", "told_in"]
 
 
 def commits_of(space: Space, label: str | None) -> Sequence[Digest]:
@@ -32,3 +34,23 @@ def behind(space: Space, commit: Digest, head: Digest | None) -> bool:
     if reader.is_ancestor(space, commit, head):
         return True
     return ancestry.contains(space, ancestry.point(space, head), ancestry.point(space, commit))
+
+
+def told_in(space: Space, call: str, label: str, head: Digest | None) -> bool:
+    """Whether the history of `head` tells what a call by hand came to, in the turn of the run `label`."""
+    return head is not None and any(_told(space, call, commit, head) for commit in commits_of(space, label))
+
+
+def _told(space: Space, call: str, first: Digest, head: Digest) -> bool:
+    """The same, in the turn that begins with `first`; one that was merged in counts as a whole."""
+    if not reader.is_ancestor(space, first, head):
+        return behind(space, first, head)
+    last = space.engine.turn(space.name, head, space.step(first).place.turn)
+    for step in reader.steps(space, last.digest) if last else ():
+        if any(
+            isinstance(event, ToolCallCompleted) and event.call == call for event in step.changeset.events
+        ):
+            return True
+        if step.digest == first:
+            return False
+    return False

@@ -82,6 +82,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     args_size: int
     at: int  # µs since 1970, UTC, of its last change
     fingerprint: str = ""  # of tool, version and arguments; empty: they were refused, or came from elsewhere
+    first_fingerprint: str | None = None  # of the arguments as they came, where somebody has changed them
     effect: Effect = "external_write"
     idempotent: bool = False
     version: str | None = None  # the tool's

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Invalid, Moved
+from holdfast.errors import Busy, Conflict, Invalid, Moved, StaleHead
 from holdfast.history import reader
+from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.calls import Held
@@ -28,7 +29,7 @@ from holdfast.model.message import ToolCall, ToolResult
 from holdfast.model.ticket import Ticket
 from holdfast.runtime.call import Ruling
 from holdfast.runtime.carrying import Carrier
-from holdfast.runtime.desk import Desk, fingerprint_for
+from holdfast.runtime.desk import Desk, args_body, fingerprint_for
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
@@ -77,7 +78,7 @@ async def call(
     desk = await ground.hands(partial(_desk, ground, declared, id))
     held = await ground.hands(partial(calls.find, ground.space, id))
     if held is not None:
-        _check_same(held.record, declared, raw)
+        await ground.hands(partial(_check_same, ground.space, held.record, declared, raw))
         if held.record.state in SETTLED:
             return await ground.hands(partial(_settled, desk, asked, held))
         slot, rulings = await ground.hands(partial(_taken_up, desk, asked, held))
@@ -100,7 +101,7 @@ def _desk(ground: Ground, declared: Tool, id: str) -> Desk:
     journal = Journal(ground, _turn_of(id), head, Feed(id))
     desk = Desk(ground, journal, None, lambda: True, origin="call")
     desk.toolbox = {**desk.toolbox, declared.name: declared}
-    desk.label = journal.run
+    desk.label = ""  # no history tells what it came to until its commit does
     return desk
 
 
@@ -157,6 +158,8 @@ def _commit(desk: Desk, slot: Slot) -> None:
             if leases.look(space, desk.ground.timeline)[1] == revision:
                 raise
             journal.unstage()
+        except StaleHead as stale:
+            raise _kept(slot, stale) from stale
         else:
             return
     raise Conflict(
@@ -164,13 +167,40 @@ def _commit(desk: Desk, slot: Slot) -> None:
     )
 
 
+def _kept(slot: Slot, stale: StaleHead) -> StaleHead:
+    """The same refusal, saying that the ledger has what the call came to, if it has."""
+    if slot.posting is not None or slot.record.state not in SETTLED:
+        return stale
+    changes = slot.patch is not None or slot.agent_patch is not None
+    return StaleHead(
+        stale.expected,
+        stale.actual,
+        because=f"call '{slot.call.id}' is {slot.record.state} and stands in the ledger",
+        left="what it changes in the state was not applied" if changes else "nothing was committed",
+        advice="Make it again with the same id: it is not run again, and its changes are applied then."
+        if changes
+        else "Make it again with the same id for its result: it is not run again.",
+    )
+
+
 def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
     slot = Slot(asked, None)
     slot.held = held
     take_up(desk, slot, {})
-    if desk.journal.draft("call").ops.paths(scratch_prefix(held.record.id)):
-        _commit(desk, slot)  # it was settled while it waited, and nothing says so here yet
+    if _is_left(desk, held.record):
+        _commit(desk, slot)
     return _result(desk, slot)
+
+
+def _is_left(desk: Desk, record: CallRecord) -> bool:
+    """Whether this line has not been told of a call that was settled on it, and something follows from that.
+
+    Its scratch is still there, or what it changes was never applied: the line had gone another way.
+    """
+    if desk.journal.draft("call").ops.paths(scratch_prefix(record.id)):
+        return True
+    changes = record.patch is not None or record.agent_patch is not None
+    return changes and record.result_label == "" and record.timeline == desk.ground.timeline
 
 
 def _result(desk: Desk, slot: Slot) -> CallResult:
@@ -183,16 +213,26 @@ def _result(desk: Desk, slot: Slot) -> CallResult:
     return CallResult(id=record.id, state=record.state, result=slot.result, ticket=ticket)
 
 
-def _check_same(record: CallRecord, declared: Tool, raw: str) -> None:
-    try:
-        meant = fingerprint_for(declared, declared.validated(raw))
-    except Invalid:
-        meant = ""
-    if record.tool != declared.name or (record.fingerprint != meant and record.approved is None):
+def _check_same(space: Space, record: CallRecord, declared: Tool, raw: str) -> None:
+    """Raise `Conflict` unless these are the arguments that the call came with, or those that it was given instead."""
+    same = args_body(raw).digest == record.args
+    meant = _meaning(declared, raw)
+    if not same and meant:
+        given = record.fingerprint or _meaning(declared, space.body(record.args).decode("utf-8", "replace"))
+        same = meant in (given, record.first_fingerprint)
+    if record.tool != declared.name or not same:
         raise Conflict(
             f"call '{record.id}' was made before with another tool or other arguments; nothing was done. "
             "Give it another id."
         )
+
+
+def _meaning(declared: Tool, raw: str) -> str:
+    """The fingerprint of such a call; empty where the tool refuses the arguments."""
+    try:
+        return fingerprint_for(declared, declared.validated(raw))
+    except Invalid:
+        return ""
 
 
 def _text(arguments: Mapping[str, Json]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from holdfast.errors import HoldfastError, Moved
 from holdfast.history.reapplying import Source, reapply
 from holdfast.history.values import Kept
-from holdfast.ledger import tickets
+from holdfast.ledger import calls, tickets
+from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import encode_struct
@@ -48,7 +49,7 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
         try:
             message = _stage(desk, slots, draft, spoken=spoken)
             points.reach("while_recording")
-            desk.journal.write(postings=[slot.posting for slot in slots if slot.posting is not None])
+            desk.journal.write(postings=_postings(desk, slots, spoken=spoken))
         except Lost:
             for slot in slots:
                 late(desk, slot)
@@ -66,6 +67,12 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
         slot.written()
     points.reach("after_turn")
     return message
+
+
+def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Posting]:
+    """What the calls came to; what nobody is told in words is named by the turn that holds it."""
+    found = [slot.posting for slot in slots if slot.posting is not None]
+    return found if spoken else [calls.placed(posting, desk.journal.run) for posting in found]
 
 
 def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
