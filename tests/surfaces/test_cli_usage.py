@@ -201,6 +201,7 @@ HEAD = Head("main", 1, None)
         (errors.Decided("x"), 4),
         (errors.Sealed("x"), 4),
         (errors.MergeConflict([]), 4),
+        (errors.Moved("x", 1, 2), 4),
         (errors.OpReused("x"), 4),
         (errors.Refused("x"), 5),
         (errors.Corrupt("x"), 6),

@@ -84,6 +84,13 @@ _ARTIFACTS = {
     "put": "Keep a file as an artifact of a thread",
 }
 
+_AGENTS = {
+    "ls": "List agents by name, and what is kept of them",
+    "show": "Show one agent: its definition, the versions of it, and its threads",
+    "apply": "Keep an agent that is written down as a file",
+    "export": "Write an agent's definition as the file that would apply it",
+}
+
 _PROVIDERS = {
     "ls": "List the providers that a backend may name, and their formats",
     "check": "Check a request by the rules of a provider's API",
@@ -100,6 +107,7 @@ NOUNS = {
     "runs": Noun("See what agents do, go on after a crash, or stop them", _RUNS, ("run",)),
     "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
     "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
+    "agents": Noun("Keep agents as files, in versions", _AGENTS, ("agent",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
     "models": Noun("Know what models can do, and what they cost", _MODELS, ("model",)),
     "providers": Noun("Know the vendors' formats, and what they refuse", _PROVIDERS, ("provider",)),

@@ -52,6 +52,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     id: str
     agent: str
+    agent_version: str | None
     timeline: str
     state: str
     interrupted: bool  # it has not ended, and no process is at it: it can be resumed
@@ -70,6 +71,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
             thread=thread,
             id=record.id,
             agent=record.agent,
+            agent_version=record.agent_version,
             timeline=record.timeline,
             state=record.state,
             interrupted=interrupted,

@@ -32,7 +32,11 @@ _HEX = re.compile(r"0[xo][0-9a-fA-F]+\Z")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*(?:[ :][A-Za-z0-9_./@+-]+)*\Z")  # needs no quotes
 # What readers of older YAML take for something else than text.
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-_UNSEEN = re.compile("[^ -~\u00a0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# Controls, marks of direction, what has no width: written by their codes, so that nobody overlooks them.
+_UNSEEN = re.compile(
+    "[^ -~\u00a0-\uffff\U00010000-\U000dffff\U000e1000-\U0010ffff]|"
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
+)
 _TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?\Z")
 _KEY = re.compile(
     r"""\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
@@ -268,12 +272,12 @@ def _leaf(value: Json) -> str:
 
 def _quoted(text: str) -> str:
     """In double quotes, as JSON writes it; what a reader of YAML would not take as it is, escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(letter if _is_seen(letter) else json.dumps(letter)[1:-1] for letter in quoted)
+    return _UNSEEN.sub(_code, json.dumps(text, ensure_ascii=False))
 
 
-def _is_seen(letter: str) -> bool:
-    return not _UNSEEN.match(letter)
+def _code(letter: re.Match[str]) -> str:
+    code = ord(letter[0])
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _is_plain(text: str) -> bool:
@@ -287,5 +291,5 @@ def _as_block(text: str) -> bool:
         "\n" in body
         and not text.endswith("\n\n")
         and not body.startswith((" ", "\n", "\t"))
-        and all(_is_seen(letter) or letter == "\n" for letter in body)
+        and not _UNSEEN.search(body.replace("\n", ""))
     )

@@ -85,6 +85,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
     backend: str | None = None
+    agent_version: str | None = None  # as it was declared, or the digest of the definition that is kept
     parent_run: str | None = None
     continues: str | None = None  # the run of another line whose open calls it takes up here
     why: str | None = None  # in words, where it did not simply succeed

@@ -231,6 +231,7 @@ def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
         head_policy=wanted.head_policy,
         on_failure=wanted.on_failure,
         backend=wanted.backend,
+        agent_version=ground.agent.version,
         parent_run=wanted.parent_run,
     )
 

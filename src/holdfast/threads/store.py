@@ -21,6 +21,7 @@ from holdfast.runtime.ended import Result
 from holdfast.threads import approvals, directory
 from holdfast.threads.agents import AgentMap
 from holdfast.threads.approvals import Approval
+from holdfast.threads.definitions import Definitions
 from holdfast.threads.loops import blocking
 from holdfast.threads.shelf import Shelf
 from holdfast.threads.thread import Thread
@@ -37,6 +38,7 @@ class Store:
         self._shelf = shelf
         self.url = url
         self.read_only = read_only
+        self.definitions = Definitions(shelf)  # of agents, kept by `holdfast agents apply`
 
     def __enter__(self) -> Self:
         """Give the store itself; leaving the block closes it."""
@@ -130,8 +132,7 @@ class Store:
         self._close()
 
     def _close(self) -> None:
-        self._shelf.workshop.close()
-        self._shelf.engine.close()
+        self._shelf.close()
 
     def _resumed(self, agent: Agent, found: tuple[str, RunRecord]) -> Result | None:
         id, record = found

@@ -47,7 +47,7 @@ class Run(Answer, frozen=True, kw_only=True):
                 ("state", state(run.stands)),
                 *((("why", run.why),) if run.why else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
-                ("agent", f"{run.agent} on {run.backend or 'no backend'}"),
+                ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
                 ("begun", moment(run.begun_at)),
                 ("last", moment(run.at)),
             ]
@@ -111,6 +111,10 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     near = get_close_matches(id, [each.id for each in runs], n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"See `holdfast runs ls {thread.id}`."
     raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}")
+
+
+def _version(run: RunShape) -> str:
+    return f", version {run.agent_version[:12]}," if run.agent_version else ""
 
 
 def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:

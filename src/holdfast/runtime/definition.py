@@ -1,0 +1,168 @@
+"""Agents as files: what a program would declare in code, written down as YAML or TOML.
+
+    apiVersion: holdfast.dev/v1alpha1
+    kind: Agent
+    metadata: {name: planner}
+    spec: {backend: anthropic:claude-sonnet-4-5, instructions: Be brief., tools: [book]}
+
+A file names tools, and never holds code: whoever takes up the agent brings the functions.  An
+unknown field is an error with its line.  Reading a file touches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.model import names
+from holdfast.model.canonical import Json
+from holdfast.model.documents import Document, Place, read_toml, read_yaml, write_yaml
+from holdfast.providers import registry
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.tool import Tool, tool
+
+__all__ = ["API_VERSION", "Definition", "agent_of", "read_definition", "write_definition"]
+
+API_VERSION = "holdfast.dev/v1alpha1"
+
+_GROUPS = frozenset({API_VERSION, "joch.dev/v1alpha1"})
+_PLACE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a file says of an agent; its name is beside it, in the file's metadata."""
+
+    backend: str | None = None  # provider:model
+    instructions: str = ""
+    personality: str = ""  # how it speaks; stands after the instructions
+    tools: tuple[str, ...] = ()  # by name
+    memory: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
+    route: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # handed to the backend
+    object_storage: str | None = None  # where its state lives; None: in the store that it is applied to
+    version: str | None = None  # the author's own
+
+    @property
+    def fields(self) -> dict[str, Json]:
+        """What is kept: the fields that say anything, as plain JSON."""
+        return msgspec.json.decode(msgspec.json.encode(self))
+
+
+class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    labels: dict[str, str] = {}
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
+    api_version: str
+    kind: str
+    metadata: _Metadata
+    spec: Definition
+
+
+def read_definition(text: str, *, name: str = "the file", toml: bool = False) -> tuple[str, Definition]:
+    """The agent's name and definition that a file holds; raises `Invalid`, naming the line, for what is none."""
+    document = read_toml(text, name=name) if toml else read_yaml(text, name=name)
+    value = document.value
+    if not isinstance(value, dict):
+        raise document.wrong((), "this is no agent: apiVersion, kind, metadata and spec are missing")
+    if value.get("kind") != "Agent":
+        raise document.wrong(("kind",), f"an agent has kind: Agent, not {value.get('kind')!r}")
+    if value.get("apiVersion") not in _GROUPS:
+        raise document.wrong(("apiVersion",), f"apiVersion is {API_VERSION}, not {value.get('apiVersion')!r}")
+    try:
+        found = msgspec.convert(value, _File)
+    except msgspec.ValidationError as error:
+        raise _unfit(document, str(error)) from error
+    _check(document, found)
+    return found.metadata.name, found.spec
+
+
+def write_definition(agent: str, definition: Definition) -> str:
+    """The file that holds a definition; reading it gives the same one."""
+    about: Json = {"name": agent}
+    return write_yaml(
+        {"apiVersion": API_VERSION, "kind": "Agent", "metadata": about, "spec": definition.fields}
+    )
+
+
+def agent_of(
+    name: str, definition: Definition, tools: Iterable[Tool | Callable[..., Any]] = (), *, version: str = ""
+) -> Agent:
+    """The agent that a definition declares, with the tools that it names out of `tools`.
+
+    Raises `Invalid` if one of them is not there.  `version` is recorded with every run.
+    """
+    given = {each.name: each for each in map(_tool, tools)}
+    missing = [each for each in definition.tools if each not in given]
+    if missing:
+        raise Invalid(
+            f"agent '{name}' names the tool {', '.join(missing)}, and it was not given; nothing was declared. "
+            "A definition names tools and holds no code: give the functions too."
+        )
+    words = (definition.instructions, definition.personality)
+    return Agent(
+        name,
+        backend=definition.backend,
+        instructions="\n\n".join(each.strip() for each in words if each.strip()),
+        tools=[given[each] for each in definition.tools],
+        options=definition.options,
+        version=version or definition.version,
+    )
+
+
+def _tool(each: Tool | Callable[..., Any]) -> Tool:
+    return each if isinstance(each, Tool) else tool(each)
+
+
+def _check(document: Document, found: _File) -> None:
+    """Raise `Invalid` for what has the right form and cannot be."""
+    spec = found.spec
+    with _at(document, ("metadata", "name")):
+        names.check_name("agent", found.metadata.name)
+    if spec.backend is not None:
+        with _at(document, ("spec", "backend")):
+            registry.target(spec.backend)
+    for index, each in enumerate(spec.tools):
+        if each in spec.tools[:index]:
+            raise document.wrong(("spec", "tools", index), f"the tool '{each}' is there twice")
+
+
+class _at:  # noqa: N801  # reads as a word
+    """Errors inside name a place of the document."""
+
+    def __init__(self, document: Document, place: Place) -> None:
+        self._document, self._place = document, place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            raise self._document.wrong(self._place, str(error).partition("; nothing was")[0]) from error
+
+
+def _unfit(document: Document, said: str) -> Invalid:
+    """The error of a value that does not fit, at its place."""
+    why, _, path = said.partition(" - at `$")
+    place: list[str | int] = [word or int(number) for word, number in _PLACE.findall(path)]
+    unknown = re.match(r"Object contains unknown field `([^`]+)`", why)
+    if unknown:
+        there = ", ".join(_fields_at(place))
+        place.append(unknown[1])
+        return document.wrong(tuple(place), f"there is no such field; there are {there}")
+    return document.wrong(tuple(place), why[:1].lower() + why[1:])
+
+
+def _fields_at(place: list[str | int]) -> Iterable[str]:
+    shape: Mapping[tuple[str | int, ...], tuple[str, ...]] = {
+        (): ("apiVersion", "kind", "metadata", "spec"),
+        ("metadata",): _Metadata.__struct_fields__,
+        ("spec",): Definition.__struct_fields__,
+    }
+    return shape.get(tuple(place), ())

@@ -1,0 +1,167 @@
+"""The commands about agents: a file goes in, versions of it are kept, and the same file comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import testing
+from holdfast.runtime.definition import read_definition
+from tests.surfaces.shell import Shell
+
+FILE = """\
+apiVersion: holdfast.dev/v1alpha1
+kind: Agent
+metadata:
+  name: planner
+spec:
+  backend: anthropic:claude-sonnet-4-5
+  instructions: |
+    Plan trips.
+    Ask before you pay.
+  personality: Dry.
+  tools:
+    - book
+  options:
+    temperature: 0.2
+"""
+TOML = """\
+apiVersion = "holdfast.dev/v1alpha1"
+kind = "Agent"
+
+[metadata]
+name = "planner"
+
+[spec]
+backend = "anthropic:claude-sonnet-4-5"
+instructions = "Plan trips.\\nAsk before you pay.\\n"
+personality = "Dry."
+tools = ["book"]
+options.temperature = 0.2
+"""
+
+
+@pytest.fixture
+def applied(empty: Shell) -> Shell:
+    """A shell whose store keeps the agent of `FILE`."""
+    empty.ok("init")
+    (empty.directory / "agent.yaml").write_text(FILE)
+    empty.ok("agents", "apply", "-f", "agent.yaml")
+    return empty
+
+
+def test_a_file_that_is_applied_comes_out_again(applied: Shell) -> None:
+    """The export is the file that was applied, and applying it changes nothing."""
+    exported = applied.ok("agents", "export", "planner").out
+
+    assert exported == FILE
+    again = applied.ok("agents", "apply", "-f", "-", "--json", stdin=exported.encode()).json
+    assert again["changed"] is False
+
+
+def test_toml_says_the_same_as_yaml(applied: Shell) -> None:
+    """An agent.toml with the same fields is the same version."""
+    (applied.directory / "agent.toml").write_text(TOML)
+
+    assert applied.ok("agents", "apply", "-f", "agent.toml", "--json").json["changed"] is False
+
+
+def test_versions_are_in_the_history(applied: Shell) -> None:
+    """Every version can be shown and exported, the newest first."""
+    first = applied.ok("agents", "show", "planner", "--json").json["versions"][0]["digest"]
+    (applied.directory / "agent.yaml").write_text(FILE.replace("Dry.", "Warm."))
+    second = applied.ok("agents", "apply", "-f", "agent.yaml", "--json").json
+
+    versions = applied.ok("agents", "show", "planner", "--json").json["versions"]
+
+    assert [each["digest"] for each in versions] == [second["version"], first]
+    assert applied.ok("agents", "export", "planner", "--version", first[:12]).out == FILE
+    assert applied("agents", "export", "planner", "--version", "ffff").code == 3
+
+
+def test_a_run_records_the_version_that_it_used(applied: Shell) -> None:
+    """The digest of the definition stands with the run."""
+
+    @holdfast.tool(effect="none")
+    def book() -> str:
+        return "booked"
+
+    with holdfast.open(applied.store) as store:
+        kept = store.definitions.get("planner")
+        agent = kept.agent([book]).on(testing.Script(testing.say("Done.")))
+        thread = store.thread("trip", agent=agent)
+        thread.run("Go")
+        (run,) = thread.runs()
+
+    assert agent.instructions == "Plan trips.\nAsk before you pay.\n\nDry."
+    assert run.agent_version == kept.digest
+    assert f"version {kept.digest[:12]}" in applied.ok("runs", "show", "trip").out
+
+
+def test_agents_are_listed_with_what_is_kept(applied: Shell) -> None:
+    """Those of a file with their backend, those of code by name."""
+    with holdfast.open(applied.store) as store:
+        store.thread("t", agent="coded")
+
+    agents = applied.ok("agents", "--json").json["agents"]
+
+    assert [(each["name"], each["backend"], each["threads"]) for each in agents] == [
+        ("coded", None, 1),
+        ("planner", "anthropic:claude-sonnet-4-5", 0),
+    ]
+
+
+def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
+    """A path in object_storage is seen from the file, and the opened store is left alone."""
+    empty.ok("init")
+    empty.ok("init", "--store", "apart.db")
+    (empty.directory / "agent.yaml").write_text(FILE + "  object_storage: apart.db\n")
+
+    empty.ok("agents", "apply", "-f", "agent.yaml")
+
+    assert [each["name"] for each in empty.ok("agents", "--store", "apart.db", "--json").json["agents"]] == [
+        "planner"
+    ]
+    assert empty.ok("agents", "--json").json["agents"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  tools:", "  tols:", "line 11: spec.tols: there is no such field"),
+        ("  name: planner", "  name: Planner!", "line 4: metadata.name"),
+        ("anthropic:claude-sonnet-4-5", "nobody:x", "line 6: spec.backend: no provider is called 'nobody'"),
+        ("kind: Agent", "kind: Pod", "line 2: kind: an agent has kind: Agent"),
+        ("holdfast.dev/v1alpha1", "holdfast.dev/v9", "line 1: apiVersion"),
+        ("    - book", "    - book\n    - book", "line 13: spec.tools.1: the tool 'book' is there twice"),
+        ("    temperature: 0.2", "    temperature: [0.2", "line 1"),
+    ],
+)
+def test_a_malformed_file_changes_nothing(applied: Shell, old: str, new: str, said: str) -> None:
+    """The error names the file, the line and the field."""
+    (applied.directory / "agent.yaml").write_text(FILE.replace(old, new))
+    before = applied.ok("agents", "show", "planner", "--json").json
+
+    ended = applied("agents", "apply", "-f", "agent.yaml")
+
+    assert ended.code == 2
+    assert "agent.yaml" in ended.err
+    assert said in ended.err
+    assert applied.ok("agents", "show", "planner", "--json").json == before
+
+
+def test_a_tool_that_is_not_given_is_named() -> None:
+    """A definition holds no code, so the error says what to give."""
+    name, definition = read_definition(FILE)
+    from holdfast.runtime.definition import agent_of
+
+    with pytest.raises(holdfast.errors.Invalid, match="names the tool book"):
+        agent_of(name, definition)
+
+
+def test_an_unknown_agent_is_not_found(applied: Shell) -> None:
+    """Neither shown nor exported."""
+    assert applied("agents", "show", "nobody").code == 3
+    assert applied("agents", "export", "nobody").code == 3
