@@ -11,6 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, cast
 
 from holdfast.errors import Invalid
+from holdfast.migration.facing import name_of
+from holdfast.migration.policy import Policy
+from holdfast.migration.route import Route
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
 from holdfast.model.names import KERNEL_PREFIXES
@@ -21,7 +24,7 @@ from holdfast.runtime.plugin import Plugin
 from holdfast.runtime.stop import Stop
 from holdfast.runtime.tool import Tool, tool
 
-__all__ = ["Agent", "Scope", "State", "encoded_defaults", "model_of", "state"]
+__all__ = ["Agent", "Scope", "State", "encoded_defaults", "model_of", "state", "taking_steps"]
 
 RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
 
@@ -40,6 +43,8 @@ class Agent:
     stop: Stop = field(default_factory=Stop)  # the most that one run may do
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # handed to the backend
     version: str | None = None  # recorded with every run
+    policy: Policy = field(default_factory=Policy)  # what may be lost when a backend changes
+    route: Route | None = None  # who else may take its turns, and when; None: nobody does by itself
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""
@@ -48,11 +53,17 @@ class Agent:
         object.__setattr__(self, "tools", _tools(self.name, self.tools))
         object.__setattr__(self, "plugins", tuple(self.plugins))
         _check(self)
+        _check_switching(self)
+        if self.backend is None and self.route is not None:
+            object.__setattr__(self, "backend", self.route.primary)
         checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
 
     def on(self, backend: str | Backend | Model) -> Agent:
-        """The same agent on another backend."""
-        return replace(self, backend=backend)
+        """The same agent on another backend; a route goes on to its fallbacks from there."""
+        route = self.route
+        if route is not None and route.primary is not None:
+            route = replace(route, primary=None)
+        return replace(self, backend=backend, route=route)
 
     @property
     def toolbox(self) -> dict[str, Tool]:
@@ -89,6 +100,11 @@ def model_of(agent: Agent) -> Model:
     backend = agent.backend
     if backend is None:
         raise Invalid(f"agent '{agent.name}' has no backend=; nothing was run. Give it one, or use on(…).")
+    return taking_steps(backend)
+
+
+def taking_steps(backend: str | Backend | Model) -> Model:
+    """What takes the steps of a backend; raises `Invalid`, `NotFound` or `Unsupported` if nothing can."""
     if isinstance(backend, str):
         backend = Backend(backend)
     if not isinstance(backend, Backend):
@@ -97,6 +113,29 @@ def model_of(agent: Agent) -> Model:
     from holdfast.providers.speaking import Speaker
 
     return Speaker(backend)
+
+
+def _check_switching(agent: Agent) -> None:
+    if not isinstance(agent.policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"policy of agent '{agent.name}' is a holdfast.Policy, not {agent.policy!r}; nothing was declared."
+        )
+    route = agent.route
+    if route is None:
+        return
+    if not isinstance(route, Route):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"route of agent '{agent.name}' is a holdfast.Route, not {route!r}; nothing was declared."
+        )
+    if agent.backend is not None and route.primary is not None and agent.backend != route.primary:
+        raise Invalid(
+            f"agent '{agent.name}' contradicts itself: its backend is {agent.backend!r}, and its route begins with "
+            f"{route.primary!r}; nothing was declared. Give one of them."
+        )
+    if agent.backend is not None and name_of(agent.backend) in map(name_of, route.fallbacks):
+        raise Invalid(
+            f"the route of agent '{agent.name}' falls back to its own backend; nothing was declared. Name another."
+        )
 
 
 def _check(agent: Agent) -> None:
