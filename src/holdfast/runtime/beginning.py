@@ -32,9 +32,10 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Inbound, is_known
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.records import Kept
+from holdfast.runtime.resolving import is_on
 from holdfast.runtime.room import scratch_prefix
 
-__all__ = ["Begun", "Earlier", "Interrupted", "Wanted", "begin", "cleaned", "continued"]
+__all__ = ["Begun", "Earlier", "Elsewhere", "Interrupted", "Wanted", "begin", "cleaned", "continued"]
 
 _TRIES_MAX = 16
 _CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
@@ -75,7 +76,13 @@ class Interrupted(msgspec.Struct, frozen=True):
     run: str
 
 
-def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted:
+class Elsewhere(msgspec.Struct, frozen=True):
+    """The line is on another backend than the one that was to begin: somebody has switched it."""
+
+    backend: str
+
+
+def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted | Elsewhere:
     """Take the line and make the input durable.
 
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
@@ -101,14 +108,27 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
     )
 
 
-def continued(ground: Ground, kept: Kept) -> Begun:
-    """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there."""
+def continued(
+    ground: Ground, kept: Kept, held: Lease | None, revision: int, *, backend: str | None = None
+) -> Begun:
+    """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there.
+
+    `held` is the lease on the line and `revision` that of its cell, as they were read before the
+    `backend` was found that goes on; None: nobody is asked any more.  Raises `Moved` if that has changed.
+    """
     record = kept.record
-    held = leases.current(ground.space, record.timeline)
     taking = leases.taking(
-        ground.space, record.timeline, record.id, ground.lease_seconds, held, owners=ground.owners
+        ground.space,
+        record.timeline,
+        record.id,
+        ground.lease_seconds,
+        held,
+        owners=ground.owners,
+        revision=revision,
     )
-    told, kept = records.moved(kept, "running", at=ground.space.clock())
+    told, kept = records.moved(
+        kept, "running", at=ground.space.clock(), backend=backend or kept.record.backend
+    )
     lease = leases.taken(taking)
     with _expecting(ground, lease):
         records.apply(ground.space, "resume", taking, told)
@@ -144,11 +164,15 @@ def _left_aside(space: Space, draft: Draft) -> list[str]:
     return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
-def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | None:
+def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | Elsewhere | None:
     """The run that now owns its line; None if somebody else gave the same input a moment ago."""
     space, inbound = ground.space, wanted.inbound
     hold = space.engine.hold(space.name, ground.timeline)
     head = hold.head if hold else reader.head_to_move(space, ground.timeline)
+    backend = ground.lines.backend(space, ground.timeline, head.commit)
+    # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
+    if backend is not None and not is_on(ground, wanted.backend, backend):
+        return Elsewhere(backend)
     record = _record(ground, wanted, head)
     journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
     draft, said = _inbound_draft(ground, wanted, journal)

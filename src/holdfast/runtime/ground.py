@@ -7,7 +7,7 @@ face keeps the disk away from the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
@@ -15,10 +15,13 @@ import msgspec
 
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
+from holdfast.migration.facing import Given
 from holdfast.model.effect import Effect
+from holdfast.providers.catalog import Catalog, shipped
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.feed import Feeds
 from holdfast.runtime.ownership import Owners
+from holdfast.runtime.resolving import Lines
 from holdfast.runtime.talks import Talks
 from holdfast.runtime.workshop import Workshop
 
@@ -51,6 +54,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     hands: Hands = inline
     sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
+    handed: Mapping[str, Given] = {}  # backends that were handed to a switch on this handle, by name
+    models: Callable[[], Catalog] = shipped  # what is known of models
 
     @property
     def owners(self) -> Owners:
@@ -66,6 +71,11 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     def talks(self) -> Talks:
         """Conversations, kept between steps."""
         return self.workshop.talks
+
+    @property
+    def lines(self) -> Lines:
+        """Whose turn it is on which line, as it was found last."""
+        return self.workshop.lines
 
     @property
     def crew(self) -> Executor:

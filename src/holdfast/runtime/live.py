@@ -400,6 +400,7 @@ class LiveRun:
         record, at = self._kept.record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
             self._talk.at = at
+            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._model.backend)
             self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
         if record.state == "waiting" or not self._begun.fresh:
             return result_of(self._ground.space, record, at=at, shape=self._shape)

@@ -24,10 +24,9 @@ from holdfast.ledger.lease import Lost
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
-from holdfast.providers.contract import ModelEvent
+from holdfast.providers.contract import Model, ModelEvent
 from holdfast.runtime import records
-from holdfast.runtime.agent import model_of
-from holdfast.runtime.beginning import Begun, Earlier, Interrupted, Wanted, begin, continued
+from holdfast.runtime.beginning import Begun, Earlier, Elsewhere, Interrupted, Wanted, begin, continued
 from holdfast.runtime.ended import Result, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Input, inbound
@@ -35,11 +34,13 @@ from holdfast.runtime.live import LiveRun
 from holdfast.runtime.plugin import hooked
 from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
+from holdfast.runtime.resolving import model_for, whose
 
 __all__ = ["cancel", "earlier", "end_cancelled", "is_interrupted", "open_on", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
+_TRIES_MAX = 16
 
 
 async def run(
@@ -61,7 +62,7 @@ async def run(
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
     """
-    model = model_of(ground.agent)
+    model = await ground.hands(partial(whose, ground))
     wanted = Wanted(
         inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
         backend=model.backend,
@@ -81,6 +82,9 @@ async def run(
                 return await earlier(ground, earlier_run, shape=output)
             case Interrupted(cut_off):
                 await _finish_first(ground, cut_off)
+            case Elsewhere(backend):
+                model = model_for(ground, backend)
+                wanted = msgspec.structs.replace(wanted, backend=model.backend)
 
 
 async def resume(
@@ -102,11 +106,30 @@ async def resume(
     ground = await ground.hands(partial(_on, ground, kept.record.timeline))
     if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
         return await ground.hands(partial(_result, ground, kept.record, shape))
-    model = model_of(ground.agent)  # before the line is taken: without one nobody would let it go
-    start = await ground.hands(partial(continued, ground, kept))
+    start, model = await ground.hands(partial(_continued, ground, kept))
     if begun is not None:
         begun(start)
     return await LiveRun(ground, start, model, shape=shape).go()
+
+
+def _continued(ground: Ground, kept: Kept) -> tuple[Begun, Model]:
+    """Take the line for a run, and the model that goes on with it.
+
+    The model is found before the line is taken: without one nobody would let it go.  A switch
+    meanwhile moves the lease's revision, and then it is found again.
+    """
+    record = kept.record
+    for _ in range(_TRIES_MAX):
+        held, revision = leases.look(ground.space, record.timeline)
+        model = whose(ground, line=record.line, sure=True)
+        try:
+            return continued(ground, kept, held, revision, backend=model.backend), model
+        except Moved:
+            if leases.look(ground.space, record.timeline)[1] == revision:
+                raise
+    raise Conflict(
+        f"timeline '{record.timeline}' is taken by others all the time; nothing was resumed. Try again."
+    )
 
 
 async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
@@ -157,7 +180,8 @@ async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
         return await ground.hands(partial(_end_undone, ground.space, record))
     ground = await ground.hands(partial(_on, ground, record.timeline))
     kept = await ground.hands(partial(records.read, ground.space, record.id))
-    begun = await ground.hands(partial(continued, ground, kept))
+    held, revision = await ground.hands(partial(leases.look, ground.space, record.timeline))
+    begun = await ground.hands(partial(continued, ground, kept, held, revision))
     await LiveRun(ground, begun, _Nobody(record.backend or "nobody")).end_cancelled(
         record.cancel or "cancelled"
     )

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.runtime.feed import Feeds
 from holdfast.runtime.ownership import Owners
+from holdfast.runtime.resolving import Lines
 from holdfast.runtime.talks import Talks
 
 __all__ = ["Workshop"]
@@ -26,7 +27,7 @@ class Workshop:
     def __init__(self, owners: Owners | None = None) -> None:
         """Begin with no run; `owners` renews leases, None as often as usual."""
         self.owners = owners or Owners()
-        self.feeds, self.talks = Feeds(), Talks()
+        self.feeds, self.talks, self.lines = Feeds(), Talks(), Lines()
         self._lock = threading.Lock()
         self._crew: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
