@@ -11,6 +11,7 @@ with the signature of `Opener`.  An engine is imported when a store is opened, n
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
     from holdfast.engines.memory import MemoryStore
+    from holdfast.engines.searching import SearchIndex
     from holdfast.engines.sqlite.sql import Entries, Sql
 
-__all__ = ["DURABILITIES", "GROUP", "Opener", "open_engine", "open_sql"]
+__all__ = ["DURABILITIES", "GROUP", "Opener", "check_vectors", "open_engine", "open_search", "open_sql"]
 
 DURABILITIES = ("power_loss", "process_crash")
 GROUP = "holdfast.engines"
@@ -73,6 +75,27 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
     if not path.exists():
         raise NotFound(f"there is no store at {path}; nothing was opened.")
     return Sql(path.absolute(), entries=entries)
+
+
+def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
+    """The search index of one owner's memory in the store at `url`; None: one in memory, of nobody's.
+
+    It lies beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
+    """
+    from holdfast.engines.sqlite.searching import SqliteSearch
+
+    if owner is None or _scheme(url) not in ("", "sqlite"):
+        return SqliteSearch(None)
+    store = Path(url.partition(":///")[2] if _scheme(url) else url).absolute()
+    file = f"{sha256(owner.encode()).hexdigest()}.db"  # a name found in data never becomes a path
+    return SqliteSearch(store.with_name(f"{store.name}-memory") / file, read_only=read_only)
+
+
+def check_vectors() -> None:
+    """Raise `Unsupported` if memory cannot be searched by vectors here."""
+    from holdfast.engines.sqlite.searching import check_vectors
+
+    check_vectors()
 
 
 def _scheme(url: str) -> str:

@@ -13,6 +13,7 @@ from holdfast.model.event import (
     BackendSwitched,
     CheckpointCreated,
     Event,
+    MemoryWritten,
     MessageAppended,
     ToolCallCompleted,
     ToolCallRequested,
@@ -78,5 +79,7 @@ def _of_event(event: Event) -> Iterator[Digest]:
             yield artifact
         case AgentChanged(patch=patch):
             yield patch
+        case MemoryWritten(body=str() as body):
+            yield body
         case _:
             pass

@@ -29,7 +29,7 @@ from holdfast.model import canonical, names
 from holdfast.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
 from holdfast.model.commit import NO_LEDGER, NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.model.event import AgentChanged, Event
+from holdfast.model.event import AgentChanged, Event, MemoryWritten
 from holdfast.model.head import Head
 from holdfast.model.patch import Edit, Op, Patch, Stored, decode_patch
 
@@ -48,7 +48,9 @@ __all__ = [
 
 OnConflict: TypeAlias = Literal["raise", "rebase", "cover"]
 
-OUTBOX = "outbox/"  # cells that name commits whose change of the agent's map is still to be applied
+OUTBOX = (
+    "outbox/"  # cells that name commits whose change of the agent's map, or of memory, is still to be applied
+)
 
 REBASES_MAX = 32
 BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
@@ -287,8 +289,8 @@ def _along(timeline: str, head: Head | None, step: Step) -> Move:
 
 
 def _outbox(step: Step, version: int) -> Sequence[CellWrite]:
-    """What a commit that changes the agent's map leaves to be done, after what earlier versions left."""
-    if not any([isinstance(event, AgentChanged) for event in step.changeset.events]):
+    """What a commit that changes the agent's map, or memory, leaves to be done, after what earlier versions left."""
+    if not any([isinstance(event, AgentChanged | MemoryWritten) for event in step.changeset.events]):
         return ()
     value = canonical.encode({"depth": step.commit.depth, "version": version})
     return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)

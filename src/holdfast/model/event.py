@@ -140,8 +140,10 @@ class MemoryWritten(_Event, frozen=True, tag="memory.written"):
 
     owner: str
     item: str
-    body: Digest | None = None
+    body: Digest | None = None  # None: it is forgotten
     size: int = 0
+    scope: str | None = None
+    call: str | None = None  # the call that wrote it
 
 
 class ArtifactCreated(_Event, frozen=True, tag="artifact.created"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.engines import registry
 from holdfast.errors import Invalid
+from holdfast.memory.embedding import Embed, Embedder
 from holdfast.model.limits import Limits
 from holdfast.providers.catalog import Catalog, chosen
 from holdfast.threads import outbox
@@ -34,17 +35,20 @@ def open(
     ids: Callable[[], str] | None = None,
     limits: Limits | None = None,
     create: bool = True,
+    embed: Embed | None = None,
 ) -> Store:
     """Open a store: a path such as "agents.db", "sqlite:///…" or "memory:".
 
     A store that does not exist is made, unless `create` is false or `read_only` is true: then
     it is `NotFound`.  `durability` says what an acknowledged write survives.  `clock` gives µs
-    since 1970 and `ids` the ids of actions; None takes the system's.  What a process that died
-    has left half done is finished here.
+    since 1970 and `ids` the ids of actions; None takes the system's.  `embed` makes vectors of
+    texts, by which memory is searched besides its words; None: by words alone.  What a process
+    that died has left half done is finished here.
     """
     check_loop("open")
     allowed = Limits() if limits is None else _lowered(limits)
     address = _address(url)
+    embedder = None if embed is None else _embedder(embed)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
     now = _now if clock is None else clock
     shelf = Shelf(
@@ -53,6 +57,9 @@ def open(
         ids=Ids(now) if ids is None else ids,
         limits=allowed,
         models=cache(_models),
+        indexes=partial(registry.open_search, address, read_only=read_only),
+        embedder=embedder,
+        read_only=read_only,
     )
     if not read_only:
         outbox.finish_all(shelf.named, shelf.store)
@@ -76,6 +83,12 @@ def _lowered(limits: Limits) -> Limits:
         if not 0 < asked <= most:
             raise Invalid(f"{name} can be set to 1 up to {most}, not {asked}; nothing was opened.")
     return limits
+
+
+def _embedder(embed: Embed) -> Embedder:
+    """The embedding function, where its vectors can be searched; raises `Unsupported` where they cannot."""
+    registry.check_vectors()
+    return Embedder(embed)
 
 
 def _models() -> Catalog:

@@ -1,9 +1,9 @@
-"""The outbox: what threads change in their agent's map, taken over by a second write.
+"""The outbox: what threads change in their agent's map and in memory, taken over by a second write.
 
-A thread's commit that changes the agent's map holds the patch, and a listed cell
-`outbox/<commit>` says that it is still to be applied.  Applying it is a write to the agent's
-space whose op_id derives from the commit, so it happens once, whoever does it and however
-often; then the cell is emptied.  What a process that died left behind is finished when the
+A thread's commit that changes the agent's map holds the patch, one that writes to its owner's
+memory holds the items, and a listed cell `outbox/<commit>` says that it is still to be applied.
+Applying it is a write to the other space whose op_id derives from the commit, so it happens
+once, whoever does it and however often; then the cell is emptied.  What a process that died left behind is finished when the
 store is next opened; a process that lives may be doing the same at that moment, and one of
 them finds the work done.
 """
@@ -17,18 +17,20 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Engine, Step, Write
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.history import ancestry, cells
 from holdfast.history.ancestry import Stretch
-from holdfast.history.space import Space
+from holdfast.history.space import STORE, Space
 from holdfast.history.standing import applied_id
 from holdfast.history.writer import OUTBOX
+from holdfast.memory import writing
 from holdfast.model import canonical
 from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import AgentChanged
+from holdfast.model.event import AgentChanged, MemoryWritten
 from holdfast.model.head import MAIN, Head
 from holdfast.model.limits import Limits
-from holdfast.threads import handover
+from holdfast.model.memory import MEMORY
+from holdfast.threads import directory, handover
 
 __all__ = ["Spaces", "finish", "finish_all", "promotion"]
 
@@ -124,6 +126,7 @@ def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
     else:
         step = thread.step(Digest(cell.name.removeprefix(OUTBOX)))
         _deliver(spaces, thread, step, line=None, op_id=applied_id(step.digest))
+        _remember(spaces, thread, step)
 
 
 def _deliver(spaces: Spaces, thread: Space, step: Step, *, line: str | None, op_id: str) -> None:
@@ -131,6 +134,25 @@ def _deliver(spaces: Spaces, thread: Space, step: Step, *, line: str | None, op_
     for event in _changes(step):
         agent = _roomy(spaces(f"agent:{event.agent}"))
         handover.deliver(thread, agent, step, event, line=line or event.timeline, op_id=op_id)
+
+
+def _remember(spaces: Spaces, thread: Space, step: Step) -> None:
+    """Hand over what `step` wrote to memory; a promotion needs none of this, as memory has no lines of its own."""
+    events = [event for event in step.changeset.events if isinstance(event, MemoryWritten)]
+    if not events:
+        return
+    agent = _agent_of(spaces, thread, step)
+    for owner in dict.fromkeys(event.owner for event in events):
+        memory = _roomy(spaces(MEMORY + owner))
+        writing.deliver(thread, memory, step, owner, agent=agent, op_id=applied_id(step.digest))
+
+
+def _agent_of(spaces: Spaces, thread: Space, step: Step) -> str | None:
+    """Whose thread it is, as the directory says; None if it was removed."""
+    try:
+        return directory.find(spaces(STORE), step.commit.thread).agent
+    except NotFound:
+        return None
 
 
 def _roomy(agent: Space) -> Space:

@@ -9,14 +9,25 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.engines import registry
 from holdfast.engines.contract import Engine, Fence
+from holdfast.engines.searching import SearchIndex
 from holdfast.history.space import AGENTS, ALIVE, STORE, Space, label_of
 from holdfast.history.tree import Cache
+from holdfast.memory import Memories
+from holdfast.memory.embedding import Embedder
+from holdfast.memory.reach import Reach
 from holdfast.model.limits import Limits
 from holdfast.providers.catalog import Catalog, shipped
 from holdfast.runtime.workshop import Workshop
 
 __all__ = ["Shelf"]
+
+
+def in_memory(owner: str | None) -> SearchIndex:
+    """An index that lies in memory, whosever it is."""
+    return registry.open_search("memory:", owner, read_only=False)
+
 
 _FENCES = (Fence(ALIVE, 0),)
 
@@ -29,8 +40,19 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     ids: Callable[[], str]
     limits: Limits = Limits()
     models: Callable[[], Catalog] = shipped  # what is known of them; read when it is first asked for
+    indexes: Callable[[str | None], SearchIndex] = in_memory  # of an owner's memory; None: of nobody's
+    embedder: Embedder | None = None  # None: memory is searched for words alone
+    read_only: bool = False
     cache: Cache = msgspec.field(default_factory=Cache)
     workshop: Workshop = msgspec.field(default_factory=Workshop)
+    _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
+
+    def __post_init__(self) -> None:
+        """Make what needs the rest of it."""
+        reach = Reach(lambda name, label: self._space(name, label, ()))
+        self._memories.append(
+            Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
+        )
 
     @property
     def store(self) -> Space:
@@ -44,6 +66,18 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     def thread(self, id: str, space: str) -> Space:
         """The space of a thread; nothing is written there once the thread is removed."""
         return self._space(space, id, _FENCES)
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of all owners."""
+        return self._memories[0]
+
+    def close(self) -> None:
+        """Release everything, once what runs in the background has ended."""
+        self.workshop.close()
+        for each in self._memories:
+            each.close()
+        self.engine.close()
 
     def named(self, name: str) -> Space:
         """Any space, without the rules of what it is for."""

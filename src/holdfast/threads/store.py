@@ -23,6 +23,7 @@ from holdfast.threads.agents import AgentMap
 from holdfast.threads.approvals import Approval
 from holdfast.threads.definitions import Definitions
 from holdfast.threads.loops import blocking
+from holdfast.threads.memory import Memory
 from holdfast.threads.shelf import Shelf
 from holdfast.threads.thread import Thread
 
@@ -93,6 +94,10 @@ class Store:
     def agents(self) -> Iterator[str]:
         """The names of all agents, sorted, read as they are asked for."""
         return (record.name for record in directory.agents(self._shelf.store))
+
+    def memory(self, owner: str) -> Memory:
+        """What is remembered for an owner, across all threads and agents; nobody else's is ever found there."""
+        return Memory(self._shelf.memories.of(owner))
 
     def approvals(self) -> list[Approval]:
         """Everything that waits for a decision, over all threads, oldest first."""

@@ -182,6 +182,7 @@ class Thread(Runs):
             store=self._shelf.store,
             finish=self._finish,
             effect_max=bounds.most(self._space, self.timeline),
+            memory=self._shelf.memories.of(self.owner) if self.owner else None,
         )
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:

@@ -1,0 +1,103 @@
+"""Recollections: one owner's memory as the rules see it, and all of a store's.
+
+What a memory is read by: its map, who can reach what, and the index that it is searched with.
+Everything that comes from outside (spaces, files for indexes, the embedding function) is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+from holdfast.engines.searching import SearchIndex
+from holdfast.history.space import Space
+from holdfast.history.tree import Entry, Tree
+from holdfast.memory.embedding import Embedder
+from holdfast.memory.indexing import Indexing
+from holdfast.memory.reach import Reach
+from holdfast.memory.sight import Sight
+from holdfast.model import names
+from holdfast.model.digest import Digest
+from holdfast.model.head import MAIN
+from holdfast.model.memory import MEMORY, Version, decode_version
+
+__all__ = ["Memories", "Recollection"]
+
+_OPEN_MAX = 64
+_KNOWN_MAX = 20_000
+
+
+class Recollection:
+    """One owner's memory."""
+
+    def __init__(self, owner: str, space: Space, reach: Reach, indexing: Indexing) -> None:
+        """Read the map in `space`; nothing is read yet."""
+        self.owner, self.space, self.reach, self.indexing = owner, space, reach, indexing
+        self._known: dict[Digest, Version] = {}  # versions never change
+
+    @property
+    def commit(self) -> Digest | None:
+        """Where its map stands; None: nothing was ever written."""
+        hold = self.space.engine.hold(self.space.name, MAIN)
+        return hold.head.commit if hold else None
+
+    def sight(self, commit: Digest | None = None) -> Sight:
+        """The memory as it is now, or as it was at one of its commits."""
+        commit = commit or self.commit
+        return Sight(commit=commit, root=self.space.root_at(commit), at=self.space.clock())
+
+    def tree(self, sight: Sight) -> Tree:
+        """Its map, as it was seen."""
+        return self.space.tree(sight.root)
+
+    def version(self, entry: Entry) -> Version:
+        """What the map holds there; raises `Corrupt` or `Forgotten`."""
+        found = self._known.get(entry.value)
+        if found is None:
+            found = decode_version(self.space.body(entry.value))
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[entry.value] = found
+        return found
+
+
+class Memories:
+    """The memories of all owners of one store."""
+
+    def __init__(
+        self,
+        spaces: Callable[[str], Space],
+        reach: Reach,
+        indexes: Callable[[str | None], SearchIndex],
+        embedder: Embedder | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """Take spaces by name; `indexes` gives the index of an owner, or one in memory for None."""
+        self._spaces, self._reach, self._indexes, self._embedder = spaces, reach, indexes, embedder
+        self._read_only = read_only
+        self._open: dict[str, Recollection] = {}
+        self._lock = Lock()
+
+    def of(self, owner: str) -> Recollection:
+        """The memory of one owner; raises `Invalid` for what cannot be one."""
+        names.check_id("owner", owner)
+        with self._lock:
+            found = self._open.pop(owner, None) or self._made(owner)
+            self._open[owner] = found  # the last used is the last to go
+            while len(self._open) > _OPEN_MAX:
+                self._open.pop(next(iter(self._open))).indexing.close()
+        return found
+
+    def close(self) -> None:
+        """Release the indexes."""
+        with self._lock:
+            for each in self._open.values():
+                each.indexing.close()
+            self._open.clear()
+
+    def _made(self, owner: str) -> Recollection:
+        indexing = Indexing(
+            self._indexes(owner), lambda: self._indexes(None), self._embedder, read_only=self._read_only
+        )
+        return Recollection(owner, self._spaces(MEMORY + owner), self._reach, indexing)
