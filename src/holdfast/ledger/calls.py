@@ -24,6 +24,7 @@ from holdfast.history.space import Space
 from holdfast.model import canonical, names
 from holdfast.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.effect import Effect
 from holdfast.model.head import Head
 from holdfast.projections.calls import Transition, decode_transition
 
@@ -71,6 +72,9 @@ class Changes(TypedDict, total=False):
     key: str | None
     key_scope: Literal["thread", "store"]
     key_until: int | None
+    key_clock: str | None
+    effect: Effect
+    idempotent: bool
     timeline: str
     run: str | None
     label: str | None

@@ -6,7 +6,7 @@ thread's space and the call, so a process that dies in between leaves nothing th
 told: the same call finds its claim again, and others see what became of its owner.
 
 A call that failed, or was denied, expired or cancelled, gives its key up; so does any settled
-one when the key's lifetime ends.
+one when the key's lifetime ends.  Where nobody can tell whether it has, somebody is asked.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Reuse(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """A call with this key is under way, or nobody knows what became of it."""
+    """A call with this key is under way, or nobody knows what became of it, or whether its key still stands for it."""
 
     owner: Owner
     record: CallRecord | None  # None: its thread was removed
@@ -83,7 +83,7 @@ Standing: TypeAlias = Free | Mine | Reuse | Waits
 _owners = msgspec.json.Decoder(Owner)
 
 
-def owner_of_key(home: Space, space: Space, record: CallRecord, *, now: int) -> Standing:
+def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
     """Whose the key of this call is.
 
     `space` is the call's thread; `home` the store's own space for keys of the store, else `space`.
@@ -100,7 +100,15 @@ def owner_of_key(home: Space, space: Space, record: CallRecord, *, now: int) -> 
     other = held.record if held else None
     if other is None or other.state not in SETTLED:
         return Waits(owner, other, cell.revision)
-    return Reuse(owner, other) if done(other) and keys.alive(other, now) else Free(cell.revision)
+    if not done(other):
+        return Free(cell.revision)
+    match keys.stands(other, home.engine.instant()):
+        case "alive":
+            return Reuse(owner, other)
+        case "over":
+            return Free(cell.revision)
+        case "unknown":
+            return Waits(owner, other, cell.revision)
 
 
 def claiming(

@@ -314,7 +314,6 @@ def _copying(
         version=origin.version,
         key=keys.default_key(space.label, id) if keys.is_default(origin, space.label) else origin.key,
         key_scope=origin.key_scope,
-        key_until=origin.key_until,
         timeline=line,
         label=origin.label,
         backend=origin.backend,

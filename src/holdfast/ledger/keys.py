@@ -3,7 +3,8 @@
 A key is made once, stored with the call and handed to the tool at every attempt.  By default
 it follows from thread and call, so that two intended equal calls stay two.  A template says
 that calls with these arguments are one; its keys belong to the agent's thread unless their
-scope is the store.  A key is printable ASCII of at most `KEY_BYTES_MAX` bytes, because tools
+scope is the store.  How long a service knows it is counted from the call's first start, on the
+engine's clock: an age that was taken on another clock is not known.  A key is printable ASCII of at most `KEY_BYTES_MAX` bytes, because tools
 put it into headers.
 """
 
@@ -12,21 +13,25 @@ from __future__ import annotations
 import json
 import re
 from hashlib import sha256
+from typing import Literal, TypeAlias
 from urllib.parse import quote
 
+from holdfast.engines.contract import Instant
 from holdfast.errors import Invalid
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import Json
 
 __all__ = [
     "KEY_BYTES_MAX",
-    "alive",
+    "Age",
     "check_template",
     "default_key",
     "is_default",
-    "key_until",
+    "stands",
     "templated_key",
 ]
+
+Age: TypeAlias = Literal["alive", "over", "unknown"]
 
 KEY_BYTES_MAX = 200
 
@@ -78,14 +83,15 @@ def check_template(template: str) -> frozenset[str]:
     return fields
 
 
-def key_until(now: int, lifetime_seconds: float | None) -> int | None:
-    """When a key made now ends, in µs since 1970; None: never."""
-    return None if lifetime_seconds is None else now + int(lifetime_seconds * 1_000_000)
-
-
-def alive(record: CallRecord, now: int) -> bool:
-    """Whether the outside service still knows the call by its key."""
-    return record.key is not None and (record.key_until is None or now < record.key_until)
+def stands(record: CallRecord, now: Instant) -> Age:
+    """Whether the outside service still knows the call by its key; `unknown` where no clock that we have can tell."""
+    if record.key is None:
+        return "over"
+    if record.key_until is None:
+        return "alive"
+    if record.key_clock != now.clock:
+        return "unknown"
+    return "alive" if now.at < record.key_until else "over"
 
 
 def _filled(found: re.Match[str], template: str, arguments: dict[str, Json]) -> str:

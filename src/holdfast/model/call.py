@@ -88,7 +88,12 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str | None = None  # the tool's
     key: str | None = None  # made once, and handed to the tool at every attempt
     key_scope: Literal["thread", "store"] = "thread"
-    key_until: int | None = None  # µs since 1970, UTC; None: the key has no end
+    key_until: int | None = (
+        None  # µs on `key_clock`, counted from its first start; None: it has no end, or none yet
+    )
+    key_clock: str | None = (
+        None  # the engine's name for that clock; None with an end: nobody can tell its age
+    )
     timeline: str = "main"
     run: str | None = None
     label: str | None = (

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 
-__all__ = ["EFFECTS", "Effect", "Reach", "check_effect", "within"]
+__all__ = ["EFFECTS", "Effect", "Reach", "check_effect", "higher", "within"]
 
 Effect: TypeAlias = Literal[
     "none",
@@ -51,6 +51,12 @@ class Reach(msgspec.Struct, frozen=True):
     def guarded(self) -> bool:
         """Whether it is an external write: the repeat guard watches it."""
         return _RANK[self.effect] >= _EXTERNAL and not self.idempotent
+
+
+def higher(one: Reach, other: Reach) -> Reach:
+    """What governs where two say how far a call reaches: the higher level, and repeatable only if both say so."""
+    effect = one.effect if within(other.effect, one.effect) else other.effect
+    return Reach(effect, one.idempotent and other.idempotent)
 
 
 def within(effect: Effect, most: Effect | None) -> bool:

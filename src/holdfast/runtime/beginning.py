@@ -62,6 +62,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     before: Digest | None = None  # the commit that a fresh one went on top of
     said: tuple[Message, ...] = ()  # what came in with a fresh one
     fresh: bool = True  # False: it goes on after an interruption, or a decision
+    waited: bool = False  # it goes on from waiting: nothing was under way
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -134,7 +135,8 @@ def continued(
         records.apply(ground.space, "resume", taking, told)
     head = reader.head_to_move(ground.space, record.timeline)
     journal = _journal(ground, record, head, lease)
-    return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False)
+    waited = record.state == "waiting"
+    return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
 
 
 @contextmanager

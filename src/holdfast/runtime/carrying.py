@@ -148,8 +148,9 @@ class Carrier:
         """Take up a call whose last attempt was cut off; True: it is to be attempted again."""
         record = slot.record
         repeatable = record.state == "started" and record.reach.repeatable and slot.arguments is not None
-        if repeatable and (not record.reach.writes or keys.alive(record, self._desk.now())):
-            return await self._again(slot)
+        alive = keys.stands(record, self._desk.space.engine.instant()) == "alive"
+        if repeatable and (not record.reach.writes or alive):
+            return await self._again(slot, tool)
         if tool.reconciler is None:
             self._leave_open(slot, "unknown", "it was cut off while it ran")
             return False
@@ -170,7 +171,7 @@ class Carrier:
                     if not slot.record.reach.writes:
                         return True
                     try:
-                        await self._desk.do(partial(self._begin, slot, cells, claim))
+                        await self._desk.do(partial(self._begin, slot, tool, cells, claim))
                     except Moved:
                         held = await self._desk.do(partial(calls.read, self._desk.space, slot.record.id))
                         if held.record.state not in _STARTABLE:
@@ -188,7 +189,9 @@ class Carrier:
                     lent(slot, staged, preview, at=self._desk.now())
         return False
 
-    def _begin(self, slot: Slot, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None) -> None:
+    def _begin(
+        self, slot: Slot, tool: Tool, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None
+    ) -> None:
         desk = self._desk
         assert slot.held is not None
         if claim is not None:
@@ -196,7 +199,8 @@ class Carrier:
         hops: tuple[CallState, ...] = ("started",)
         if slot.held.record.state == "approved":
             hops = ("requested", "started")
-        posting = calls.advance(slot.held, *hops, at=desk.now(), epoch=desk.epoch, holder=desk.holder)
+        changes = desk.starting(tool, slot.held.record)
+        posting = calls.advance(slot.held, *hops, at=desk.now(), **changes)
         slot.held = desk.journal.post(posting.also(cells=cells))[0]
 
     async def _attempt(self, slot: Slot, tool: Tool, *, alone: bool) -> Attempted:
@@ -234,13 +238,13 @@ class Carrier:
                 self._ask(slot, done.suspension)
             case "not_done":
                 if self._may_retry(slot, tool):
-                    return await self._again(slot)
+                    return await self._again(slot, tool)
                 self._fail(slot, "failed", done.why)
             case "cancelled":
                 self._cut_off(slot, done.why or "the run was cancelled while it ran")
             case "raised" | "timed_out":
                 if reach.repeatable and self._may_retry(slot, tool):
-                    return await self._again(slot)
+                    return await self._again(slot, tool)
                 if reach.writes:  # also an idempotent one: another call would have another key
                     return await self._reconcile(slot, tool, done)
                 self._fail(slot, "timed_out" if done.kind == "timed_out" else "failed", done.why)
@@ -299,15 +303,16 @@ class Carrier:
         posting = calls.advance(slot.held, *hops, "requested", at=self._desk.now())
         slot.held = self._desk.journal.post(posting)[0]
 
-    async def _again(self, slot: Slot) -> bool:
+    async def _again(self, slot: Slot, tool: Tool) -> bool:
         if slot.record.reach.writes:
-            await self._desk.do(partial(self._restart, slot))
+            await self._desk.do(partial(self._restart, slot, tool))
         return True
 
-    def _restart(self, slot: Slot) -> None:
+    def _restart(self, slot: Slot, tool: Tool) -> None:
         desk = self._desk
         assert slot.held is not None
-        posting = calls.advance(slot.held, "started", at=desk.now(), epoch=desk.epoch, holder=desk.holder)
+        changes = desk.starting(tool, slot.held.record)
+        posting = calls.advance(slot.held, "started", at=desk.now(), **changes)
         slot.held = desk.journal.post(posting)[0]
 
     def _may_retry(self, slot: Slot, tool: Tool) -> bool:

@@ -71,7 +71,7 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
     if isinstance(verdict, Repeats):
         return _repeats(desk, tool, record, verdict)
     home = desk.ground.store if record.key_scope == "store" else desk.space
-    standing = claims.owner_of_key(home, desk.space, record, now=desk.now())
+    standing = claims.owner_of_key(home, desk.space, record)
     match standing:
         case Reuse():
             return Borrow(standing)
@@ -93,13 +93,15 @@ def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clea
 def _question(desk: Desk, record: CallRecord, waits: Waits) -> Ticket:
     """The question whether this call may run though another has its key; approving covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
+    if waits.record is not None and guard.done(waits.record):
+        state += ", and nobody can tell whether its key still stands for it"
     return tickets.question(
         record,
         id=desk.space.ids(),
         at=desk.now(),
         action="repeat",
         parameters=canonical.encode({"case": "key", "claim": waits.revision}).decode(),
-        message=f"a call with the same key ({record.key}) is {state}: '{waits.owner.call}'",
+        message=f"a call with the same key ({record.key}), '{waits.owner.call}', is {state}",
     )
 
 

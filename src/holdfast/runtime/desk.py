@@ -8,6 +8,7 @@ from typing import TypeVar
 from holdfast.history.space import Space
 from holdfast.history.tree import EMPTY
 from holdfast.ledger import fingerprint, keys
+from holdfast.ledger.calls import Changes
 from holdfast.model.call import CallRecord
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.effect import Reach
@@ -43,6 +44,7 @@ class Desk:
         self.ground, self.journal, self.backend = ground, journal, backend
         self.toolbox = ground.agent.toolbox
         self.ours = ours
+        self.waited = False  # whether its run goes on from waiting: then nothing was under way
         self.holder = ground.space.engine.holder()
 
     @property
@@ -88,7 +90,6 @@ class Desk:
             version=tool.version if tool else None,
             key=self._key(call.id, tool, arguments),
             key_scope=tool.key_scope if tool else "thread",
-            key_until=_until(now, tool),
             timeline=self.ground.timeline,
             run=self.journal.run,
             label=label,
@@ -96,6 +97,15 @@ class Desk:
             vendor_id=vendor_id,
             origin=self.origin,
         )
+
+    def starting(self, tool: Tool, record: CallRecord) -> Changes:
+        """What a start says of a call: who makes it, and with the first one how long its key stands."""
+        changes: Changes = {"epoch": self.epoch, "holder": self.holder}
+        if tool.key_lifetime is not None and record.key_until is None:
+            now = self.space.engine.instant()
+            changes["key_until"] = now.at + int(tool.key_lifetime.total_seconds() * 1_000_000)
+            changes["key_clock"] = now.clock
+        return changes
 
     def call(
         self, slot: Slot, root: Digest, *, attempt: int, ruling: Ruling | None = None
@@ -148,8 +158,3 @@ def fingerprint_for(tool: Tool | None, arguments: Arguments | None) -> str:
     if tool is None or arguments is None:
         return ""
     return fingerprint.fingerprint_of(tool.name, tool.version, dict(arguments.normal))
-
-
-def _until(now: int, tool: Tool | None) -> int | None:
-    lifetime = tool.key_lifetime.total_seconds() if tool and tool.key_lifetime else None
-    return keys.key_until(now, lifetime)

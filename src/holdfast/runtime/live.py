@@ -72,6 +72,7 @@ class LiveRun:
         self._is_lost = False
         self._keeping: Keeping | None = None
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
+        self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
         self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
         self._names = declared_names(self._desk.toolbox)

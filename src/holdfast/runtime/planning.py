@@ -67,7 +67,7 @@ def _decide(desk: Desk, slot: Slot, tool: Tool, record: CallRecord, taken: set[s
                 return
             taken.add(record.fingerprint)
             if start and record.reach.writes and claim is None:
-                begun = msgspec.structs.replace(record, epoch=desk.epoch, holder=desk.holder)
+                begun = msgspec.structs.replace(record, **desk.starting(tool, record))
                 slot.posting = calls.propose(begun, "requested", "started").also(cells=cells)
             else:
                 slot.posting = calls.propose(record, "requested")

@@ -8,6 +8,8 @@ ledger says how far each of them came:
     approved             it runs, if it is still what was approved; an answer is the result
     requested            it was never started: it starts
     started, unknown     it runs again if it may be repeated; else its tool is asked, else a person
+
+How far a call reaches is what was recorded or what its tool says now, whichever is higher.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from holdfast.engines.contract import Step
 from holdfast.errors import Decided, Invalid
 from holdfast.history import artifacts, reader
 from holdfast.history.space import Space
-from holdfast.ledger import calls, copies, decisions, tickets
+from holdfast.ledger import calls, copies, decisions, guard, tickets
 from holdfast.ledger.calls import Held
 from holdfast.model.call import SETTLED, UNCLEAR, CallState
 from holdfast.model.digest import Digest
+from holdfast.model.effect import higher
 from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import ToolCall, ToolResult, decode_message
 from holdfast.model.ticket import Decision, Ticket
@@ -38,6 +41,13 @@ from holdfast.runtime.slot import Slot, encode_result, recalled
 from holdfast.runtime.tool import Tool
 
 __all__ = ["open_calls", "open_slots", "since_begin", "take_up", "withdrawn"]
+
+
+# How a call that may have run in silence gets to `started`.
+_BEFORE_START: dict[CallState, tuple[CallState, ...]] = {
+    "approved": ("requested", "started"),
+    "requested": ("started",),
+}
 
 
 class _Open(msgspec.Struct):
@@ -129,10 +139,39 @@ def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
         slot.suspend(None)
     elif slot.tool is None:
         _without_tool(desk, slot)
-    elif state == "approved":
-        _approved(desk, slot, slot.tool, rulings)
-    elif _validated(desk, slot, slot.tool):
+    else:
+        _raise_reach(desk, slot, slot.tool)
+        _go_on(desk, slot, slot.tool, rulings)
+
+
+def _go_on(desk: Desk, slot: Slot, tool: Tool, rulings: dict[str, Ruling]) -> None:
+    assert slot.held is not None
+    state = slot.held.record.state
+    if state == "approved":
+        _approved(desk, slot, tool, rulings)
+    elif _validated(desk, slot, tool):
         slot.recovering = state == "started" or state in UNCLEAR
+
+
+def _raise_reach(desk: Desk, slot: Slot, tool: Tool) -> None:
+    """Let the call reach as far as its tool now says, if that is further: the higher of the two governs.
+
+    What was requested as a call that writes nothing may have run without a durable start: as one that
+    writes it counts as started.  What counts as started is known to the repeat guard from here on.
+    """
+    assert slot.held is not None
+    record = slot.held.record
+    reach = higher(record.reach, tool.reach)
+    if reach == record.reach:
+        return
+    hidden = reach.writes and not record.reach.writes and not desk.waited
+    hops = _BEFORE_START.get(record.state, ()) if hidden else ()
+    posting = calls.advance(slot.held, *hops, at=desk.now(), effect=reach.effect, idempotent=reach.idempotent)
+    begun = posting.record.state == "started" or posting.record.state in UNCLEAR
+    if begun and reach.guarded and not record.reach.guarded:
+        watched = guard.check(desk.space, posting.record, head=None, backend=None, policy="allow")
+        posting = posting.also(cells=guard.starting(posting.record, watched))
+    slot.held = desk.journal.post(posting)[0]
 
 
 def withdrawn(desk: Desk, slot: Slot, why: str) -> None:

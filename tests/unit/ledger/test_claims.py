@@ -8,14 +8,16 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
+from holdfast.engines.contract import Instant
 from holdfast.errors import Conflict
 from holdfast.history import artifacts
 from holdfast.history.space import STORE
-from holdfast.ledger import calls, claims, keys
+from holdfast.ledger import calls, claims
 from holdfast.ledger.calls import Held
 from holdfast.ledger.claims import Free, Mine, Reuse, Waits
 from holdfast.model.call import CallRecord, CallState
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
+from tests.unit.ledger.holders import SECOND, Clocked
 
 
 class Shop(Keeper):
@@ -25,9 +27,9 @@ class Shop(Keeper):
         """A call with that key."""
         return msgspec.structs.replace(self.record(id), key=key)
 
-    def standing(self, record: CallRecord, home: Keeper | None = None, now: int = 0) -> claims.Standing:
+    def standing(self, record: CallRecord, home: Keeper | None = None) -> claims.Standing:
         """Whose the key is."""
-        return claims.owner_of_key((home or self).space, self.space, record, now=now)
+        return claims.owner_of_key((home or self).space, self.space, record)
 
     def begin(self, record: CallRecord, *hops: CallState) -> Held:
         """Start a call with a key of the thread, and take it on."""
@@ -96,16 +98,23 @@ def test_a_call_that_failed_gives_its_key_up(shop: Shop) -> None:
     assert isinstance(shop.standing(other), Waits)
 
 
-def test_a_key_ends_with_its_lifetime(shop: Shop) -> None:
+def test_a_key_ends_with_its_lifetime() -> None:
     """Afterwards it stands for nothing that was done; what is still open goes on holding it."""
-    timed = msgspec.structs.replace(shop.order("a"), key_until=keys.key_until(0, 60))
+    engine = Clocked()
+    shop = Shop(engine)
+    until = engine.now.at + 60 * SECOND
+    timed = msgspec.structs.replace(shop.order("a"), key_until=until, key_clock=engine.now.clock)
     held = shop.begin(timed)
-    assert isinstance(shop.standing(shop.order("b"), now=10**9), Waits)
+    engine.pass_(60)
+    assert isinstance(shop.standing(shop.order("b")), Waits)
 
     shop.succeed(held)
 
-    assert isinstance(shop.standing(shop.order("b"), now=1), Reuse)
-    assert isinstance(shop.standing(shop.order("b"), now=10**9), Free)
+    assert isinstance(shop.standing(shop.order("b")), Free)
+    engine.pass_(-1)
+    assert isinstance(shop.standing(shop.order("b")), Reuse)
+    engine.now = Instant("boot:2", 0)
+    assert isinstance(shop.standing(shop.order("b")), Waits)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.engines.contract import Instant
 from holdfast.errors import Invalid
 from holdfast.ledger import keys
 from holdfast.model.canonical import Json
@@ -70,10 +71,20 @@ def test_a_template_names_arguments_that_are_there() -> None:
 def test_a_key_lives_until_its_time() -> None:
     """Without one, for ever; a call without a key has none that lives."""
     record = Keeper().record("c")
-    timed = msgspec.structs.replace(record, key_until=keys.key_until(1_000_000, 2.5))
+    timed = msgspec.structs.replace(record, key_until=3_500_000, key_clock="boot-1")
 
-    assert keys.key_until(1, None) is None
-    assert keys.alive(record, 10**18)
-    assert keys.alive(timed, 3_499_999)
-    assert not keys.alive(timed, 3_500_000)
-    assert not keys.alive(msgspec.structs.replace(record, key=None), 0)
+    assert keys.stands(record, Instant("boot-9", 10**18)) == "alive"
+    assert keys.stands(timed, Instant("boot-1", 3_499_999)) == "alive"
+    assert keys.stands(timed, Instant("boot-1", 3_500_000)) == "over"
+    assert keys.stands(msgspec.structs.replace(record, key=None), Instant("boot-1", 0)) == "over"
+
+
+@pytest.mark.parametrize("clock", ["boot-2", None])
+def test_the_age_of_a_key_is_not_known_on_another_clock(clock: str | None) -> None:
+    """Neither after a reboot, nor where no clock was recorded: it counts neither as alive nor as over."""
+    record = Keeper().record("c")
+    timed = msgspec.structs.replace(record, key_until=3_500_000, key_clock=clock)
+
+    ages = {keys.stands(timed, Instant("boot-1", at)) for at in (0, 10**18)}
+
+    assert ages == {"unknown"}
