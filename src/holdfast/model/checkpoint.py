@@ -66,6 +66,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     result_ref: str | None = None  # artifact://sha256/…
     idempotency_key: str | None = None
     backend: str | None = None  # that asked for it
+    elsewhere: bool = False  # on another line of this thread, or undone since: done all the same
 
     @property
     def is_written(self) -> bool:
@@ -113,7 +114,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     extractor: str = ""  # version of the rules
     claims: tuple[Claim, ...] = ()
     calls: tuple[Done, ...] = ()  # the last ones, oldest first
-    calls_before: int = 0  # how many more there were before them
+    calls_before: int = 0  # how many more the entries of the ledger are about that were read
+    entries_before: int = 0  # entries of the ledger before those
     pending_approvals: tuple[Pending, ...] = ()
     told: Told | None = None
     validation: Validation = Validation()

@@ -1,0 +1,173 @@
+"""The ledger as it stood at a position: whole, or its last part and whatever was still open then.
+
+The log is the truth.  To read it whole costs what it is long; so of a long one the last entries
+are read, and what they do not say is taken from the cells, which hold the newest record of each call
+and ticket.  A record that changed after the position is not believed: such a call is read from the
+log.  So what comes out depends on the log up to the position alone, whatever was written since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.engines.contract import Entry
+from holdfast.errors import Corrupt
+from holdfast.history.space import Space
+from holdfast.ledger import calls, tickets
+from holdfast.model.call import CallRecord
+from holdfast.model.commit import NO_LEDGER, LedgerRead
+from holdfast.model.ticket import Ticket
+from holdfast.projections.calls import Book, Transition, decode_transition
+
+__all__ = ["ENTRIES_MAX", "Known", "Stand", "now", "stand", "whole"]
+
+ENTRIES_MAX = 400  # that are read of a long log
+
+_PAGE = 400
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A call as it stood at the position, and the entry that said so last."""
+
+    record: CallRecord
+    position: int
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last entries say, and what was open before them."""
+
+    calls: tuple[Known, ...] = ()  # that the entries are about, by the last entry about each
+    waiting: tuple[Ticket, ...] = ()  # all that were open, in the order of their ids
+    before: int = 0  # entries that were not read
+
+
+class _Later(msgspec.Struct, frozen=True):
+    """What was written after the position."""
+
+    calls: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    decided: frozenset[str] = frozenset()
+
+
+def now(space: Space, *, since: LedgerRead = NO_LEDGER) -> LedgerRead:
+    """How far the ledger has come; `since` is a position that it is known to have reached."""
+    low, step = since.position, 1
+    while space.engine.entries(space.name, after=low + step - 1, limit=1):
+        low, step = low + step, step * 2
+    high = low + step  # nothing is there
+    while high - low > 1:
+        middle = (low + high) // 2
+        there = space.engine.entries(space.name, after=middle - 1, limit=1)
+        low, high = (middle, high) if there else (low, middle)
+    if low == since.position:
+        return since
+    return LedgerRead(low, space.engine.entries(space.name, after=low - 1, limit=1)[0].chain)
+
+
+def whole(space: Space, read: LedgerRead) -> Book:
+    """Everything that the log says up to a position; raises `Corrupt` if it is not the log that was read there."""
+    book = Book()
+    for entry in _entries(space, 0, read):
+        book.take(decode_transition(entry.body))
+    return book
+
+
+def stand(space: Space, read: LedgerRead, *, limit: int = ENTRIES_MAX) -> Stand:
+    """What the last `limit` entries up to a position say, and every ticket that was open there."""
+    start = max(0, read.position - limit)
+    steps = [(entry.position, decode_transition(entry.body)) for entry in _entries(space, start, read)]
+    last = {step.call: position for position, step in steps if step.call}
+    if start == 0:
+        book = Book()
+        for _, step in steps:
+            book.take(step)
+        known, waiting = book.calls, _open(book.tickets.values())
+    else:
+        known, waiting = _windowed(space, read, [step for _, step in steps])
+    by_position = sorted(last.items(), key=lambda each: each[1])
+    return Stand(
+        calls=tuple(Known(known[call], position) for call, position in by_position),
+        waiting=tuple(waiting),
+        before=start,
+    )
+
+
+def _windowed(
+    space: Space, read: LedgerRead, steps: Sequence[Transition]
+) -> tuple[dict[str, CallRecord], list[Ticket]]:
+    touched = {step.call for step in steps if step.call}
+    begun = {step.call for step in steps if step.record}
+    # The cells first: whatever they hold, the entries that are read after them say whether it came later.
+    held = {call: calls.find(space, call) for call in touched - begun}
+    asked = list(_tickets(space))
+    later = _later(space, read)
+    believed = {call: each.record for call, each in held.items() if each and call not in later.calls}
+    book = Book()
+    for step in steps:
+        if step.call in begun:
+            book.take(_without_decisions_from_before(step, book))
+    known = {**book.calls, **believed}
+    if missing := touched - known.keys():
+        full = whole(space, read)
+        known |= {call: full.calls[call] for call in missing}
+    return known, _open(_as_of(ticket, later) for ticket in asked if ticket.id not in later.opened)
+
+
+def _without_decisions_from_before(step: Transition, book: Book) -> Transition:
+    """The entry without a decision on a ticket that the book does not know; tickets are read from their cells."""
+    if step.decided is None or step.decided in book.tickets:
+        return step
+    return msgspec.structs.replace(step, decided=None)
+
+
+def _later(space: Space, read: LedgerRead) -> _Later:
+    steps = [decode_transition(entry.body) for entry in _after(space, read.position)]
+    opened = {ticket.id for ticket in map(_ticket, steps) if ticket}
+    return _Later(
+        frozenset(step.call for step in steps),
+        frozenset(opened),
+        frozenset(step.decided for step in steps if step.decided),
+    )
+
+
+def _ticket(step: Transition) -> Ticket | None:
+    return msgspec.json.decode(step.ticket, type=Ticket) if step.ticket else None
+
+
+def _as_of(ticket: Ticket, later: _Later) -> Ticket:
+    return msgspec.structs.replace(ticket, decision=None) if ticket.id in later.decided else ticket
+
+
+def _open(found: Iterable[Ticket]) -> list[Ticket]:
+    return sorted((ticket for ticket in found if ticket.decision is None), key=lambda ticket: ticket.id)
+
+
+def _tickets(space: Space) -> Iterator[Ticket]:
+    after = ""
+    while page := tickets.listing(space, after=after, limit=_PAGE):
+        yield from (asked.ticket for asked in page)
+        after = page[-1].ticket.id
+
+
+def _entries(space: Space, after: int, read: LedgerRead) -> Iterator[Entry]:
+    """The entries after `after` up to a position; raises `Corrupt` unless the last is the one that was read there."""
+    last = None
+    while after < read.position:
+        page = space.engine.entries(space.name, after=after, limit=min(_PAGE, read.position - after))
+        if not page:
+            break
+        yield from page
+        last, after = page[-1], page[-1].position
+    if after != read.position or (last and read.chain and last.chain != read.chain):
+        raise Corrupt(
+            f"the ledger of '{space.label}' is not the one that was read up to position {read.position}; "
+            "nothing was derived from it. Run `holdfast verify`."
+        )
+
+
+def _after(space: Space, position: int) -> Iterator[Entry]:
+    while page := space.engine.entries(space.name, after=position, limit=_PAGE):
+        yield from page
+        position = page[-1].position

@@ -1,0 +1,120 @@
+"""Tool calls in a checkpoint: what was done, never to be replayed, and what waits for somebody.
+
+Every external write that the entries read are about is listed, up to a limit, before anything
+else: also one of another line of the thread, or one that was undone since, because the world does not
+know of lines.  Of other calls the last few of this line are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.errors import Forgotten
+from holdfast.history.space import Space
+from holdfast.migration.book import Known
+from holdfast.migration.rules import shortened
+from holdfast.migration.window import Window, is_behind
+from holdfast.model.call import CallRecord
+from holdfast.model.checkpoint import Done, Pending
+from holdfast.model.digest import Digest
+from holdfast.model.ticket import Ticket
+
+__all__ = ["ARGS_MAX", "CALLS_MAX", "WRITES_MAX", "digest_of_calls", "pending"]
+
+WRITES_MAX = 48  # external writes that are listed, the newest
+CALLS_MAX = 16  # other calls that are listed, the newest
+ARGS_MAX = 400  # characters of the arguments of one call
+MESSAGE_MAX = 400
+
+_FORGOTTEN = "(forgotten)"
+
+
+def digest_of_calls(space: Space, seen: Window, commit: Digest) -> tuple[tuple[Done, ...], int]:
+    """The calls to be told of, oldest first, and how many of those that were read are left out."""
+    writes = [known for known in seen.stand.calls if known.record.reach.guarded][-WRITES_MAX:]
+    others = [known for known in seen.stand.calls if not known.record.reach.guarded]
+    here = _last_here(space, seen, others, commit)
+    listed = sorted((*writes, *here), key=lambda known: known.position)
+    args = _bodies(space, [known.record.args for known in listed])
+    done = tuple(
+        _done(known.record, args[known.record.args], elsewhere=not _is_here(space, seen, known, commit))
+        for known in listed
+    )
+    return done, len(seen.stand.calls) - len(done)
+
+
+def pending(space: Space, seen: Window, commit: Digest) -> tuple[Pending, ...]:
+    """Every approval that is seen from the commit and still to be given.
+
+    A call by hand waits before anything of it is committed, so it is seen from everywhere.
+    """
+    waiting = [
+        ticket
+        for ticket in seen.stand.waiting
+        if ticket.label is None or _by_hand(ticket) or is_behind(space, seen, ticket.label, commit)
+    ]
+    args = _bodies(space, [ticket.args for ticket in waiting])
+    return tuple(
+        Pending(
+            ticket=ticket.id,
+            call=ticket.call,
+            tool=ticket.tool,
+            message=shortened(ticket.message, MESSAGE_MAX),
+            args=args[ticket.args],
+        )
+        for ticket in waiting
+    )
+
+
+def _by_hand(ticket: Ticket) -> bool:
+    return ticket.run is not None and ticket.label == ticket.run
+
+
+def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Digest) -> list[Known]:
+    found: list[Known] = []
+    for known in reversed(others):
+        if len(found) == CALLS_MAX:
+            break
+        if _is_here(space, seen, known, commit):
+            found.append(known)
+    return found
+
+
+def _is_here(space: Space, seen: Window, known: Known, commit: Digest) -> bool:
+    return is_behind(space, seen, known.record.label, commit)
+
+
+def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
+    return Done(
+        call=record.id,
+        tool=record.tool,
+        args=args,
+        effect=record.effect,
+        idempotent=record.idempotent,
+        state=record.state,
+        result_ref=record.result or record.evidence,
+        idempotency_key=record.key if record.reach.writes else None,
+        backend=record.backend,
+        elsewhere=elsewhere,
+    )
+
+
+def _bodies(space: Space, digests: Iterable[Digest]) -> dict[Digest, str]:
+    """The arguments of calls, each cut where it is long."""
+    wanted = list(dict.fromkeys(digests))
+    try:
+        found: list[bytes | None] = list(space.nodes(wanted))
+    except Forgotten:
+        found = [_body(space, digest) for digest in wanted]
+    return {digest: _shown(body) for digest, body in zip(wanted, found, strict=True)}
+
+
+def _body(space: Space, digest: Digest) -> bytes | None:
+    try:
+        return space.body(digest)
+    except Forgotten:
+        return None
+
+
+def _shown(body: bytes | None) -> str:
+    return _FORGOTTEN if body is None else shortened(body.decode("utf-8", "replace"), ARGS_MAX)

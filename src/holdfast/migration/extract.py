@@ -1,0 +1,159 @@
+"""Extraction: a checkpoint from one commit and the ledger up to a position, by stated rules and no model.
+
+Explicit state first (`/task/…`), then rules over messages; every sentence names where it comes from.
+What is read is bounded, whatever the length of the conversation.  The same commit and position give
+the same bytes, in any process and on any store that holds that history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.history.space import Space
+from holdfast.migration import rules
+from holdfast.migration.backends import backend_at
+from holdfast.migration.calling import digest_of_calls, pending
+from holdfast.migration.rules import Found, Words, clean, shortened
+from holdfast.migration.window import Window, window
+from holdfast.model.checkpoint import Checkpoint, Claim, Part, Summary, Validation
+from holdfast.model.commit import NO_LEDGER, LedgerRead
+from holdfast.model.digest import Digest
+from holdfast.projections.transcript import TranscriptEntry
+from holdfast.projections.working import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
+
+__all__ = ["EXTRACTOR", "derive", "derive_again"]
+
+EXTRACTOR = "holdfast-rules/1"
+
+ARTIFACTS_MAX = 24  # the newest
+TEXT_MAX = 2_000  # characters of one text that the state holds
+TEXTS_MAX = 48  # of one list that the state holds, the last ones
+
+_NO_VALIDATION = Validation()
+
+
+def derive(
+    space: Space,
+    commit: Digest | None,
+    *,
+    to_backend: str | None = None,
+    from_backend: str | None = None,
+    ledger: LedgerRead | None = None,
+    memory: Sequence[str] = (),
+) -> Checkpoint:
+    """The checkpoint of the conversation that ends at `commit`; None is before the first.
+
+    `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
+    read; None: as far as the commit itself had read it.  `memory` are references that the caller found
+    relevant.  Raises `Corrupt` if the ledger is not the one that was read there.
+    """
+    if commit is None:
+        return Checkpoint(
+            conversation=space.label, from_backend=from_backend, to_backend=to_backend, extractor=EXTRACTOR
+        )
+    upto = space.step(commit).commit.ledger if ledger is None else ledger
+    seen = window(space, commit, upto)
+    parts = [_Part(part, texts) for part, texts in _sources(seen)]
+    calls, calls_before = digest_of_calls(space, seen, commit)
+    return Checkpoint(
+        conversation=space.label,
+        from_backend=backend_at(space, commit) if from_backend is None else from_backend,
+        to_backend=to_backend,
+        summary=_summary(parts),
+        active_goals=_texts(parts, "active_goal"),
+        active_artifacts=seen.artifacts[-ARTIFACTS_MAX:],
+        relevant_memory_refs=tuple(memory),
+        commit=commit,
+        ledger=NO_LEDGER if upto == NO_LEDGER else upto,
+        extractor=EXTRACTOR,
+        claims=tuple(claim for part in parts for claim in part.claims()),
+        calls=calls,
+        calls_before=calls_before,
+        entries_before=seen.stand.before,
+        pending_approvals=pending(space, seen, commit),
+        validation=Validation(notes=seen.working.faults) if seen.working.faults else _NO_VALIDATION,
+    )
+
+
+def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
+    """The same once more, from the history that the checkpoint names; a model's summary is not derived, and left out."""
+    return derive(
+        space,
+        checkpoint.commit,
+        to_backend=checkpoint.to_backend,
+        from_backend=checkpoint.from_backend,
+        ledger=checkpoint.ledger,
+        memory=checkpoint.relevant_memory_refs,
+    )
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """One sentence of a summary, and where it comes from."""
+
+    text: str
+    rule: str
+    event: str | None = None
+    path: str | None = None
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """One part of a summary."""
+
+    part: Part
+    sources: tuple[_Source, ...]
+
+    def claims(self) -> Iterator[Claim]:
+        """What each of its sentences rests on."""
+        for index, each in enumerate(self.sources):
+            yield Claim(part=self.part, index=index, event=each.event, path=each.path, rule=each.rule)
+
+
+def _sources(seen: Window) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
+    """Where each part comes from: what the state says, or else what the rules find."""
+    held, said = seen.working, _spoken(seen.said)
+    first = next(iter(_spoken((seen.first,) if seen.first else ())), None)
+    one, several = _of_text, _of_texts
+    yield "user_goal", one(held.goal, GOAL) or _found(rules.goal(first, said, whole=seen.is_whole))
+    yield "current_task", one(held.current, CURRENT) or _found(rules.task(said))
+    yield "decision", several(held.decisions, DECISIONS, rules.decisions(said))
+    yield "open_question", several(held.questions, QUESTIONS, rules.questions(said))
+    yield "active_goal", several(held.goals, GOALS, ())
+
+
+def _spoken(said: Iterable[TranscriptEntry]) -> list[Words]:
+    return [
+        Words(entry.id, entry.role, entry.words.text, bool(entry.words.tool_calls))
+        for entry in said
+        if entry.words is not None
+    ]
+
+
+def _of_text(text: str | None, path: str) -> tuple[_Source, ...]:
+    told = clean(text or "")
+    return (_Source(shortened(told, TEXT_MAX), "state", path=path),) if told else ()
+
+
+def _of_texts(texts: Sequence[str] | None, path: str, found: Sequence[Found]) -> tuple[_Source, ...]:
+    """What a list of the state says, even if it is empty: then there is nothing of the kind."""
+    if texts is None:
+        return tuple(source for each in found for source in _found(each))
+    return tuple(source for text in texts[-TEXTS_MAX:] for source in _of_text(text, path))
+
+
+def _found(found: Found | None) -> tuple[_Source, ...]:
+    return () if found is None else (_Source(clean(found.text), found.rule, event=found.event),)
+
+
+def _texts(parts: Iterable[_Part], part: Part) -> tuple[str, ...]:
+    return tuple(source.text for each in parts if each.part == part for source in each.sources)
+
+
+def _summary(parts: Sequence[_Part]) -> Summary:
+    return Summary(
+        user_goal=next(iter(_texts(parts, "user_goal")), ""),
+        current_task=next(iter(_texts(parts, "current_task")), ""),
+        decisions=_texts(parts, "decision"),
+        open_questions=_texts(parts, "open_question"),
+    )

@@ -1,0 +1,89 @@
+"""The canonical state of an agent at one commit: five layers, none of them any vendor's.
+
+    transcript   what was said                     memory     what is kept across threads
+    ledger       what was done                     runtime    runs, attempts, approvals, locks
+    working      task state, scratchpad, goals
+
+Each layer has canonical bytes, so that two moments can be compared layer by layer.  A change
+of backend alters none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model import canonical
+from holdfast.model.call import CallRecord
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.message import encode_message
+from holdfast.model.ticket import Ticket
+from holdfast.projections.runtime import RuntimeState
+from holdfast.projections.transcript import TranscriptEntry
+from holdfast.projections.working import WorkingMemory
+
+__all__ = ["LAYERS", "CanonicalAgentState", "Ledger", "LongTermMemory"]
+
+LAYERS = ("transcript", "ledger", "working", "memory", "runtime")
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Every call of the thread and every question about one, as of a position of its log."""
+
+    calls: tuple[CallRecord, ...] = ()  # in the order in which they entered
+    tickets: tuple[Ticket, ...] = ()
+
+
+class LongTermMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the owner's memory held when the commit was made."""
+
+    root: Digest | None = None  # of the map that holds it; it covers every item
+    refs: tuple[str, ...] = ()  # mem://…, those that this thread wrote, in order
+
+
+class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is true of a conversation at one commit, whoever answers it."""
+
+    conversation: str  # the thread's id
+    commit: Digest | None  # None: before the first
+    transcript: tuple[TranscriptEntry, ...] = ()
+    ledger: Ledger = Ledger()
+    working: WorkingMemory = WorkingMemory()
+    memory: LongTermMemory = LongTermMemory()
+    runtime: RuntimeState = RuntimeState()
+
+    def layers(self) -> dict[str, bytes]:
+        """The canonical bytes of each layer, by its name."""
+        return {
+            "transcript": canonical.encode([_said(entry) for entry in self.transcript]),
+            "ledger": canonical.encode_struct(self.ledger),
+            "working": canonical.encode_struct(self.working),
+            "memory": canonical.encode_struct(self.memory),
+            "runtime": canonical.encode_struct(self.runtime),
+        }
+
+    def digests(self) -> dict[str, Digest]:
+        """The digest of each layer's bytes, by its name."""
+        return {name: digest_of(Kind.BODY, body) for name, body in self.layers().items()}
+
+
+def _said(entry: TranscriptEntry) -> dict[str, Any]:
+    """One message, its words and what only its vendor can read by the digests of their bytes."""
+    words = entry.words
+    vendor = words.vendor_metadata if words else None
+    shape: dict[str, Any] = {
+        "id": entry.id,
+        "role": entry.role,
+        "commit": entry.commit,
+        "state": entry.state,
+        "at": entry.at,
+        "run": entry.run,
+        "provider": entry.provider,
+        "model": entry.model,
+        "usage": msgspec.to_builtins(entry.usage),
+        "body": digest_of(Kind.BODY, encode_message(words)) if words else None,
+        "vendor": digest_of(Kind.BODY, vendor.encode("utf-8", "surrogatepass")) if vendor else None,
+        "forgotten": entry.forgotten,
+    }
+    return {name: value for name, value in shape.items() if value is not None}
