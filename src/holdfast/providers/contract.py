@@ -22,6 +22,7 @@ from holdfast.providers.capabilities import Level
 
 __all__ = [
     "Adapter",
+    "Asked",
     "CallDelta",
     "Finished",
     "Loss",
@@ -98,6 +99,12 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
 
 
+class Asked(Context, frozen=True, kw_only=True):
+    """The context that a request shows, and what of the request it does not hold as it was."""
+
+    losses: tuple[Loss, ...] = ()
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """A vendor's answer, read."""
 
@@ -138,7 +145,10 @@ class Adapter(Protocol):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Context:
-        """The context that a request of this format shows; raises `Invalid` if it is none."""
+        """The context that a request of this format shows; raises `Invalid` if it is none.
+
+        An adapter that does not take in all of a request gives it as `Asked`, with what is missing.
+        """
         ...
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:

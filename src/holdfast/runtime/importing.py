@@ -3,6 +3,9 @@
 A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
 with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
 here ran them.  One commit holds all of it; the same op_id again changes nothing.
+
+A thread keeps what was said.  Tools and options are the agent's: those of the request that the agent
+does not have in the same way are reported as losses, as is whatever of the request could not be read.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ from holdfast.ledger import settling
 from holdfast.ledger.calls import Posting
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import encode_struct
-from holdfast.model.context import Context
+from holdfast.model.context import Context, ToolSpec
 from holdfast.model.digest import Kind, digest_of
 from holdfast.model.head import Head
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 from holdfast.providers import registry
-from holdfast.providers.contract import Adapter, Loss
+from holdfast.providers.contract import Adapter, Asked, Loss, losses_of
 from holdfast.runtime.desk import args_body
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
@@ -37,6 +40,7 @@ __all__ = ["Added", "add", "read"]
 # By what a body of each kind is told: a request, or a reply.
 _REQUESTS = ("messages", "contents", "input")
 _REPLIES = ("choices", "output", "candidates")
+_NOTES = ("endpoint", "system")  # of a reader: whose server it was, and the form of words that are kept
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +59,7 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
         body: Mapping[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
         return _read_body(adapter, body)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return adapter.read_request({_field(api): list(given)}), ()  # pyright: ignore[reportUnknownArgumentType]
+        return _asked(adapter.read_request({_field(api): list(given)}))  # pyright: ignore[reportUnknownArgumentType]
     raise Invalid(
         f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}."
     )
@@ -63,7 +67,12 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
 
 def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) -> Added:
     """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read."""
-    context, losses = read(given, api)
+    context, unread = read(given, api)
+    losses = losses_of(
+        [loss for loss in unread if loss.where != "options.cache"],
+        _tools(context, ground),
+        _options(context, ground),
+    )
     messages = [*_system(context), *context.messages]
     if not messages:
         raise Invalid("there is nothing to add: no message was found; nothing was written.")
@@ -91,7 +100,11 @@ def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tupl
     if any(field in body for field in _REPLIES) or ("content" in body and "messages" not in body):
         reply = adapter.parse(body)
         return Context(messages=(reply.message,)), reply.losses
-    return adapter.read_request(body), ()
+    return _asked(adapter.read_request(body))
+
+
+def _asked(context: Context) -> tuple[Context, tuple[Loss, ...]]:
+    return context, context.losses if isinstance(context, Asked) else ()
 
 
 def _field(api: str) -> str:
@@ -100,6 +113,44 @@ def _field(api: str) -> str:
 
 def _system(context: Context) -> list[Message]:
     return [Message("system", (Text(context.system),))] if context.system else []
+
+
+def _tools(context: Context, ground: Ground) -> list[Loss]:
+    """The tools of a request that the agent does not declare in the same way."""
+    mine = {tool.spec.name: tool.spec for tool in ground.agent.toolbox.values()}
+    losses: list[Loss] = []
+    for at, spec in enumerate(context.tools):
+        where = f"tools[{at}]"
+        if spec.name not in mine:
+            why = "a thread keeps no tools; the agent would have to declare it"
+            losses.append(Loss(kind="dropped", where=where, what=f"tool '{spec.name}'", why=why))
+        elif not _is_same(spec, mine[spec.name]):
+            why = "the agent declares a tool of that name in another way, which stands"
+            losses.append(Loss(kind="converted", where=where, what=f"tool '{spec.name}'", why=why))
+    return losses
+
+
+def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
+    return (one.description, one.parameters) == (other.description, other.parameters)
+
+
+def _options(context: Context, ground: Ground) -> list[Loss]:
+    """The options of a request that are not the agent's."""
+    why = "a thread keeps no options; give it to the agent or to the backend"
+    vendor = context.options.get("vendor")
+    fields = [
+        (f"vendor.{api}.{name}", name)
+        for api, held in (vendor.items() if isinstance(vendor, Mapping) else ())
+        for name in (held if isinstance(held, Mapping) else ())
+        if name not in _NOTES
+    ]
+    named = [(name, name) for name in context.options if name != "vendor"]
+    mine = ground.agent.options
+    return [
+        Loss(kind="dropped", where=f"options.{where}", what=name, why=why)
+        for where, name in (*named, *fields)
+        if where not in mine or mine[where] != context.options[where]
+    ]
 
 
 class _Ours:

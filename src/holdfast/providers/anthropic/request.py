@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
+from holdfast.model.context import ToolSpec
 from holdfast.model.message import Message, Role
 from holdfast.providers.anthropic.blocks import Raw, Reading, as_list, as_object
 from holdfast.providers.anthropic.parse import VENDOR
+from holdfast.providers.contract import Asked, Loss
 from holdfast.providers.wire.entry import CallNames
 from holdfast.providers.wire.layout import shown
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 
-__all__ = ["API", "joined", "read_request", "reasoning_of"]
+__all__ = ["API", "FIELDS", "joined", "read_request", "reasoning_of"]
 
 API = "anthropic-messages"
 
@@ -35,19 +36,31 @@ _HANDLED = frozenset(
         "cache_control",
     }
 )
+_SOURCE = frozenset({"type", "media_type", "data", "url", "file_id", "content"})
+
+# What is read of a request where nothing else is kept.
+FIELDS = {
+    "messages[]": frozenset({"role", "content"}),
+    "messages[].content[].source": _SOURCE,
+    "messages[].content[].content[].source": _SOURCE,
+    "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
+    "output_config.format": frozenset({"type", "schema"}),
+    "output_format": frozenset({"type", "schema"}),
+}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SPEC_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict", "cache_control"})
 
 
-def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Context:
+def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
     """The context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
         raise Invalid("this is no request of Anthropic Messages: it has no messages. Nothing was read.")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("model")}
     ids = CallNames()
+    losses: list[Loss] = []
     messages = [
-        _message(message, f"messages[{at}]", ids, facts)
+        _message(message, f"messages[{at}]", ids, facts, losses)
         for at, message in enumerate(as_list(raw["messages"], "messages"))
     ]
     specs, tools = _tools(raw.get("tools"))
@@ -61,7 +74,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
         options["vendor"] = {API: vendor}
     if _is_cached(raw):
         options["cache"] = True
-    return Context(system=system, messages=messages, tools=specs, options=options)
+    return Asked(system=system, messages=messages, tools=specs, options=options, losses=tuple(losses))
 
 
 def joined(system: object) -> str:
@@ -82,21 +95,26 @@ def reasoning_of(thinking: object) -> dict[str, Any]:
     return made
 
 
-def _message(message: object, where: str, ids: CallNames, facts: Raw) -> Message:
+def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: list[Loss]) -> Message:
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise Invalid(f"{where}.role is {role!r}, none of Anthropic Messages. Nothing was read.")
     reading = Reading(ids, where=f"{where}.content")
     reading.read(raw.get("content") or [])
+    losses += reading.losses
     blocks = shown(reading.pieces, results_first=True)
+    ids_here = call_ids(reading.calls)
+    kept_here = blocks is not None or ids_here is not None
     said: Role = "tool" if role == "user" and reading.results and not reading.content else role
     return Message(
         role=said,
         content=tuple(reading.content),
         tool_calls=tuple(reading.calls),
         tool_results=tuple(reading.results),
-        vendor_metadata=None if blocks is None else keep(VENDOR, {**facts, "blocks": blocks}),
+        vendor_metadata=keep(VENDOR, {**facts, "blocks": blocks, "call_ids": ids_here})
+        if kept_here
+        else None,
     )
 
 

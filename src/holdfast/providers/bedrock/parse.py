@@ -20,7 +20,7 @@ from holdfast.providers.contract import (
 )
 from holdfast.providers.wire.entry import CallNames
 from holdfast.providers.wire.layout import shown
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 
 __all__ = ["VENDOR", "parse", "reply_of"]
 
@@ -65,6 +65,7 @@ def reply_of(
         "model": raw.get("modelId"),  # an answer does not say it; whoever asked may add it
         "response_id": raw.get("requestId") or headers.get("x-amzn-requestid"),
         "blocks": shown(reading.pieces),
+        "call_ids": call_ids(reading.calls),
         **{name: raw.get(name) for name in _BESIDE},
     }
     message = Message(

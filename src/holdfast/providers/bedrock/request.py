@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
+from holdfast.model.context import ToolSpec
 from holdfast.model.message import Message, Role
 from holdfast.providers.bedrock.blocks import Raw, Reading, as_list, as_object
 from holdfast.providers.bedrock.parse import VENDOR
+from holdfast.providers.contract import Asked, Loss
 from holdfast.providers.wire.entry import CallNames
 from holdfast.providers.wire.layout import shown
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 
-__all__ = ["API", "joined", "of_fields", "output_of", "read_request"]
+__all__ = ["API", "FIELDS", "joined", "of_fields", "output_of", "read_request"]
 
 API = "bedrock-converse"
 
@@ -32,6 +33,37 @@ _HANDLED = frozenset(
         "serviceTier",
     }
 )
+_SOURCE = frozenset({"bytes", "s3Location", "text", "content"})
+_MEDIA = ("image", "document", "video", "audio")
+_IN_MESSAGE, _IN_RESULT = "messages[].content[]", "messages[].content[].toolResult.content[]"
+
+# What is read of a request where nothing else is kept.
+FIELDS = {
+    "messages[]": frozenset({"role", "content"}),
+    _IN_MESSAGE: frozenset(
+        {
+            *("text", "toolUse", "toolResult", "guardContent", "cachePoint", *_MEDIA),
+            *("reasoningContent", "citationsContent", "searchResult"),
+        }
+    ),
+    _IN_RESULT: frozenset({"text", "json", "searchResult", *_MEDIA}),
+    f"{_IN_MESSAGE}.toolUse": frozenset({"toolUseId", "name", "input", "type"}),
+    f"{_IN_MESSAGE}.reasoningContent": frozenset({"reasoningText", "redactedContent"}),
+    **{f"{place}.{kind}.source": _SOURCE for place in (_IN_MESSAGE, _IN_RESULT) for kind in _MEDIA},
+    **{
+        f"{place}.{kind}.source.s3Location": frozenset({"uri", "bucketOwner"})
+        for place in (_IN_MESSAGE, _IN_RESULT)
+        for kind in _MEDIA
+    },
+    "system[]": frozenset({"text", "guardContent", "cachePoint"}),
+    "inferenceConfig": frozenset({"maxTokens", "temperature", "topP", "stopSequences"}),
+    "toolConfig": frozenset({"tools", "toolChoice"}),
+    "toolConfig.tools[]": frozenset({"toolSpec", "cachePoint"}),
+    "toolConfig.tools[].toolSpec": frozenset({"name", "description", "inputSchema", "strict"}),
+    "toolConfig.toolChoice": frozenset({"auto", "any", "tool"}),
+    "toolConfig.toolChoice.tool": frozenset({"name"}),
+    "serviceTier": frozenset({"type"}),
+}
 _INFERENCE = {
     "maxTokens": "max_tokens",
     "temperature": "temperature",
@@ -40,15 +72,16 @@ _INFERENCE = {
 }
 
 
-def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Context:
+def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
     """The context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
         raise Invalid("this is no request of Bedrock Converse: it has no messages. Nothing was read.")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("modelId")}
     ids = CallNames()
+    losses: list[Loss] = []
     messages = [
-        _message(message, f"messages[{at}]", ids, facts)
+        _message(message, f"messages[{at}]", ids, facts, losses)
         for at, message in enumerate(as_list(raw["messages"], "messages"))
     ]
     options, vendor = _options(raw)
@@ -62,7 +95,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
         options["vendor"] = {API: vendor}
     if _is_cached(raw):
         options["cache"] = True
-    return Context(system=system, messages=messages, tools=specs, options=options)
+    return Asked(system=system, messages=messages, tools=specs, options=options, losses=tuple(losses))
 
 
 def joined(blocks: object) -> str:
@@ -115,21 +148,26 @@ def output_of(config: object) -> dict[str, Any] | None:
     return {"schema": schema, **more}
 
 
-def _message(message: object, where: str, ids: CallNames, facts: Raw) -> Message:
+def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: list[Loss]) -> Message:
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise Invalid(f"{where}.role is {role!r}, none of Bedrock Converse. Nothing was read.")
     reading = Reading(ids, where=f"{where}.content", assistant=role == "assistant")
     reading.read(raw.get("content") or [])
+    losses += reading.losses
     blocks = shown(reading.pieces, results_first=True)
+    ids_here = call_ids(reading.calls)
+    kept_here = blocks is not None or ids_here is not None
     said: Role = "tool" if role == "user" and reading.results and not reading.content else role
     return Message(
         role=said,
         content=tuple(reading.content),
         tool_calls=tuple(reading.calls),
         tool_results=tuple(reading.results),
-        vendor_metadata=None if blocks is None else keep(VENDOR, {**facts, "blocks": blocks}),
+        vendor_metadata=keep(VENDOR, {**facts, "blocks": blocks, "call_ids": ids_here})
+        if kept_here
+        else None,
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.layout import Piece, fits, layout_of
 from holdfast.providers.wire.media import inline, kind_of
-from holdfast.providers.wire.native import kept
+from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.server_tools import is_account, told
 
 __all__ = ["Turns"]
@@ -56,6 +56,8 @@ class Turns:
 
     def write(self, messages: Sequence[Message]) -> None:
         """All messages."""
+        own = own_ids(messages, VENDOR, endpoint=self._provider)
+        self._ids = CallIds(_LEGAL_ID, prefix="tooluse_", own=own)
         self._layouts = {
             at: layout for at, message in enumerate(messages) if (layout := self._layout(message)) is not None
         }
@@ -164,7 +166,7 @@ class Turns:
         number = self._met[call.id]
         self._met[call.id] += 1
         made = self._ids.of(call.id if not number else f"{call.id}\n{number}")
-        if made != call.id:
+        if self._ids.changed(call.id):
             self._lose("converted", where, "tool call id", f"'{call.id}' is called '{made}' here")
         self._given[id(answer)] = made
         name = self._names.get(call.name, call.name)

@@ -20,7 +20,7 @@ from holdfast.providers.contract import (
 from holdfast.providers.gemini.names import camel, listed
 from holdfast.providers.gemini.parts import native_part, read_part
 from holdfast.providers.gemini.plain import plain_parts
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.server_tools import account
 from holdfast.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
 
@@ -110,6 +110,7 @@ def _message(
         "candidate": beside or None,
         "prompt_feedback": body.get("promptFeedback"),
         "live": body.get("live"),
+        "call_ids": call_ids(turn.calls),
     }
     if plain != natives:
         facts |= {"parts": shells, "size": turn.size}

@@ -18,7 +18,7 @@ from holdfast.providers.gemini.plain import Writer
 from holdfast.providers.gemini.request import RESULT
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
-from holdfast.providers.wire.native import kept
+from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
 
@@ -39,11 +39,12 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """A request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
-    names, ids = ToolNames(_NAMES, strange=r"[^a-zA-Z0-9_.:-]"), CallIds(_IDS)
+    endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
+    names = ToolNames(_NAMES, strange=r"[^a-zA-Z0-9_.:-]")
+    ids = CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint))
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     writer = Writer(losses, id_of=ids.of, name_of=names.of, media_in_results=is_third(model))
-    endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
     contents = _History(context.messages, writer, endpoint, model).contents()
     contents = _in_order(contents, losses)
     if is_third(model):

@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.model.context import Context
 from holdfast.model.message import Message, ToolResult
-from holdfast.providers.contract import Loss
+from holdfast.providers.contract import Asked, Loss
 from holdfast.providers.gemini.names import camel, listed
 from holdfast.providers.gemini.options import API, read_options, read_tools
 from holdfast.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.gemini.parts import native_part, read_part
 from holdfast.providers.gemini.plain import plain_parts
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.shells import Turn, object_of, text_of
 
-__all__ = ["RESULT", "read_request"]
+__all__ = ["FIELDS", "RESULT", "read_request"]
+
+# What is read of a request where nothing else is kept.
+FIELDS = {"contents[]": frozenset({"role", "parts"})}
 
 RESULT = "#result"  # in the shell of a result: which of the message's results it is
 
 
-def read_request(
-    body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
-) -> Context:
+def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
     """The context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"this is no request of the Gemini API: it is a {type(body).__name__}, not an object.")
@@ -41,7 +41,9 @@ def read_request(
         reader.take(content, f"contents[{at}]")
     if vendor:
         options["vendor"] = {API: vendor}
-    return Context(system=system, messages=reader.found, tools=tools, options=options)
+    return Asked(
+        system=system, messages=reader.found, tools=tools, options=options, losses=tuple(reader.losses)
+    )
 
 
 def _system(given: object, vendor: dict[str, Any]) -> str:
@@ -68,7 +70,7 @@ class _Reader:
         self._open: list[
             tuple[str, str, str]
         ] = []  # calls without a result: the vendor's id, the name, our id
-        self._losses: list[Loss] = []
+        self.losses: list[Loss] = []
 
     def take(self, content: object, where: str) -> None:
         told = camel({"parts": content} if isinstance(content, str) else content)
@@ -84,7 +86,7 @@ class _Reader:
             if "functionResponse" in part:
                 shells.append(self._result(part, results, place))
             else:
-                shells.append(read_part(part, turn, self._losses, place, model=role == "model"))
+                shells.append(read_part(part, turn, self.losses, place, model=role == "model"))
         message = Message(
             "assistant" if role == "model" else "tool" if results and not turn.content else "user",
             content=tuple(turn.content),
@@ -109,7 +111,7 @@ class _Reader:
         shell["response"] = response
         if "parts" in answer:
             shell["parts"] = [
-                read_part(each, turn, self._losses, where, model=False) for each in answer["parts"]
+                read_part(each, turn, self.losses, where, model=False) for each in answer["parts"]
             ]
         id = self._call_of(text_of(answer.get("id")), text_of(answer.get("name")))
         results.append(ToolResult(id, "error" if is_error else "success", tuple(turn.content)))
@@ -127,9 +129,13 @@ class _Reader:
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
         """The message, with its native form where the canonical one says less."""
-        if _named_alike(plain_parts(message)) == _named_alike(natives):
+        ids = call_ids(turn.calls)
+        if _named_alike(plain_parts(message)) != _named_alike(natives):
+            facts = {**self._facts, "parts": shells, "size": turn.size, "call_ids": ids}
+        elif ids is not None:
+            facts = {**self._facts, "call_ids": ids}
+        else:
             return message
-        facts = {**self._facts, "parts": shells, "size": turn.size}
         return msgspec.structs.replace(message, vendor_metadata=keep(VENDOR, facts))
 
 

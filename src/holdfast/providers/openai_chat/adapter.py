@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.providers.capabilities import Level, Levels
-from holdfast.providers.contract import Rendered, Reply
+from holdfast.providers.contract import Asked, Rendered, Reply
 from holdfast.providers.openai_chat.beside import Origin
 from holdfast.providers.openai_chat.capabilities import at
 from holdfast.providers.openai_chat.parse import parse
@@ -38,8 +38,8 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
-    ) -> Context:
-        """The context that a request shows; raises `Invalid` if it is none."""
+    ) -> Asked:
+        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
         named = body.get("model")

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from holdfast.errors import Invalid
 from holdfast.model import names
-from holdfast.model.message import Block, ReasoningSummary, Text, ToolCall
+from holdfast.model.message import Block, File, ReasoningSummary, Text, ToolCall
+from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.beside import BOUND, Beside, Part
 from holdfast.providers.openai_chat.parts import read_part, without_marks
 from holdfast.providers.wire.server_tools import account
 
-__all__ = ["REASONING", "Said", "clean_id", "read_message", "words_of"]
+__all__ = ["REASONING", "Said", "clean_id", "read_message", "unknown_parts", "words_of"]
 
 REASONING = ("reasoning_content", "reasoning")
 _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "tool_call_id", *REASONING})
@@ -78,6 +79,20 @@ def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: st
     more = without_marks(message).items()
     said.fields = {name: value for name, value in more if name not in _READ and value not in ([], {}, "")}
     return said
+
+
+def unknown_parts(said: Said, where: str) -> list[Loss]:
+    """The parts that the canonical form can only tell of."""
+    return [
+        Loss(
+            kind="converted",
+            where=f"{where}.content[{at}]",
+            what=f"part '{part.native.get('type')}'",
+            why="no other format knows it",
+        )
+        for at, part in said.parts.items()
+        if part.native is not None and isinstance(said.content[int(at)], File)
+    ]
 
 
 def words_of(content: object, where: str, endpoint: str) -> str:

@@ -20,7 +20,7 @@ from holdfast.providers.contract import (
     TextDelta,
 )
 from holdfast.providers.openai_chat.beside import Beside, Origin, with_beside
-from holdfast.providers.openai_chat.message import Said, read_message
+from holdfast.providers.openai_chat.message import Said, read_message, unknown_parts
 from holdfast.providers.openai_chat.parts import sound_of
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
@@ -93,25 +93,10 @@ def _message(
     told = {name: value for name, value in said.fields.items() if name not in back}
     said.fields = back
     told |= _rest(choice, _CHOICE) | _rest(body, _BODY)
-    _unknown(said, losses)
+    losses += unknown_parts(said, "message")
     message = Message(role="assistant", content=tuple(said.content), tool_calls=tuple(said.calls))
     made = Origin(origin.vendor, origin.endpoint, _word(body.get("model")) or origin.model)
     return with_beside(message, said.beside(said=told), made, response_id=_word(id) or "")
-
-
-def _unknown(said: Said, losses: list[Loss]) -> None:
-    """Report the parts that the canonical form can only tell of."""
-    for at, part in said.parts.items():
-        if part.native is not None and isinstance(said.content[int(at)], File):
-            kind = part.native.get("type")
-            losses.append(
-                Loss(
-                    kind="converted",
-                    where=f"message.content[{at}]",
-                    what=f"part '{kind}'",
-                    why="no other format knows it",
-                )
-            )
 
 
 def _audio(audio: object, said: Said) -> None:

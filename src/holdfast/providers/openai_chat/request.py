@@ -7,22 +7,40 @@ from typing import Any, cast
 
 from holdfast.errors import Invalid
 from holdfast.model.canonical import Json
-from holdfast.model.context import Context, ToolSpec
+from holdfast.model.context import ToolSpec
 from holdfast.model.message import Message, ToolCall, ToolResult
+from holdfast.providers.contract import Asked, Loss
 from holdfast.providers.openai_chat.beside import Beside, Origin, with_beside
-from holdfast.providers.openai_chat.message import clean_id, made_id, read_message, words_of
+from holdfast.providers.openai_chat.message import (
+    clean_id,
+    made_id,
+    read_message,
+    unknown_parts,
+    words_of,
+)
 from holdfast.providers.openai_chat.options import read_options
 from holdfast.providers.openai_chat.parts import CACHE_MARKS, without_marks
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.wire.shells import items_of, object_of
+from holdfast.providers.wire.unread import asked
 
 __all__ = ["read_request"]
 
 _SYSTEM = ("system", "developer")
 
+# What is read of a request where nothing else is kept.
+_FIELDS = {
+    "messages[].tool_calls[].function": frozenset({"name", "arguments"}),
+    "messages[].function_call": frozenset({"name", "arguments"}),
+    "tools[].function": frozenset({"name", "description", "parameters", "strict"}),
+    "functions[]": frozenset({"name", "description", "parameters", "strict"}),
+    "response_format": frozenset({"type", "json_schema"}),
+    "response_format.json_schema": frozenset({"name", "description", "schema", "strict"}),
+}
 
-def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Context:
+
+def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Asked:
     """The context that a request shows; raises `Invalid` if it is none."""
     raw = body.get("messages")
     if not isinstance(raw, list):
@@ -41,8 +59,10 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
         options["vendor"] = cast("Json", {api: fields})
     if _is_marked([*listed, *_listed(body.get("tools"), "tools")]):
         options["cache"] = True
-    messages = _History(origin).read(listed, first)
-    return Context(system=system, messages=messages, tools=tools, options=options)
+    history = _History(origin)
+    messages = history.read(listed, first)
+    read = Asked(system=system, messages=messages, tools=tools, options=options, losses=tuple(history.losses))
+    return asked(read, body, _FIELDS)
 
 
 def _checked(message: object, at: int) -> dict[str, Any]:
@@ -83,6 +103,7 @@ class _History:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.seen: set[str] = set()
+        self.losses: list[Loss] = []
         self.open: dict[str, str] = {}  # the canonical ids of the last turn's calls, by the server's own
 
     def read(self, listed: Sequence[dict[str, Any]], first: int) -> list[Message]:
@@ -104,6 +125,7 @@ class _History:
 
     def _plain(self, message: dict[str, Any], role: str, where: str) -> Message:
         said = read_message(message, where, self.origin.endpoint)
+        self.losses += unknown_parts(said, where)
         renamed = message["role"] if message["role"] != role else None
         calls = tuple(self._unique(call, own) for call, own in zip(said.calls, said.ids, strict=True))
         known = Message(role=role, content=tuple(said.content), tool_calls=calls)  # pyright: ignore[reportArgumentType]

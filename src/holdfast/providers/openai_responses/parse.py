@@ -18,7 +18,7 @@ from holdfast.providers.contract import (
     TextDelta,
 )
 from holdfast.providers.openai_responses.items import read_item
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.shells import Turn, items_of, object_of, text_of
 
 __all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "reply_of"]
@@ -77,6 +77,7 @@ def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], tur
         "store": False if body.get("store") is False else None,
         "items": shells,
         "size": turn.size,
+        "call_ids": call_ids(turn.calls),
     }
 
 

@@ -16,7 +16,7 @@ from holdfast.providers.openai_responses.plain import Writer
 from holdfast.providers.openai_responses.request import BARE, OUTPUTS
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
-from holdfast.providers.wire.native import kept
+from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of
 from holdfast.providers.wire.tool_names import ToolNames
 
@@ -33,11 +33,11 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """A request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
-    names, ids = ToolNames(_NAMES), CallIds(_IDS)
+    endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
+    names, ids = ToolNames(_NAMES), CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint))
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=lambda name: is_custom(vendor, name))
-    endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
     history = _History(context.messages, writer, endpoint, body)
     instructions, first = _system(context.system, vendor)
     items = [*first, *history.items()]
@@ -55,7 +55,7 @@ def _issuer(messages: Sequence[Message]) -> str | None:
     """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
-        if facts is not None and "items" in facts:
+        if facts is not None and facts.keys() & {"items", "call_ids"}:
             return str(facts.get("endpoint"))
     return None
 

@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.model.context import Context
 from holdfast.model.message import Message, Role, ToolResult
-from holdfast.providers.contract import Loss
+from holdfast.providers.contract import Asked, Loss
 from holdfast.providers.openai_responses.items import CALLS, read_item, read_parts
 from holdfast.providers.openai_responses.options import API, read_options, read_tools
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import plain_items
-from holdfast.providers.wire.native import keep
+from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
 
 __all__ = ["BARE", "OUTPUTS", "read_request"]
@@ -35,9 +34,7 @@ _FROM_PROGRAM = frozenset(
 )
 
 
-def read_request(
-    body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
-) -> Context:
+def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
     """The context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
@@ -60,7 +57,8 @@ def read_request(
         reader.take(item, f"input[{at}]")
     if vendor:
         options["vendor"] = {API: vendor}
-    return Context(system=system, messages=reader.messages(), tools=tools, options=options)
+    messages = reader.messages()
+    return Asked(system=system, messages=messages, tools=tools, options=options, losses=tuple(reader.losses))
 
 
 def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> tuple[list[Any], str]:
@@ -103,7 +101,7 @@ class _Reader:
         self._turn = Turn(self._taken)
         self._natives: list[Any] = []
         self._shells: list[Any] = []
-        self._losses: list[Loss] = []
+        self.losses: list[Loss] = []
 
     def take(self, item: Any, where: str) -> None:
         told = object_of(item)
@@ -130,7 +128,7 @@ class _Reader:
         if self._natives and told.get("type") is None and self._natives[-1].get("type") in (None, "message"):
             self._end()  # messages in the short form stand for themselves
         before = len(self._turn.calls)
-        self._shells.append(read_item(item, self._turn, self._losses, where))
+        self._shells.append(read_item(item, self._turn, self.losses, where))
         self._natives.append(item)
         if told.get("type") in CALLS:
             id = text_of(told.get("call_id")) or text_of(told.get("id"))
@@ -158,7 +156,7 @@ class _Reader:
 
     def _one(self, role: Role, item: Any, where: str) -> None:
         turn = Turn()
-        self._keep(role, turn, [item], [read_item(item, turn, self._losses, where)])
+        self._keep(role, turn, [item], [read_item(item, turn, self.losses, where)])
 
     def _result(self, told: dict[str, Any], where: str) -> None:
         self._end()
@@ -166,7 +164,7 @@ class _Reader:
         call_id = text_of(told.get("call_id"))
         if not call_id:
             raise Invalid(f"{where} is a result that names no call.")
-        output = read_parts(told.get("output"), turn, self._losses, where)
+        output = read_parts(told.get("output"), turn, self.losses, where)
         result = ToolResult(self._latest.get(call_id, call_id), "success", tuple(turn.content))
         shell = {**told, "output": output}
         del shell["call_id"]
@@ -179,9 +177,13 @@ class _Reader:
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
         """The message, with its native form where the canonical one says less."""
-        if plain_items(message) == natives:
+        ids = call_ids(turn.calls)
+        if plain_items(message) != natives:
+            facts = {**self._facts, "items": shells, "size": turn.size, "call_ids": ids}
+        elif ids is not None:
+            facts = {**self._facts, "call_ids": ids}
+        else:
             return message
-        facts = {**self._facts, "items": shells, "size": turn.size}
         return msgspec.structs.replace(message, vendor_metadata=keep(VENDOR, facts))
 
 

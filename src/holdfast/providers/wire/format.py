@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.model.context import Context
 from holdfast.providers.capabilities import Level
-from holdfast.providers.contract import Rendered, Reply, StreamParser
+from holdfast.providers.contract import Asked, Rendered, Reply, StreamParser
 from holdfast.providers.wire.sending import sendable
+from holdfast.providers.wire.unread import Known, asked
 
 __all__ = ["Format"]
 
@@ -48,6 +49,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     parses: _Parse
     opens: _Open
     can: _Supports
+    fields: Known = {}  # of requests, where the reader keeps no others
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the vendor takes, and what could not be carried over unchanged."""
@@ -55,9 +57,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
-    ) -> Context:
-        """The context that a request shows; raises `Invalid` if it is none."""
-        return self.reads(body, model=model, provider=provider)
+    ) -> Asked:
+        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        return asked(self.reads(body, model=model, provider=provider), body, self.fields)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
         """The answer; raises `Invalid` if it is none of this format."""

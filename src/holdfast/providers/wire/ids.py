@@ -7,6 +7,7 @@ is derived from ours.  Two calls never share one, whatever the vendors did.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 
 __all__ = ["CallIds"]
@@ -17,19 +18,25 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 class CallIds:
     """The ids of one request."""
 
-    def __init__(self, legal: str, *, prefix: str = "call_", length: int = 24) -> None:
-        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits."""
+    def __init__(
+        self, legal: str, *, prefix: str = "call_", length: int = 24, own: Mapping[str, str] | None = None
+    ) -> None:
+        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits.
+
+        `own` is what the target itself called the calls that it made, by their canonical ids.
+        """
         self._legal = re.compile(legal)
+        self._own = own or {}
         self._prefix, self._length = prefix, length
         self._given: dict[str, str] = {}  # by canonical id
         self._taken: set[str] = set()
 
     def of(self, id: str, own: str | None = None) -> str:
-        """The id of a call here; `own` is what the target called it itself, None if another made it."""
+        """The id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
         known = self._given.get(id)
         if known is not None:
             return known
-        for wanted in (own, id):
+        for wanted in (own or self._own.get(id), id):
             if wanted and wanted not in self._taken and self._legal.fullmatch(wanted):
                 return self._give(id, wanted)
         salt = 0
@@ -38,8 +45,8 @@ class CallIds:
         return self._give(id, made)
 
     def changed(self, id: str) -> bool:
-        """Whether the call goes by another id here than canonically."""
-        return self._given.get(id, id) != id
+        """Whether the call goes by another id here than canonically, and not by the one that the target gave it."""
+        return self._given.get(id, id) not in (id, self._own.get(id))
 
     def _give(self, id: str, made: str) -> str:
         self._given[id] = made

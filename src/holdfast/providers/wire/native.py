@@ -9,12 +9,12 @@ request is the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from holdfast.model.message import Message
+from holdfast.model.message import Message, ToolCall
 
-__all__ = ["keep", "kept"]
+__all__ = ["call_ids", "keep", "kept", "own_ids"]
 
 
 def keep(vendor: str, facts: Mapping[str, Any]) -> str:
@@ -41,3 +41,20 @@ def kept(
         if wanted is not None and facts.get(name) != wanted:
             return None
     return facts
+
+
+def call_ids(calls: Sequence[ToolCall]) -> list[str] | None:
+    """The vendor's own ids of a message's calls, as they are kept with it; None where it has no calls."""
+    return [call.id for call in calls] or None
+
+
+def own_ids(messages: Sequence[Message], vendor: str, *, endpoint: str | None = None) -> dict[str, str]:
+    """What `vendor` itself called the calls that it made at that endpoint, by their canonical ids."""
+    found: dict[str, str] = {}
+    for message in messages:
+        facts = kept(message, vendor, endpoint=endpoint) if message.tool_calls else None
+        told: object = facts.get("call_ids") if facts is not None else None
+        if isinstance(told, list) and len(cast("list[Any]", told)) == len(message.tool_calls):
+            ids = zip(message.tool_calls, cast("list[Any]", told), strict=True)
+            found |= {call.id: own for call, own in ids if isinstance(own, str)}
+    return found
