@@ -4,16 +4,19 @@ The transcript is what happened, in the order in which it happened: a result may
 after its call, twice, or never.  Here each call has exactly one result, the last that there
 is, in one message right behind the one that asked; a call that is still open says so.  What
 belongs to no call is left out, as is what says nothing.  So no orphan can reach a model.
+
+Calls that were made before another backend took over are told in sentences instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast, overload
 
 import msgspec
 
+from holdfast.context.sentences import Known, Told, in_sentences
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 
 __all__ = ["WAITING", "Conversation", "Messages"]
@@ -73,7 +76,7 @@ class Messages(Sequence[Message]):
 class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
-    __slots__ = ("_chunks", "_open", "_places", "_tail")
+    __slots__ = ("_chunks", "_open", "_places", "_tail", "_told", "spoken")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -81,13 +84,20 @@ class Conversation:
         self._tail: list[Message] = []
         self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
         self._open: dict[str, ToolCall] = {}  # calls without a result
+        self._told: dict[
+            int, tuple[Told, ...]
+        ] = {}  # of each note that tells of calls: which, and what came of them
+        self.spoken = 0  # how often the assistant is shown to have spoken
 
     def __len__(self) -> int:
         """The number of messages."""
         return len(self._chunks) * _CHUNK + len(self._tail)
 
-    def add(self, message: Message) -> None:
-        """Take one more message of the transcript."""
+    def add(self, message: Message, *, told: Mapping[str, Known] | None = None) -> None:
+        """Take one more message of the transcript; with `told` its calls are told in sentences.
+
+        `told` is what the history says of calls beside the conversation.
+        """
         if message.tool_results:
             for result in message.tool_results:
                 self._answer(result)
@@ -97,6 +107,9 @@ class Conversation:
         if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
             message = msgspec.structs.replace(message, tool_calls=calls)
         if message.role == "tool" or not (message.content or calls):
+            return
+        if told is not None and calls:
+            self._tell(message, calls, told)
             return
         self._append(message)
         if calls:
@@ -120,6 +133,7 @@ class Conversation:
         self._put(ToolResult(call, "error", (Text(words),)))
 
     def _append(self, message: Message) -> None:
+        self.spoken += message.role == "assistant"
         self._tail.append(message)
         if len(self._tail) == _CHUNK:
             self._chunks, self._tail = (*self._chunks, tuple(self._tail)), []
@@ -132,6 +146,21 @@ class Conversation:
         results = tuple(ToolResult(call.id, "error", (Text(WAITING),)) for call in calls)
         self._append(Message("tool", (), (), results))
 
+    def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, Known]) -> None:
+        """Show the words of a message, and a note that tells of its calls.
+
+        What only its vendor can read stood beside calls, and means nothing without them.
+        """
+        if message.content:
+            self._append(msgspec.structs.replace(message, tool_calls=(), vendor_metadata=None))
+        place = len(self)
+        for index, call in enumerate(calls):
+            self._places[call.id] = (place, index)
+        self._open |= {call.id: call for call in calls}
+        told = tuple(Told(call, known.get(call.id, Known()), None, WAITING) for call in calls)
+        self._told[place] = told
+        self._append(in_sentences(told))
+
     def _answer(self, result: ToolResult) -> None:
         self._open.pop(result.call_id, None)
         self._put(result)
@@ -143,8 +172,27 @@ class Conversation:
         at, index = place
         chunk, offset = divmod(at, _CHUNK)
         within = list(self._chunks[chunk]) if chunk < len(self._chunks) else self._tail
-        results = list(within[offset].tool_results)
-        results[index] = result
-        within[offset] = Message("tool", (), (), tuple(results))
+        within[offset] = self._answered(at, index, result, within[offset])
         if chunk < len(self._chunks):
             self._chunks = (*self._chunks[:chunk], tuple(within), *self._chunks[chunk + 1 :])
+
+    def _answered(self, at: int, index: int, result: ToolResult, held: Message) -> Message:
+        """The message at a place, with one more result in it."""
+        told = self._told.get(at)
+        if told is None:
+            results = list(held.tool_results)
+            results[index] = result
+            return Message("tool", (), (), tuple(results))
+        is_open = result.call_id in self._open
+        new = Told(
+            told[index].call,
+            told[index].known,
+            None if is_open else result,
+            _words(result) if is_open else "",
+        )
+        self._told[at] = (*told[:index], new, *told[index + 1 :])
+        return in_sentences(self._told[at])
+
+
+def _words(result: ToolResult) -> str:
+    return "".join(block.text for block in result.content if isinstance(block, Text))

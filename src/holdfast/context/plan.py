@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.model.context import Context
+from holdfast.model.message import Message
+from holdfast.model.recipe import Recipe
 
 __all__ = ["TIERS", "Item", "Plan", "Tier"]
 
@@ -46,15 +48,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A context for one backend, and how it came about."""
 
     backend: str
-    window: int  # tokens that the model takes in all
+    window: (
+        int | None
+    )  # tokens that the model takes in all; None: nobody knows, and nothing is left out for want of room
     reserved: int  # of these, kept free for the answer
     items: tuple[Item, ...]
     context: Context
+    margin: int = 0  # by how many tokens the count may be off
+    recipe: Recipe | None = None  # from which the same context is made again
+    history: tuple[
+        Message, ...
+    ] = ()  # the messages that are shown as they were said, before calls were told in words
 
     @property
-    def budget(self) -> int:
-        """Tokens that a request may have."""
-        return self.window - self.reserved
+    def budget(self) -> int | None:
+        """Tokens that a request may have; None: not known."""
+        return None if self.window is None else self.window - self.reserved
+
+    @property
+    def fits(self) -> bool:
+        """Whether the request is within the budget even if the count is off by its margin."""
+        return self.budget is None or self.tokens + self.margin <= self.budget
 
     @property
     def tokens(self) -> int:

@@ -28,3 +28,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSpec] = ()
     options: Mapping[str, Json] = {}
+    earlier: int = 0  # how often a model spoke on the line before, in what is not shown as it was said

@@ -18,9 +18,9 @@ import msgspec
 from holdfast.model.context import Context
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from holdfast.providers.measures import Family, family, units
-from holdfast.providers.tokenizers import Tokenizer, at_hand
+from holdfast.providers.tokenizers import LlamaServer, Tokenizer, at_hand
 
-__all__ = ["Tokens", "count"]
+__all__ = ["Scale", "Tokens", "Weight", "count"]
 
 _IMAGE = 1_000  # tokens, and as much again for the margin
 _FILE = 3_000
@@ -39,6 +39,54 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     def most(self) -> int:
         """What to reckon with where there must be room."""
         return self.count + self.margin
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """What a part of a request weighs; weights are added."""
+
+    tokens: float = 0.0
+    media: int = 0  # tokens that pictures and files are guessed at; as much again may be off
+    sealed: int = 0  # characters that only their issuer can read
+
+    def __add__(self, other: Weight) -> Weight:
+        """Both together."""
+        return Weight(self.tokens + other.tokens, self.media + other.media, self.sealed + other.sealed)
+
+
+class Scale:
+    """Weighs a request part by part, where it is put together bit by bit; no server is asked."""
+
+    __slots__ = ("_counter", "_known")
+
+    def __init__(self, model: str, tokenizer: Tokenizer | None = None) -> None:
+        """Weigh for a model by its name or its backend's, as `count` does."""
+        self._known = family(model)
+        found = tokenizer if tokenizer is not None else at_hand(model)
+        self._counter = None if isinstance(found, LlamaServer) else found
+
+    def frame(self, context: Context) -> Weight:
+        """What the request itself, its system words, its tools and the schema of its answer weigh."""
+        parts = _parts(msgspec.structs.replace(context, messages=()))
+        return self._weight(parts, self._known.base)
+
+    def message(self, message: Message) -> Weight:
+        """What one message weighs."""
+        parts = _parts(_NOTHING)
+        parts.messages = 1
+        _add(parts, message)
+        return self._weight(parts, 0.0)
+
+    def tokens(self, weight: Weight, *, tooled: bool) -> Tokens:
+        """The tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
+        estimate = round(weight.tokens)
+        margin = self._known.margin(estimate, tooled=tooled) + weight.media + weight.sealed // _KEPT_MAX
+        return Tokens(count=estimate + weight.media, margin=margin, exact=False, how=_estimated(self._known))
+
+    def _weight(self, parts: _Parts, base: float) -> Weight:
+        counted = self._counter.text("\n".join(parts.words)) if self._counter and parts.words else None
+        said = counted if counted is not None else self._known.text * sum(map(units, parts.words))
+        around = _around(parts, self._known) - self._known.base + base
+        return Weight(said + around, parts.images * _IMAGE + parts.files * _FILE, parts.sealed)
 
 
 class _Parts(msgspec.Struct, kw_only=True):
@@ -165,6 +213,9 @@ def _add_blocks(parts: _Parts, blocks: Iterable[Block]) -> None:
 
 def _seals(metadata: str | None) -> bool:
     return metadata is not None and any(word in metadata for word in ("ignature", "encrypted", "redacted"))
+
+
+_NOTHING = Context()
 
 
 def _json(value: Any) -> str:

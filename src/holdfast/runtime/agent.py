@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, cast
 
+from holdfast.context.limits import ContextLimits
 from holdfast.errors import Invalid
 from holdfast.migration.facing import name_of
 from holdfast.migration.policy import Policy
@@ -45,6 +46,7 @@ class Agent:
     version: str | None = None  # recorded with every run
     policy: Policy = field(default_factory=Policy)  # what may be lost when a backend changes
     route: Route | None = None  # who else may take its turns, and when; None: nobody does by itself
+    context: ContextLimits = field(default_factory=ContextLimits)  # how much of a conversation is shown
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""
@@ -149,6 +151,10 @@ def _check(agent: Agent) -> None:
     if not isinstance(agent.stop, Stop):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"stop of agent '{agent.name}' is a holdfast.Stop, not {agent.stop!r}; nothing was declared."
+        )
+    if not isinstance(agent.context, ContextLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"context of agent '{agent.name}' is a holdfast.ContextLimits, not {agent.context!r}; nothing was declared."
         )
 
 

@@ -1,0 +1,139 @@
+"""The budget: how many tokens a request may have for one backend, and what its parts weigh.
+
+The window comes from the agent's limits, from the model itself or from the catalog; where nobody
+knows it there is no budget, and all is shown.  What is kept free for the answer goes off first.
+Estimates have a margin, and it counts: what may be too large is too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.context.limits import ContextLimits
+from holdfast.errors import Invalid, NotFound
+from holdfast.model.canonical import Json
+from holdfast.model.context import Context
+from holdfast.model.message import File, Image, Message, Text
+from holdfast.model.recipe import Frame
+from holdfast.providers import registry
+from holdfast.providers.catalog import Card, Catalog
+from holdfast.providers.tokens import Scale, Weight
+
+__all__ = ["Budget", "budget_of", "size_of", "weigh_frame"]
+
+_BYTE_TOKENS_MAX = 3.5  # tokens that one byte can be at the worst, margin included
+_AROUND = 64  # what stands around a message, at the worst
+_MEDIA = 8_000
+_ASKED = ("max_tokens", "max_output_tokens")  # options that say how long an answer may be
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request to one backend may weigh."""
+
+    backend: str
+    scale: Scale
+    window: int | None = None  # tokens, in all; None: not known
+    reserved: int = 0  # of these, kept free for the answer
+    tooled: bool = False  # tools, or a schema for the answer, make the estimate less certain
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that a request may have; None: as many as there are."""
+        return None if self.window is None else self.window - self.reserved
+
+    def holds(self, weight: Weight) -> bool:
+        """Whether a request of that weight is within it, even if the estimate is off by its margin."""
+        return self.room is None or self.scale.tokens(weight, tooled=self.tooled).most <= self.room
+
+    def certainly_holds(self, size: int) -> bool:
+        """Whether anything of that many bytes, as `size_of` counts them, is within it: no need to weigh it."""
+        return self.room is None or size * _BYTE_TOKENS_MAX <= self.room
+
+
+def budget_of(
+    backend: str,
+    limits: ContextLimits,
+    *,
+    frame: Frame,
+    models: Callable[[], Catalog],
+    window: int | None = None,
+) -> Budget:
+    """The budget for `provider:model`; `window` is what the model says itself, None if it does not.
+
+    A backend that is in no catalog, and of no known format, has none unless the limits set one.
+    """
+    card = _card(backend, frame, models) if limits.window is None and window is None else None
+    whole = limits.window or window or (card.context_window if card else None)
+    tooled = bool(frame.tools) or bool(frame.options.get("output") or frame.options.get("output_schema"))
+    scale = Scale(backend)
+    if whole is None:
+        return Budget(backend=backend, scale=scale, tooled=tooled)
+    reserved = limits.reserve or _reserve(whole, card, frame.options)
+    if card is not None:
+        reserved = max(reserved, whole - card.input_max)
+    return Budget(
+        backend=backend, scale=scale, window=whole, reserved=min(reserved, whole - 1), tooled=tooled
+    )
+
+
+def size_of(messages: Sequence[Message]) -> int:
+    """How large messages can be at the most, quickly: bytes of their words, and more for the rest."""
+    return sum(map(_size, messages))
+
+
+def _size(message: Message) -> int:
+    size = _AROUND
+    for block in message.content:
+        size += _block_size(block)
+    for call in message.tool_calls:
+        size += _AROUND + _length(call.name) + _length(call.args)
+    for result in message.tool_results:
+        size += _AROUND
+        for block in result.content:
+            size += _block_size(block)
+    if message.vendor_metadata is not None:
+        size += len(message.vendor_metadata)
+    return size
+
+
+def _block_size(block: object) -> int:
+    match block:
+        case Text(text=text):
+            return _length(text)
+        case Image() | File():
+            return _MEDIA
+        case _:
+            return 0
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def _card(backend: str, frame: Frame, models: Callable[[], Catalog]) -> Card | None:
+    """What is known of a backend; None for one that takes steps itself under a name of its own."""
+    if frame.sent is not None:
+        return models().card(frame.sent.provider, frame.sent.model)
+    try:
+        target = registry.target(backend, models())
+    except (NotFound, Invalid):
+        return None
+    return models().card(target.provider, target.model)
+
+
+def _reserve(window: int, card: Card | None, options: Mapping[str, Json]) -> int:
+    """What is kept free for the answer: as much as was asked for, else what the model can say; a quarter at most."""
+    asked = next((options[name] for name in _ASKED if type(options.get(name)) is int), None)
+    wanted = cast("int | None", asked) or (card.output_limit if card else None) or window
+    return max(1, min(wanted, window // 4))
+
+
+def weigh_frame(budget: Budget, frame: Frame) -> Weight:
+    """What stands around the messages."""
+    options: dict[str, Any] = dict(frame.options)
+    if "output" not in options and "output_schema" in options:
+        options["output"] = {"schema": options["output_schema"]}
+    return budget.scale.frame(Context(system=frame.system, tools=frame.tools, options=options))
