@@ -1,0 +1,151 @@
+"""Switching: the one commit by which another backend takes the turns from here on.
+
+It holds the checkpoint that the new backend begins with, what the check found and what the policy
+said, and nothing else: no message, no state, no call.  So the five layers are what they were, and
+undoing a switch is an undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.engines.contract import Step
+from holdfast.history import reader
+from holdfast.history.space import Space
+from holdfast.ledger import tracing
+from holdfast.ledger.presence import present
+from holdfast.migration import book
+from holdfast.migration.policy import Gate, Policy
+from holdfast.migration.report import Item, Report, decode_report, encode_report
+from holdfast.model import canonical
+from holdfast.model.call import UNCLEAR, CallRecord
+from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
+from holdfast.model.commit import LedgerRead
+from holdfast.model.digest import Digest, Kind, Object, digest_of
+from holdfast.model.event import BackendSwitched, CheckpointCreated, Event
+from holdfast.model.head import Head
+
+__all__ = [
+    "REASON",
+    "Switched",
+    "gated",
+    "intent",
+    "report_at",
+    "reports_of",
+    "switched",
+    "unfinished",
+    "unfinished_items",
+]
+
+REASON = "backend_switched"  # what the commit of a switch says it was made for
+
+_PAGE = 200
+_SHOWN = 3
+
+
+class Switched(msgspec.Struct, frozen=True):
+    """What the commit of a switch holds."""
+
+    events: tuple[Event, ...]
+    objects: tuple[Object, ...]
+
+
+def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> Switched:
+    """The events and objects by which `report.to_backend` takes over with that checkpoint."""
+    kept = Object.of(Kind.CHECKPOINT, encode_checkpoint(checkpoint))
+    told = Object.of(Kind.BODY, encode_report(report))
+    provider, _, model = report.to_backend.partition(":")
+    events = (
+        CheckpointCreated(id=ids(), checkpoint=kept.digest),
+        BackendSwitched(
+            id=ids(),
+            provider=provider,
+            model=model or None,
+            from_backend=report.from_backend,
+            to_backend=report.to_backend,
+            checkpoint=kept.digest,
+            why=report.reason,
+            report=told.digest,
+            by=report.approved_by,
+        ),
+    )
+    return Switched(events, (kept, told))
+
+
+def intent(report: Report) -> Digest:
+    """What a switch means to do, whatever it finds when it is made: the same however often it is repeated."""
+    meant = [REASON, report.timeline, report.to_backend, report.reason, report.approved_by]
+    return digest_of(Kind.BODY, canonical.encode(meant))
+
+
+def gated(report: Report, policy: Policy) -> Report:
+    """The report with what the policy makes of each item."""
+    items = tuple(
+        msgspec.structs.replace(item, gate=_gate(item, policy)) if item.gate == "pass" else item
+        for item in report.items
+    )
+    return msgspec.structs.replace(report, items=items)
+
+
+def _gate(item: Item, policy: Policy) -> Gate:
+    if item.topic == "unfinished" and policy.unfinished == "approve":
+        return "approve"
+    return policy.gate(item.topic, item.mark)
+
+
+def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]:
+    """The calls of a line that are under way, or whose outcome nobody knows."""
+    found = {known.record.id: known.record for known in book.stand(space, ledger).calls}
+    after = ("", "")
+    while page := tracing.unclear(space.engine, after=after, limit=_PAGE):
+        found |= {record.id: record for name, record in page if name == space.name}
+        after = (page[-1][1].id, page[-1][0])
+    return [
+        record
+        for record in found.values()
+        if record.reach.writes
+        and (record.state == "started" or record.state in UNCLEAR)
+        and (record.timeline == head.timeline or present(space, record.label, head.commit))
+    ]
+
+
+def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
+    """What a report says of calls that are not finished; nothing if there are none."""
+    named = [f"{record.tool} '{record.id}' is {record.state}" for record in left]
+    if not named:
+        return ()
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return (
+        Item(
+            topic="unfinished",
+            mark="removed",
+            says=f"Unfinished tool call: {', '.join(named[:_SHOWN])}{more}",
+            why="nobody could tell the new backend what became of it",
+        ),
+    )
+
+
+def report_at(space: Space, commit: Digest) -> Report | None:
+    """The report of the switch that one commit made; None if it made none."""
+    return _report(space, space.step(commit))
+
+
+def reports_of(space: Space, run: str, at: Digest | None, *, since: Digest | None) -> list[Report]:
+    """The switches that a run made on the line that ends at `at`, oldest first; `since` is where it began."""
+    found: list[Report] = []
+    for step in reader.recent(space, at):
+        if step.digest == since:
+            break
+        report = _report(space, step) if step.commit.run == run else None
+        if report is not None:
+            found.append(report)
+    return found[::-1]
+
+
+def _report(space: Space, step: Step) -> Report | None:
+    for event in step.changeset.events:
+        if isinstance(event, BackendSwitched) and event.report is not None:
+            return msgspec.structs.replace(decode_report(space.body(event.report)), commit=step.digest)
+    return None
