@@ -20,7 +20,16 @@ from holdfast.cli import main
 __all__ = ["BEGAN", "WITHOUT_STORE", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
 
 # Commands that need no store, or make one.
-WITHOUT_STORE = ("init", "demo", "import", "models ls", "models show", "providers ls", "providers check")
+WITHOUT_STORE = (
+    "init",
+    "chat",
+    "demo",
+    "import",
+    "models ls",
+    "models show",
+    "providers ls",
+    "providers check",
+)
 
 BEGAN = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z in µs
 

@@ -11,16 +11,17 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, NamedTuple, TypeAlias, cast
 
 from cyclopts import Parameter
 
 from holdfast.errors import Invalid
 from holdfast.runtime.agent import Agent
+from holdfast.runtime.tool import Tool
 from holdfast.threads.store import Store
 from holdfast.threads.thread import Thread
 
-__all__ = ["Code", "OptionalCode", "with_code"]
+__all__ = ["Code", "Found", "OptionalCode", "found_in", "with_code"]
 
 _HELP = "Where the agent is declared: an Agent, or several of them, by module and name"
 
@@ -29,6 +30,13 @@ OptionalCode: TypeAlias = Annotated[
     str | None,
     Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tool then checks the arguments"),
 ]
+
+
+class Found(NamedTuple):
+    """What code declares, by name."""
+
+    agents: Mapping[str, Agent] = {}
+    tools: Mapping[str, Tool] = {}
 
 
 @contextmanager
@@ -47,8 +55,18 @@ def with_code(store: Store, id: str, code: str | None, timeline: str) -> Generat
         yield store.thread(id, agent=agent, timeline=timeline)
 
 
+def found_in(code: str) -> Found:
+    """The agents and tools that `code` names; raises `Invalid` if it cannot be loaded."""
+    with redirect_stdout(sys.stderr):
+        things = list(_things(_loaded(code)))
+    agents = {each.name: each for each in things if isinstance(each, Agent)}
+    tools = {each.name: each for agent in agents.values() for each in agent.toolbox.values()}
+    tools |= {each.name: each for each in things if isinstance(each, Tool)}
+    return Found(agents, tools)
+
+
 def _agent(code: str, thread: Thread) -> Agent:
-    found = {agent.name: agent for agent in _agents(_loaded(code))}
+    found = found_in(code).agents
     if not found:
         raise Invalid(f"--code {code} holds no Agent; nothing was done. Name one, or a list of them.")
     if thread.agent not in found:
@@ -81,17 +99,13 @@ def _loaded(code: str) -> object:
     return found
 
 
-def _agents(found: object) -> Iterable[Agent]:
+def _things(found: object) -> Iterable[object]:
     match found:
-        case Agent():
-            return [found]
         case ModuleType():
-            return [each for each in vars(found).values() if isinstance(each, Agent)]
+            return list(vars(found).values())
         case Mapping():
-            return [
-                each for each in cast("Mapping[object, object]", found).values() if isinstance(each, Agent)
-            ]
+            return list(cast("Mapping[object, object]", found).values())
         case list() | tuple() | set() | frozenset():
-            return [each for each in cast("Iterable[object]", found) if isinstance(each, Agent)]
+            return list(cast("Iterable[object]", found))
         case _:
-            return []
+            return [found]

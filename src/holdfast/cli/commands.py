@@ -116,6 +116,7 @@ NOUNS = {
 ALONE = {
     "demo": Alone("Show what Holdfast does, in a short story on a store that you keep", "Start"),
     "init": Alone("Make a new store", "Start"),
+    "chat": Alone("Talk to an agent at the terminal", "Start"),
     "sql": Alone("Ask the store in SQL, read-only", "Work"),
     "import": Alone("Make a thread of a saved request, reply or message list", "Work", "importing:import_"),
     "export": Alone("Write a thread as a request in a vendor's format", "Work"),

@@ -104,6 +104,11 @@ class Screen:
         """Print one line, however long."""
         self._console.print(_assembled(parts), soft_wrap=True)
 
+    def write(self, *parts: Part) -> None:
+        """Print words that others follow on the same line, at once."""
+        self._console.print(_assembled(parts), soft_wrap=True, end="")
+        self._console.file.flush()
+
     def cut(self, *parts: Part) -> None:
         """Print one line, shortened to the width."""
         self._console.print(_assembled(parts), no_wrap=True, overflow="ellipsis", crop=True)

@@ -1,0 +1,85 @@
+"""`holdfast chat`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer, HeadShape
+from holdfast.cli.coding import OptionalCode
+from holdfast.cli.options import EVERYWHERE, Everywhere, Timeline
+from holdfast.cli.screen import Screen, console
+from holdfast.cli.talking.partner import partner
+from holdfast.cli.talking.talk import Talk
+from holdfast.cli.wording import count
+from holdfast.model.head import MAIN
+from holdfast.threads.opening import open as open_store
+from holdfast.threads.thread import Thread
+
+__all__ = ["Talked", "chat"]
+
+
+class Talked(Answer, frozen=True, kw_only=True):
+    """Where a talk was left."""
+
+    thread: str
+    agent: str
+    turns: int
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Say where it is kept."""
+        screen.gap()
+        screen.suggest("All of it is kept: ", "threads", "log", self.thread)
+
+
+def chat(
+    agent: Annotated[str, Parameter(name="NAME", help="The agent's name")],
+    /,
+    *,
+    thread: Annotated[
+        str | None,
+        Parameter(metavar="ID", help="The thread; NAME-chat if left out. It is begun if it is not there"),
+    ] = None,
+    to: Annotated[
+        str | None,
+        Parameter(metavar="BACKEND", help="The backend of a new thread, such as anthropic:claude-sonnet-4-5"),
+    ] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
+    ] = None,
+    code: OptionalCode = None,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Talked:
+    """Talk to an agent at the terminal
+
+    Words come as they are written, tool calls are shown, and what needs an approval is asked. /help lists what else
+    can be said: /switch, /fork, /undo, /context, /state, /log. Everything is kept, and a talk that was cut off goes on.
+    With --json the talk is on the error stream, and the output says where it was left.
+    """
+    screen = Screen(console(stderr=everywhere.json), store=everywhere.store)
+    with open_store(everywhere.store) as store:
+        declared = partner(store, agent, code=code, backend=to)
+        found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)
+        placed = found if timeline == MAIN else found.on(timeline)
+        _greet(screen, placed)
+        with redirect_stdout(sys.stderr if everywhere.json else sys.stdout):
+            left = Talk(screen, placed, store=everywhere.store).go()
+        return Talked(thread=left.id, agent=left.agent, turns=_turns(left), head=HeadShape.of(left.head))
+
+
+def _greet(screen: Screen, thread: Thread) -> None:
+    turns = _turns(thread)
+    begun = f"{count(turns, 'turn')} so far" if turns else "a new thread"
+    screen.say(
+        (thread.agent, "assistant"),
+        (f" on thread {thread.id}, {begun}. /help says what else there is; Ctrl-D leaves.", "quiet"),
+    )
+
+
+def _turns(thread: Thread) -> int:
+    return next((entry.turn for entry in thread.log(limit=1)), 0)

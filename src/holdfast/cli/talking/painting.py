@@ -1,0 +1,89 @@
+"""Painting: a run's events as somebody at a terminal sees them, words as they are written."""
+
+from __future__ import annotations
+
+from holdfast.cli.safe import safe, shortened
+from holdfast.cli.screen import Screen
+from holdfast.cli.showing import words_of
+from holdfast.model.event import ConflictCovered
+from holdfast.model.message import Message, view
+from holdfast.runtime.happening import (
+    CallProgress,
+    Happened,
+    Happening,
+    ReasoningDelta,
+    RunEnded,
+    TextDelta,
+    TextSoFar,
+)
+
+__all__ = ["Painter"]
+
+_LENGTH = 400
+
+
+class Painter:
+    """Shows a run while it goes on.  What was shown as it was written is not shown again when it is kept."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Paint on that screen."""
+        self._screen = screen
+        self._writing = ""  # what is being written just now: text, thoughts, nothing
+        self._streamed = False  # whether the words of the coming message are on the screen already
+        self.cursor: str | None = None  # of the last durable event
+
+    def paint(self, event: Happening) -> None:
+        """Show one event."""
+        match event:
+            case TextDelta(text) | TextSoFar(text):
+                self._write("text", text, "")
+            case ReasoningDelta(text):
+                self._write("thoughts", text, "quiet")
+            case CallProgress(tool=tool, state="started"):
+                self._end()
+                self._screen.say(("  … ", "quiet"), (tool, "tool"), (" is at work", "quiet"))
+            case Happened():
+                self._keep(event)
+            case RunEnded():
+                self._end()
+            case _:
+                pass
+        self.cursor = getattr(event, "cursor", None) or self.cursor
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._end()
+
+    def _keep(self, event: Happened) -> None:
+        if event.message is not None:
+            self._end()
+            self._say(event.message)
+            self._streamed = False
+        elif isinstance(event.event, ConflictCovered):
+            self._screen.say(
+                ("  somebody else changed ", "quiet"), (event.event.path, "warn"), (" meanwhile", "quiet")
+            )
+
+    def _say(self, message: Message) -> None:
+        shown = view(message)
+        if message.role == "assistant" and message.text and not self._streamed:
+            self._screen.say(message.text)
+        for call in message.tool_calls:
+            self._screen.cut("  → ", (call.name, "tool"), f"({shortened(call.args, _LENGTH)})")
+        for result in shown.get("toolResults", ()):
+            words = words_of({"toolResults": [result]})
+            style = "" if result["status"] == "success" else "warn"
+            self._screen.cut("  ", (shortened(words, _LENGTH), style))
+
+    def _write(self, what: str, text: str, style: str) -> None:
+        if self._writing != what:
+            self._end()
+            self._writing = what
+        self._streamed = self._streamed or what == "text"
+        self._screen.write((safe(text), style))
+
+    def _end(self) -> None:
+        """Close the line that is being written."""
+        if self._writing:
+            self._screen.gap()
+            self._writing = ""

@@ -1,0 +1,152 @@
+"""The talk itself: one line after another, each a run, or a command about the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from holdfast.cli.running import run
+from holdfast.cli.screen import Screen
+from holdfast.cli.talking import slashes
+from holdfast.cli.talking.asking import ask, decide
+from holdfast.cli.talking.painting import Painter
+from holdfast.cli.talking.slashes import SLASHES
+from holdfast.errors import HoldfastError, NotFound, RunFailed
+from holdfast.runtime.ended import Result
+from holdfast.runtime.happening import Cursor, RunEnded
+from holdfast.threads.thread import Thread
+
+__all__ = ["Talk"]
+
+_OUT = ("quit", "exit", "q")
+
+
+class Talk:
+    """One conversation at the terminal."""
+
+    def __init__(self, screen: Screen, thread: Thread, *, store: str) -> None:
+        """Talk on that thread; `store` is how commands of the shell name the store."""
+        self._screen, self._thread, self._store = screen, thread, store
+
+    def go(self) -> Thread:
+        """Talk until the person leaves; the line that the talk was on then."""
+        self._take_up()
+        while (said := ask(self._prompt)) is not None:
+            words = said.strip()
+            if words.startswith("/"):
+                if self._command(words):
+                    break
+            elif words:
+                self._say(words)
+        return self._thread
+
+    @property
+    def _prompt(self) -> str:
+        line = self._thread.timeline
+        return f"\n{'' if line == 'main' else line + ' '}› "
+
+    def _take_up(self) -> None:
+        """Finish what an earlier talk left: a run that was cut off, questions that wait."""
+        try:
+            if any(self._thread.interrupted(record.id) for record in self._thread.runs(limit=1)):
+                self._screen.say(("A run was cut off here; going on with it.", "quiet"))
+                self._go_on()
+            elif self._thread.approvals():
+                self._decide()
+        except (HoldfastError, RunFailed) as error:
+            self._fail(error)
+
+    def _say(self, words: str) -> None:
+        painter = Painter(self._screen)
+        result: Result | None = None
+        try:
+            for event in self._thread.stream(words):
+                painter.paint(event)
+                if isinstance(event, RunEnded):
+                    result = event.result
+        except KeyboardInterrupt:
+            self._stop()
+            return
+        except (HoldfastError, RunFailed) as error:
+            painter.close()
+            self._fail(error)
+            return
+        if result is not None and result.status == "waiting":
+            self._decide(painter.cursor)
+        elif result is not None and result.status != "succeeded":
+            self._screen.say((f"The run {result.status}: {result.why}", "warn"))
+
+    def _decide(self, cursor: str | None = None) -> None:
+        """Ask for every decision that is missing, then go on."""
+        while tickets := self._thread.approvals():
+            if not all([decide(self._screen, self._thread, ticket) for ticket in tickets]):
+                return
+            result = self._go_on(cursor)
+            if result is None or result.status != "waiting":
+                return
+
+    def _go_on(self, cursor: str | None = None) -> Result | None:
+        """Resume the run, and show what came of it."""
+        after = cursor or self._newest()
+        try:
+            result = self._thread.resume()
+        except NotFound:
+            return None
+        painter = Painter(self._screen)
+        for event in self._thread.follow(after=after):
+            painter.paint(event)
+        return result
+
+    def _newest(self) -> str | None:
+        """The cursor after what is durable now."""
+        last = next(iter(self._thread.log(limit=1)), None)
+        return str(Cursor(last.depth, last.digest, len(last.events) + 1)) if last else None
+
+    def _stop(self) -> None:
+        """The person pressed Ctrl-C: ask the run to stop, and stay."""
+        self._screen.gap()
+        try:
+            self._thread.cancel(why="stopped at the terminal")
+            self._screen.say(("Stopped. What was done stays done.", "warn"))
+        except HoldfastError as error:
+            self._fail(error)
+
+    def _command(self, said: str) -> bool:
+        """Do what a line with a slash says; whether it says to leave."""
+        try:
+            name, rest = slashes.read(said)
+        except ValueError as error:
+            self._screen.say((f"{error}; nothing was done.", "warn"))
+            return False
+        if name in _OUT:
+            return True
+        if name in SLASHES:
+            self._shell(SLASHES[name].words(self._thread.id, rest), name, rest)
+        elif name == "on" and rest:
+            self._move(rest[0])
+        else:
+            self._help(name)
+        return False
+
+    def _shell(self, words: list[str], name: str, rest: Sequence[str]) -> None:
+        ended = run([*words, "--timeline", self._thread.timeline, "--store", self._store])
+        if name == "fork" and ended == 0 and rest:
+            self._move(rest[0])
+
+    def _move(self, timeline: str) -> None:
+        try:
+            self._thread = self._thread.on(timeline)
+        except HoldfastError as error:
+            self._fail(error)
+
+    def _help(self, name: str) -> None:
+        if name not in ("", "help", "?", "on"):
+            near = get_close_matches(name, SLASHES, n=1)
+            hint = f" Did you mean /{near[0]}?" if near else ""
+            self._screen.say((f"There is no /{name}; nothing was done.{hint}", "warn"))
+        known = [(f"/{each} {slash.takes}".rstrip(), slash.line) for each, slash in SLASHES.items()]
+        known += [("/on TIMELINE", "Go on on another timeline"), ("/quit", "Leave; everything is kept")]
+        self._screen.facts(known)
+
+    def _fail(self, error: Exception) -> None:
+        self._screen.say((f"{type(error).__name__}: ", "bad"), str(error))

@@ -1,0 +1,36 @@
+"""An agent for the tests of `holdfast chat`: a scripted clerk with a tool that asks first."""
+
+from __future__ import annotations
+
+import holdfast
+from holdfast import Agent, testing
+
+__all__ = ["clerk", "hired", "look", "paid", "pay"]
+
+paid: list[int] = []
+
+
+@holdfast.tool(effect="financial", ask=True)
+def pay(amount: int) -> str:
+    """Pay somebody."""
+    paid.append(amount)
+    return f"paid {amount}"
+
+
+@holdfast.tool(effect="read_only")
+def look() -> str:
+    """Look out of the window."""
+    return "sunny \x1b[31mand warm"
+
+
+def hired() -> Agent:
+    """A clerk whose script has not begun."""
+    steps = (
+        testing.step(testing.say("Let me see."), testing.use("look")),
+        testing.use("pay", amount=5),
+        testing.say("All done."),
+    )
+    return Agent("clerk", tools=[pay, look], backend=testing.Script(*steps, backend="script:clerk"))
+
+
+clerk = hired()

@@ -1,0 +1,145 @@
+"""`holdfast chat`: a conversation typed at a terminal, with approvals and commands about it."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from tests.surfaces import chatting
+from tests.surfaces.shell import Ended, Shell
+
+CODE = ("--code", "tests.surfaces.chatting:clerk")
+
+
+@pytest.fixture(autouse=True)
+def nothing_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with an empty purse and a clerk who has said nothing."""
+    monkeypatch.setattr(chatting, "paid", [])
+    monkeypatch.setattr(chatting, "clerk", chatting.hired())
+
+
+def talk(shell: Shell, *lines: str) -> Ended:
+    """Say these lines to the clerk."""
+    ended = shell("chat", "clerk", *CODE, stdin="\n".join(lines).encode())
+    assert ended.code == 0, ended
+    return ended
+
+
+def test_words_calls_and_approvals_are_shown_and_asked(empty: Shell) -> None:
+    """The words, the call with its arguments, the question, and what came of it, in this order."""
+    out = talk(empty, "Pay five", "approve").out
+
+    places = [
+        out.index(each)
+        for each in ("Let me see.", "→ look({})", "? pay", '  "amount": 5', "paid 5", "All done.")
+    ]
+    assert places == sorted(places)
+    assert chatting.paid == [5]
+
+
+def test_nothing_in_a_result_reaches_the_terminal_as_a_command(empty: Shell) -> None:
+    """An escape sequence is spelled out."""
+    out = talk(empty, "Pay five", "later").out
+
+    assert "\\x1b[31mand warm" in out
+    assert "\x1b" not in out
+
+
+def test_a_denied_call_is_not_made(empty: Shell) -> None:
+    """The model is told, and goes on."""
+    assert "All done." in talk(empty, "Pay five", "deny").out
+    assert chatting.paid == []
+
+
+def test_arguments_can_be_edited(empty: Shell) -> None:
+    """What is not JSON is asked for again; what runs is what was given."""
+    out = talk(empty, "Pay five", "edit", "five", "edit", '{"amount": 3}').out
+
+    assert "this is not JSON" in out
+    assert chatting.paid == [3]
+
+
+def test_what_is_left_for_later_is_asked_at_the_next_talk(empty: Shell) -> None:
+    """Leaving in the middle of a question loses nothing."""
+    first = talk(empty, "Pay five", "later").out
+    second = talk(empty, "yes").out
+
+    assert "It waits. Decide it any time: holdfast approvals show clerk-chat" in first
+    assert "paid 5" in second
+    assert chatting.paid == [5]
+
+
+def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
+    """Log, state, fork, undo, redo: each the command of the shell, on the timeline of the talk."""
+    out = talk(
+        empty,
+        "Pay five",
+        "yes",
+        "/log",
+        "/fork other",
+        "/undo",
+        "/log",
+        "/on main",
+        "/redo",
+        "/state",
+        "/calls",
+        "/approvals",
+    ).out
+
+    assert "turn 1" in out
+    assert "Forked other from main" in out
+    assert "Undone: other of clerk-chat" in out
+    with holdfast.open(empty.store) as store:
+        thread = store.thread("clerk-chat")
+        assert len(thread.turns()) == 1
+        assert thread.on("other").turns() == []
+
+
+@pytest.mark.parametrize(
+    "said", ["/nope", "/undo 'x", "/undo 99", "/on nowhere", "/fork", "/state /nothing.json"]
+)
+def test_a_slash_that_cannot_be_is_told_and_the_talk_goes_on(empty: Shell, said: str) -> None:
+    """Nothing is written, and the next line is heard."""
+    ended = talk(empty, said, "Pay five", "deny")
+
+    assert "All done." in ended.out
+    assert "nothing" in ended.out + ended.err
+
+
+def test_an_agent_that_nobody_knows_is_not_talked_to(empty: Shell) -> None:
+    """The error says how to get one, and begins no thread."""
+    ended = empty("chat", "nobody")
+
+    assert ended.code == 3
+    assert "holdfast agents apply" in ended.err
+    with holdfast.open(empty.store) as store:
+        assert list(store.threads()) == []
+
+
+def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
+    """A definition names tools; --code brings them."""
+    empty.ok("init")
+    (empty.directory / "agent.yaml").write_text(
+        "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
+        "spec: {backend: 'openai-chat:gpt-5', tools: [pay]}\n"
+    )
+    empty.ok("agents", "apply", "-f", "agent.yaml")
+
+    assert "needs the tool pay" in empty("chat", "keeper").err
+    assert empty("chat", "keeper", "--code", "tests.surfaces.chatting").code == 0
+
+
+def test_a_run_that_fails_leaves_the_talk(empty: Shell) -> None:
+    """The error is shown; the next words are heard."""
+    out = talk(empty, "Pay five", "deny", "Again", "/log").out
+
+    assert "RunFailed" in out
+    assert "turn 2" in out
+
+
+def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:
+    """The talk itself is on the error stream."""
+    ended = empty("chat", "clerk", *CODE, "--json", stdin=b"Pay five\ndeny\n/log\n")
+
+    assert (ended.json["thread"], ended.json["turns"]) == ("clerk-chat", 1)
+    assert "All done." in ended.err
