@@ -201,6 +201,7 @@ def _tool(
         declared=reach[1],
         timeout=timeout,
         ask=ask,
+        origin="mcp",
     )
 
 

@@ -23,6 +23,11 @@ Point: TypeAlias = Literal[
     "after_turn",  # the round is committed
     "before_finish",  # the last words are there; nothing of that is durable
     "after_finish",  # the run's end is durable; nobody was told
+    "switch_begun",  # a switch was asked for; nothing was read
+    "switch_settled",  # no run is on the line, and no call is under way
+    "switch_checkpointed",  # the checkpoint is derived; nothing of it is durable
+    "switch_checked",  # the check is made and the policy lets it pass; nothing of it is durable
+    "switch_written",  # the switch is durable; nobody was told
 ]
 
 POINTS: tuple[str, ...] = Point.__args__  # pyright: ignore[reportAttributeAccessIssue]

@@ -97,6 +97,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ask: Ask = False
     version: str | None = None
     repeat_guard: RepeatGuard = "ask"
+    origin: Literal["code", "mcp"] = "code"  # whose it is: the program's, or an MCP server's
     hooks: list[Reconciler] = []  # at most one; declared after the tool, which it is about
 
     def __post_init__(self) -> None:

@@ -36,8 +36,8 @@ from holdfast.threads.line import given
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import Moment, Wanted
 from holdfast.threads.removing import removed
-from holdfast.threads.runs import Runs
 from holdfast.threads.shelf import Shelf
+from holdfast.threads.switching import Switching
 from holdfast.threads.unattended import unattended
 
 __all__ = ["OnTimeline", "Thread"]
@@ -53,7 +53,7 @@ class OnTimeline(Protocol):
 
 
 @blocking
-class Thread(Runs):
+class Thread(Switching):
     """One timeline of a thread, `main` unless another was asked for."""
 
     def __init__(self, shelf: Shelf, id: str, record: Record, agent: Agent, timeline: str = MAIN) -> None:
@@ -64,6 +64,7 @@ class Thread(Runs):
         )
         super().__init__(standing)
         self._shelf, self._record, self._declared = shelf, record, agent
+        self._handed = {}  # backends that were handed to a switch, by name
         self.id = id
         self.agent = record.agent
         self.owner = record.owner
@@ -182,6 +183,8 @@ class Thread(Runs):
             store=self._shelf.store,
             finish=self._finish,
             effect_max=bounds.most(self._space, self.timeline),
+            handed=self._handed,
+            models=self._shelf.models,
             memory=self._shelf.memories.of(self.owner) if self.owner else None,
         )
 
@@ -191,7 +194,9 @@ class Thread(Runs):
         return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
 
     def _on(self, timeline: str) -> Thread:
-        return Thread(self._shelf, self.id, self._record, self._declared, timeline)
+        other = Thread(self._shelf, self.id, self._record, self._declared, timeline)
+        other._handed = self._handed
+        return other
 
     def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
         rules = directory.rules_of(self._shelf.store, self.agent)

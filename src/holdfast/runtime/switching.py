@@ -1,0 +1,298 @@
+"""Switching a line to another backend, from the question to the one commit.
+
+    freeze          no run is on the line, and none begins before the switch is written
+    settle          what commits left to be done is done; unfinished calls are waited for, or in the way
+    checkpoint      derived from the commit that the line stands at, and from the ledger as it is
+    check, policy   what becomes of this conversation there, and whether the agent lets that pass
+    commit          checkpoint, report and switch in one write, which also moves the lease's revision
+
+Until that write nothing is durable; so whatever kills the process, the line is switched or it is not.
+A run that has read the line before the write begins again; a run that began first is in the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from holdfast.engines.contract import CellWrite
+from holdfast.errors import Conflict, Invalid, Moved, NotFound, Refused, StaleHead
+from holdfast.history import reader, writer
+from holdfast.history.space import Space
+from holdfast.history.writer import Proposal
+from holdfast.ledger import lease as leases
+from holdfast.migration import book, compatibility
+from holdfast.migration.extract import derive
+from holdfast.migration.facing import Facing, Given, facing, name_of
+from holdfast.migration.report import Report
+from holdfast.migration.switch import (
+    REASON,
+    gated,
+    intent,
+    report_at,
+    switched,
+    unfinished,
+    unfinished_items,
+)
+from holdfast.model import canonical, names
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.commit import LedgerRead
+from holdfast.model.head import Head
+from holdfast.providers.backend import Backend
+from holdfast.providers.transport.finding import missing
+from holdfast.runtime import points
+from holdfast.runtime.agent import taking_steps
+from holdfast.runtime.ground import Ground
+from holdfast.runtime.resolving import is_on
+from holdfast.runtime.showing import shown_to
+
+__all__ = ["Asked", "check", "check_taken", "found", "reported", "switch"]
+
+_POLL_SECONDS = 0.05
+_TRIES_MAX = 16
+_REASON_MAX = 2_000  # characters
+
+_STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
+_SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, our extra
+    "openai-chat": ("openai", "openai", "openai"),
+    "openai-responses": ("openai", "openai", "openai"),
+    "anthropic-messages": ("anthropic", "anthropic", "anthropic"),
+    "gemini-generate": ("google.genai", "google-genai", "google"),
+    "bedrock-converse": ("boto3", "boto3", "bedrock"),
+    "mistral-chat": ("mistralai", "mistralai", "mistral"),
+    "azure-inference-chat": ("openai", "openai", "foundry"),
+}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch as it is asked for."""
+
+    to: Given
+    reason: str | None = None
+    approved_by: str | None = None
+    output: Any = None  # the type that runs are asked for; None: words
+    op_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for words that cannot be recorded."""
+        for name, told in (("reason", self.reason), ("approved_by", self.approved_by)):
+            if told is not None and (not isinstance(told, str) or not told or len(told) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"{name} of a switch is 1 to {_REASON_MAX} characters, not {told!r}; nothing was done."
+                )
+            canonical.encode(told)
+        if self.op_id is not None:
+            names.check_id("op_id", self.op_id)
+
+
+def found(ground: Ground, given: Given) -> Facing:
+    """What is known of the backend that is to take over; raises if nothing there could take a step."""
+    seen = facing(given, ground.models())
+    if not isinstance(given, str | Backend):
+        return seen
+    _check_model(ground, given, seen)
+    taking_steps(given)
+    return seen
+
+
+def check_taken(given: Given, seen: Facing) -> None:
+    """Raise `Unsupported` if the package is missing that would send to it."""
+    if not isinstance(given, str | Backend) or seen.target is None:
+        return
+    sdk = _SDKS.get(seen.target.api)
+    if sdk is None or (isinstance(given, Backend) and given.client is not None):
+        return
+    if not _is_installed(sdk[0]):
+        raise missing(seen.name, sdk[1], sdk[2])
+
+
+def check(ground: Ground, asked: Asked) -> Report:
+    """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
+    to = found(ground, asked.to)
+    head = reader.head_of(ground.space, ground.timeline)
+    ledger = _ledger(ground.space, head)
+    return reported(ground, asked, to, head, ledger)
+
+
+def switch(ground: Ground, asked: Asked) -> Report:
+    """Let another backend take the turns from here on.
+
+    Raises `Refused` with the report if the policy does not let it pass, `Busy` if a run is on the
+    line; then nothing was written.  The same op_id again gives the first report.
+    """
+    points.reach("switch_begun")
+    to = found(ground, asked.to)
+    check_taken(asked.to, to)
+    ground.finish()
+    for _ in range(_TRIES_MAX):
+        earlier = _earlier(ground, asked, to)
+        if earlier is not None:
+            return earlier
+        free = leases.check_free(ground.space, ground.timeline, "switch", owners=ground.owners)
+        head = reader.head_to_move(ground.space, ground.timeline)
+        ledger = _settled(ground, head)
+        points.reach("switch_settled")
+        report = reported(ground, asked, to, head, ledger)
+        if report.from_backend is not None and is_on(ground, to.name, report.from_backend):
+            return _already(report)
+        if not report.ok:
+            raise Refused(report)
+        points.reach("switch_checked")
+        bump = CellWrite(name=free.cell, expected=free.revision, value=None)
+        made = _written(ground, asked, report, head, ledger, bump)
+        if made is not None:
+            points.reach("switch_written")
+            ground.lines.note(ground.space, ground.timeline, made.commit, to.name)
+            return made
+    raise Conflict(
+        f"'{ground.space.label}' is changed by others all the time; the backend was not switched. Try again."
+    )
+
+
+def reported(ground: Ground, asked: Asked, to: Facing, head: Head, ledger: LedgerRead) -> Report:
+    """What becomes of the conversation at `head` if `to` takes over."""
+    space, agent = ground.space, ground.agent
+    before = ground.lines.backend(space, head.timeline, head.commit)
+    if before is None and agent.backend is not None:
+        before = name_of(agent.backend)
+    checkpoint = derive(space, head.commit, to_backend=to.name, from_backend=before, ledger=ledger)
+    points.reach("switch_checkpointed")
+    shown = shown_to(ground, to, head.commit, checkpoint, before=before, output=asked.output)
+    lost = compatibility.losses(shown, to)
+    items = (
+        *compatibility.check(shown, to, lost),
+        *unfinished_items(unfinished(space, head, ledger)),
+    )
+    report = Report(
+        thread=space.label,
+        timeline=head.timeline,
+        from_backend=before,
+        to_backend=to.name,
+        items=items,
+        losses=lost,
+        notes=_notes(ground, to, checkpoint),
+        checkpoint=checkpoint,
+        approved_by=asked.approved_by,
+        reason=asked.reason,
+    )
+    return gated(report, agent.policy)
+
+
+def _settled(ground: Ground, head: Head) -> LedgerRead:
+    """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
+    space, policy = ground.space, ground.agent.policy
+    until = time.monotonic() + policy.wait_seconds
+    ledger = _ledger(space, head)
+    while policy.unfinished == "wait" and unfinished(space, head, ledger) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+        ledger = _ledger(space, head)
+    return ledger
+
+
+def _ledger(space: Space, head: Head) -> LedgerRead:
+    since = LedgerRead() if head.commit is None else space.step(head.commit).commit.ledger
+    return book.now(space, since=since)
+
+
+def _written(
+    ground: Ground, asked: Asked, report: Report, head: Head, ledger: LedgerRead, bump: CellWrite
+) -> Report | None:
+    """The report of the switch that was made; None if the line has changed, and all has to be looked at again."""
+    space, checkpoint = ground.space, report.checkpoint
+    assert checkpoint is not None, "a report is made with its checkpoint"
+    holds = switched(report, checkpoint, space.ids)
+    proposal = Proposal(
+        reason=REASON,
+        root=space.root_at(head.commit),
+        events=holds.events,
+        minted=frozenset(event.id for event in holds.events),
+        objects=holds.objects,
+        cells=(bump,),
+        outside=ground.standing.sight(head).reads,
+        ledger=ledger,
+        author=asked.approved_by,
+    )
+    meant = intent(report) if asked.op_id is not None else None
+    op_id = asked.op_id or space.ids()
+    try:
+        done = writer.commit(space, head, proposal, op_id=op_id, intent=meant)
+    except StaleHead:
+        if writer.removed(space):
+            raise
+        return None
+    except Moved as moved:
+        if moved.cell != bump.name:
+            raise
+        return None
+    return msgspec.structs.replace(report, commit=done.head.commit)
+
+
+def _earlier(ground: Ground, asked: Asked, to: Facing) -> Report | None:
+    """The report of the switch that the same op_id made before."""
+    if asked.op_id is None:
+        return None
+    space = ground.space
+    meant = Report(
+        thread=space.label,
+        timeline=ground.timeline,
+        from_backend=None,
+        to_backend=to.name,
+        reason=asked.reason,
+        approved_by=asked.approved_by,
+    )
+    receipt = writer.once(space, asked.op_id, intent(meant))
+    commit = receipt.heads[0].commit if receipt is not None else None
+    return None if commit is None else report_at(space, commit)
+
+
+def _already(report: Report) -> Report:
+    """There is nothing to do."""
+    note = f"'{report.thread}' is on {report.to_backend} already; nothing was written"
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
+
+
+def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint) -> tuple[str, ...]:
+    agent = ground.agent
+    return tuple(
+        note
+        for note in (
+            to.note,
+            None
+            if agent.backend is not None or agent.tools
+            else f"the tools and instructions of agent '{agent.name}' are in its code, which was not at hand",
+            *checkpoint.validation.notes,
+        )
+        if note
+    )
+
+
+def _check_model(ground: Ground, given: str | Backend, seen: Facing) -> None:
+    """Raise `NotFound` for a name that its vendor's models do not have; a Backend is taken at its word."""
+    if not isinstance(given, str) or seen.target is None or seen.target.provider not in _STRICT:
+        return
+    models = ground.models()
+    if models.card(seen.target.provider, seen.target.model).known:
+        return
+    near = _near(seen.target.model, [card.name for card in models.cards(seen.target.provider)])
+    raise NotFound(
+        f"{seen.target.provider} has no model '{seen.target.model}' that is known; nothing was switched. {near}"
+        f"If it is new, say so with Backend('{given}'), or add it to your models file."
+    )
+
+
+def _near(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # only where something is wrong
+
+    found = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(found)}? " if found else ""
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False

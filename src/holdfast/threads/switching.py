@@ -1,0 +1,90 @@
+"""Leaving a backend, as a program does it: one thread, or every thread of an agent.
+
+Thin: `runtime.switching` owns the rules.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Busy, Conflict, HoldfastError, Refused
+from holdfast.migration.facing import Given, name_of
+from holdfast.migration.report import Report
+from holdfast.runtime import switching
+from holdfast.runtime.resolving import line_backend
+from holdfast.runtime.switching import Asked
+from holdfast.threads.loops import blocking
+from holdfast.threads.runs import Runs
+
+__all__ = ["Moved", "Switching", "moved"]
+
+
+@blocking
+class Switching(Runs, ABC):
+    """A line whose backend can be changed in the middle of a task."""
+
+    _handed: dict[str, Given]
+
+    @property
+    def backend(self) -> str | None:
+        """The backend that takes the next turn, as the line's history says; else the agent's own, None if it has none."""
+        declared = self._declared.backend
+        return line_backend(self._ground()) or (None if declared is None else name_of(declared))
+
+    def check_switch(self, backend: Given, *, output: Any = None) -> Report:
+        """What a switch to `backend` would keep, convert and remove, and whether the policy lets it pass.
+
+        Nothing is written and nothing is sent.  `output` is the type that runs are asked for, if they are.
+        """
+        return switching.check(self._ground(), Asked(to=backend, output=output))
+
+    def switch(
+        self,
+        backend: Given,
+        *,
+        reason: str | None = None,
+        approved_by: str | None = None,
+        output: Any = None,
+        op_id: str | None = None,
+    ) -> Report:
+        """Let `backend` take the turns from here on, by one commit; the report of what that keeps and loses.
+
+        Raises `Refused(report)` if the agent's policy stops it (`approved_by` is who lets pass what needs
+        an approval), `Busy` if a run is on the line, `NotFound` or `Unsupported` for a backend that
+        cannot be.  Then nothing was written.  An undo takes a switch back.
+        """
+        asked = Asked(to=backend, reason=reason, approved_by=approved_by, output=output, op_id=op_id)
+        report = switching.switch(self._ground(), asked)
+        if not isinstance(backend, str):
+            self._handed.pop(report.to_backend, None)
+            self._handed[report.to_backend] = backend
+        return report
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one thread when its agent was moved."""
+
+    thread: str
+    report: Report | None = None  # None: it could not even be looked at
+    error: HoldfastError | None = None  # why it was not moved
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is on the new backend, or could be."""
+        return self.error is None and self.report is not None and self.report.ok
+
+
+def moved(thread: Switching, backend: Given, *, reason: str | None, dry_run: bool, id: str) -> Moved:
+    """Move one thread of several; that it cannot be moved is no reason not to move the others."""
+    try:
+        if dry_run:
+            return Moved(thread=id, report=thread.check_switch(backend))
+        return Moved(thread=id, report=thread.switch(backend, reason=reason))
+    except Refused as refused:
+        report = refused.report if isinstance(refused.report, Report) else None
+        return Moved(thread=id, report=report, error=refused)
+    except (Busy, Conflict) as conflict:
+        return Moved(thread=id, error=conflict)
