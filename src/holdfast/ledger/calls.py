@@ -91,6 +91,7 @@ class Changes(TypedDict, total=False):
     outcome: Literal["done", "not_done"] | None
     patch: Digest | None
     agent_patch: Digest | None
+    memory: Digest | None
     why: str | None
     late: bool
     evidence: str | None
@@ -209,6 +210,7 @@ def settle(
     status: Status | None = None,
     patch: bytes | None = None,
     agent_patch: bytes | None = None,
+    memory: bytes | None = None,
     why: str | None = None,
     result_label: str | None = None,
     late: bool = False,
@@ -220,11 +222,12 @@ def settle(
     what it changes when its round is committed, with the message `result_label`.  Raises as
     `advance` does.
     """
-    bodies = [None if body is None else Object.of(Kind.BODY, body) for body in (preview, patch, agent_patch)]
+    given = (preview, patch, agent_patch, memory)
+    bodies = [None if body is None else Object.of(Kind.BODY, body) for body in given]
     changes: Changes = {"status": status}
     if staged is not None:
         changes["result"] = reference(staged.digest)
-    for name, body in zip(("preview", "patch", "agent_patch"), bodies, strict=True):
+    for name, body in zip(("preview", "patch", "agent_patch", "memory"), bodies, strict=True):
         if body is not None:
             changes[name] = body.digest
     if why is not None or held.record.why is not None:

@@ -49,6 +49,7 @@ def late(
     status: Status = "success",
     patch: bytes | None = None,
     agent_patch: bytes | None = None,
+    memory: bytes | None = None,
     values: Iterable[Object] = (),
 ) -> Late:
     """Record what a holder without a lease got back from this attempt; again, it changes nothing.
@@ -74,6 +75,7 @@ def late(
                 status=status,
                 patch=patch,
                 agent_patch=agent_patch,
+                memory=memory,
                 result_label=_NOWHERE,
                 late=True,
             ).also(objects=values)

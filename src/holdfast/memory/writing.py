@@ -10,9 +10,10 @@ The map may have moved since somebody looked at it; a change is put on top of wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from holdfast.engines.contract import Step
-from holdfast.errors import StaleHead, Unavailable
+from holdfast.errors import Invalid, StaleHead, Unavailable
 from holdfast.history import writer
 from holdfast.history.patching import Ops, Patched
 from holdfast.history.space import Space
@@ -31,7 +32,7 @@ from holdfast.model.memory import (
     version_path,
 )
 
-__all__ = ["deliver", "events_of", "write"]
+__all__ = ["deliver", "events_of", "until", "write"]
 
 _TRIES_MAX = 64
 
@@ -112,6 +113,23 @@ def events_of(
         )
         bodies += (body,) if body else ()
     return events, bodies
+
+
+def until(expires: datetime | timedelta | None, now: int) -> int | None:
+    """When something ends, in µs since 1970, UTC; raises `Invalid` if that is no time to come."""
+    if expires is None:
+        return None
+    if isinstance(expires, timedelta):
+        until = now + round(expires.total_seconds() * 1_000_000)
+    elif isinstance(expires, datetime) and expires.tzinfo is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        until = round(expires.timestamp() * 1_000_000)
+    else:
+        raise Invalid(
+            f"expires is a duration, or a time with its zone, not {expires!r}; nothing was remembered."
+        )
+    if until <= now:
+        raise Invalid("expires is not in the past; nothing was remembered.")
+    return until
 
 
 def _head(space: Space) -> Head:

@@ -30,6 +30,7 @@ __all__ = [
     "ItemKind",
     "Reference",
     "Remembered",
+    "Remembering",
     "Source",
     "Trust",
     "Version",
@@ -38,9 +39,8 @@ __all__ = [
     "check_item_id",
     "check_scope",
     "decode_item",
+    "decode_remembering",
     "decode_version",
-    "decode_written",
-    "encode_written",
     "item_prefix",
     "parse_memory_reference",
     "parse_version_path",
@@ -61,7 +61,7 @@ TEXT_BYTES_MAX = 64 * 1024
 _ITEMS = "/items/"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _SCOPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
-_PATH = re.compile(r"/items/([A-Za-z0-9][A-Za-z0-9._-]{0,127})/([0-9]{12})\.([0-9]{4})\Z")
+_PATH = re.compile(r"/items/([A-Za-z0-9][A-Za-z0-9._-]{0,127})/([0-9]{12})\.([0-9]{6})\Z")
 _REFERENCE = re.compile(r"mem://([^/@]+)/([^/@]+)/([^/@]+)(?:@([0-9a-f]+))?\Z")
 
 
@@ -96,10 +96,17 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change that a call makes to memory, as its entry in the ledger holds it."""
+    """One change that a call makes to memory."""
 
     id: str
     item: Item | None = None  # None: it is forgotten
+
+
+class Remembering(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a call did to memory, as its entry in the ledger holds it."""
+
+    written: tuple[Written, ...] = ()
+    root: Digest | None = None  # of the memory that it looked at last; None: it did not look
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -134,7 +141,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _items = msgspec.json.Decoder(Item)
 _versions = msgspec.json.Decoder(Version)
-_written = msgspec.json.Decoder(tuple[Written, ...])
+_rememberings = msgspec.json.Decoder(Remembering)
 
 
 def remade(text: str) -> str:
@@ -190,7 +197,7 @@ def item_prefix(id: str) -> str:
 
 def version_path(id: str, depth: int, place: int) -> str:
     """Where a version lies that the commit of that depth writes; later ones come after it."""
-    return f"{_ITEMS}{id}/{depth:012}.{place:04}"
+    return f"{_ITEMS}{id}/{depth:012}.{place:06}"
 
 
 def parse_version_path(path: str) -> tuple[str, int]:
@@ -224,14 +231,9 @@ def decode_version(body: bytes) -> Version:
     return _decoded(_versions, body)
 
 
-def decode_written(body: bytes) -> tuple[Written, ...]:
-    """The changes that a call makes to memory; raises `Corrupt`."""
-    return _decoded(_written, body)
-
-
-def encode_written(written: tuple[Written, ...]) -> bytes:
-    """Their canonical bytes."""
-    return canonical.encode(msgspec.to_builtins(written))
+def decode_remembering(body: bytes) -> Remembering:
+    """What a call did to memory; raises `Corrupt`."""
+    return _decoded(_rememberings, body)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:

@@ -138,4 +138,5 @@ def _proposal(step: Step, agent: Space | None) -> Proposal:
 def _after(agent: Space, step: Step) -> Reads:
     """The agent's map with what `step` changed there."""
     commit = agent_after(agent, step)
-    return Reads(agent_root=agent.root_at(commit), agent_commit=commit)
+    seen = step.commit.reads.memory_root
+    return Reads(agent_root=agent.root_at(commit), agent_commit=commit, memory_root=seen)

@@ -18,6 +18,7 @@ from holdfast.history.values import Given
 from holdfast.model import canonical
 from holdfast.model.canonical import Json
 from holdfast.model.ticket import OnTimeout, Resume, Verdict
+from holdfast.runtime.remembering import CallMemory
 from holdfast.runtime.room import Room, State
 
 __all__ = ["Call", "Outcome", "OutcomeKind", "Ruling", "Suspended", "Suspension"]
@@ -122,6 +123,11 @@ class Call:
     def agent(self) -> State:
         """The agent's own map, which all of its threads share."""
         return self._at_hand().agent
+
+    @property
+    def memory(self) -> CallMemory:
+        """What is remembered for the thread's owner, across threads and agents: `add`, `search`, `forget`."""
+        return self._at_hand().memory
 
     @property
     def scratch(self) -> State:

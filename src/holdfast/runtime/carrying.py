@@ -224,7 +224,7 @@ class Carrier:
             self._cancelled = done.interrupt
         if done.later is not None:
             self._wait_for_late(slot, done.later)
-        slot.changes(*room.finish(keep_scratch=done.kind == "suspended"))
+        slot.changes(*room.finish(keep_scratch=done.kind == "suspended"), room.memory.finish())
         return done
 
     async def _judge(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
@@ -269,7 +269,7 @@ class Carrier:
         finally:
             room.close()
         if outcome.kind == "done":
-            slot.changes(*room.finish(keep_scratch=False))
+            slot.changes(*room.finish(keep_scratch=False), room.memory.finish())
         return outcome
 
     def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
@@ -377,6 +377,7 @@ class Carrier:
             status=said.status,
             patch=encoded(slot.patch),
             agent_patch=encoded(slot.agent_patch),
+            memory=encoded(slot.memory),
             why=why,
             result_label=self._desk.label,
         )

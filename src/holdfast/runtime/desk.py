@@ -123,6 +123,8 @@ class Desk:
             agent=agent,
             defaults=standing.defaults,
             call_scoped=[each.prefix for each in self.ground.agent.declared if each.scope == "call"],
+            memory=self.ground.memory,
+            line=(self.ground.space.name, self.journal.head.commit),
         )
         handle = Call(
             id=record.id,

@@ -25,7 +25,7 @@ from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.lease import Lease, Lost
 from holdfast.model.commit import Act, LedgerRead, Reads
 from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import AgentChanged, MessageAppended
+from holdfast.model.event import AgentChanged, MemoryWritten, MessageAppended
 from holdfast.model.head import Head
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.feed import Feed
@@ -51,6 +51,7 @@ class Journal:
         self.lease: Lease | None = None  # None: it is not taken yet
         self._parent_run = parent_run
         self._reads: Reads | None = None
+        self.memory_root: Digest | None = None  # of the memory that the next commit rests on; None: on none
         self._ledger: LedgerRead | None = None
         self._staged: list[Proposal] = []
         feed.begin(head.commit)
@@ -81,7 +82,7 @@ class Journal:
         if not draft:
             return
         proposal = draft.proposal(
-            run=self.run, parent_run=self._parent_run, reads=self.reads, ledger=self._ledger
+            run=self.run, parent_run=self._parent_run, reads=self._read(), ledger=self._ledger
         )
         self.root = proposal.root
         self._staged.append(proposal)
@@ -184,7 +185,8 @@ class Journal:
         if done.receipt.position:
             self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
         events = [event for each in staged for event in each.events]
-        if any(isinstance(event, AgentChanged) for event in events):
+        self.memory_root = None
+        if any(isinstance(event, AgentChanged | MemoryWritten) for event in events):
             self._reads = None
             self.ground.finish()
         spoken = any(isinstance(event, MessageAppended) and event.role == "assistant" for event in events)
@@ -196,6 +198,12 @@ class Journal:
         if self._reads is None:
             self._reads = self.ground.standing.sight(self.head).reads
         return self._reads
+
+    def _read(self) -> Reads:
+        """What lies outside the thread, with the memory that was looked at."""
+        if self.memory_root is None:
+            return self.reads
+        return msgspec.structs.replace(self.reads, memory_root=self.memory_root)
 
     def _lost(self, conflict: Conflict) -> Conflict:
         """The same conflict, or `Lost` if the lease is the reason."""

@@ -18,6 +18,7 @@ from holdfast.ledger import calls, settling
 from holdfast.model.call import SETTLED, CallRecord, CallState
 from holdfast.model.canonical import encode_struct
 from holdfast.model.digest import Kind, Object
+from holdfast.model.memory import Remembering
 from holdfast.model.message import Block, Text, ToolResult
 from holdfast.model.patch import Patch
 from holdfast.runtime import result
@@ -74,6 +75,7 @@ def late(desk: Desk, slot: Slot) -> None:
             status=slot.result.status,
             patch=encoded(slot.patch),
             agent_patch=encoded(slot.agent_patch),
+            memory=encoded(slot.memory),
             values=values_of(slot),
         )
 
@@ -130,9 +132,9 @@ def shown(call: str, kept: Kept, staged: Staged) -> ToolResult:
     return ToolResult(call, kept.status, result.preview(kept, calls.reference(staged.digest)))
 
 
-def encoded(patch: Patch | None) -> bytes | None:
-    """The bytes of a patch, if there is one."""
-    return None if patch is None else encode_struct(patch)
+def encoded(change: Patch | Remembering | None) -> bytes | None:
+    """The bytes of what a call changes, if that is anything."""
+    return None if change is None else encode_struct(change)
 
 
 def values_of(slot: Slot) -> list[Object]:

@@ -27,9 +27,12 @@ from holdfast.history.reading import declared, typed
 from holdfast.history.space import Space
 from holdfast.history.touched import Touched
 from holdfast.history.values import Given, Kept
+from holdfast.memory import Recollection
+from holdfast.memory.reach import Line
 from holdfast.model import names
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.patch import Delete, Put, Stored
+from holdfast.runtime.remembering import CallMemory
 
 __all__ = ["Room", "State", "scratch_prefix"]
 
@@ -52,6 +55,13 @@ class _Gate:
     def __init__(self) -> None:
         self.lock = RLock()
         self.closed = False
+
+    def check(self) -> None:
+        """Raise `Invalid` if the call is over."""
+        if self.closed:
+            raise Invalid(
+                "this call is over: it has ended, was cancelled or ran out of time; nothing was read or written."
+            )
 
 
 class State:
@@ -133,17 +143,24 @@ class State:
         return self._open()
 
     def _open(self) -> Ops:
-        if self._gate.closed:
-            raise Invalid(
-                "this call is over: it has ended, was cancelled or ran out of time; nothing was read or written."
-            )
+        self._gate.check()
         return self.ops()
 
 
 class Room:
     """What one attempt at a call reads and writes; good for that attempt alone."""
 
-    __slots__ = ("_agent", "_call_scoped", "_finished", "_gate", "_prefix", "reads", "scratch", "thread")
+    __slots__ = (
+        "_agent",
+        "_call_scoped",
+        "_finished",
+        "_gate",
+        "_prefix",
+        "memory",
+        "reads",
+        "scratch",
+        "thread",
+    )
 
     def __init__(
         self,
@@ -154,9 +171,15 @@ class Room:
         agent: tuple[Space, Digest] | None = None,
         defaults: Mapping[str, bytes] | None = None,
         call_scoped: Sequence[str] = (),
+        memory: Recollection | None = None,
+        line: Line | None = None,
     ) -> None:
-        """Begin from the thread's map, and from the agent's own if it has one, at the start of the round."""
+        """Begin from the thread's map, and from the agent's own if it has one, at the start of the round.
+
+        `memory` is the owner's, seen from where `line` stands; None: the thread has no owner.
+        """
         self._gate = _Gate()
+        self.memory = CallMemory(memory, line or (space.name, None), self._gate.check)
         self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False

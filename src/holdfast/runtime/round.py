@@ -15,6 +15,7 @@ from holdfast.history.values import Kept
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost
+from holdfast.memory import writing
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import encode_struct
 from holdfast.model.digest import Digest, Kind, Object
@@ -87,6 +88,7 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
         if slot.stage == "settled":
             _clean(draft, slot)
     _hand_over(desk, slots, draft)
+    _remember(desk, slots, draft)
     desk.journal.stage(draft)
     return message
 
@@ -178,3 +180,15 @@ def _hand_over(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
             size=len(body.body),
         )
     )
+
+
+def _remember(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
+    """What the calls did to their owner's memory: an event for each item, and the root that was looked at."""
+    memory = desk.ground.memory
+    for slot in slots:
+        if slot.memory is None or memory is None or slot.stage != "settled":
+            continue  # a tool that was suspended begins again at its first line
+        events, bodies = writing.events_of(desk.space, memory.owner, slot.memory.written, slot.call.id)
+        draft.extend(events)
+        draft.objects += bodies
+        desk.journal.memory_root = slot.memory.root or desk.journal.memory_root

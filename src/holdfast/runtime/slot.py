@@ -17,6 +17,7 @@ from holdfast.ledger.calls import Held, Posting, propose, reference, settle
 from holdfast.model.call import SETTLED, UNCLEAR, CallRecord
 from holdfast.model.canonical import encode_struct
 from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.memory import Remembering, decode_remembering
 from holdfast.model.message import Block, Text, ToolCall, ToolResult
 from holdfast.model.patch import Patch, decode_patch
 from holdfast.runtime.arguments import Arguments
@@ -39,6 +40,7 @@ class Slot:
         "brought",
         "call",
         "held",
+        "memory",
         "note",
         "patch",
         "posting",
@@ -59,6 +61,7 @@ class Slot:
         self.result: ToolResult | None = None  # what the model is told, once it is settled
         self.patch: Patch | None = None  # what it changes in the thread's state
         self.agent_patch: Patch | None = None  # and in the agent's own map
+        self.memory: Remembering | None = None  # what it did to its owner's memory
         self.brought: dict[Digest, Object] = {}  # values of these patches that may not be stored yet
         self.staged: Staged | None = None  # its result, on the way into the store
         self.attempts = 0  # made in this process
@@ -87,8 +90,11 @@ class Slot:
         """The call waits for somebody's decision."""
         self.posting, self.stage = posting, "suspended"
 
-    def changes(self, thread: Patched | None, agent: Patched | None) -> None:
+    def changes(
+        self, thread: Patched | None, agent: Patched | None, memory: Remembering | None = None
+    ) -> None:
         """Take what the call changes, in place of what an earlier attempt would have."""
+        self.memory = memory
         self.patch, self.agent_patch = (each.patch if each else None for each in (thread, agent))
         self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
 
@@ -103,6 +109,7 @@ def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
         result = ToolResult(slot.call.id, record.status or "error", otherwise)
     slot.patch = decode_patch(space.body(record.patch)) if record.patch else None
     slot.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
+    slot.memory = decode_remembering(space.body(record.memory)) if record.memory else None
     slot.settle(slot.posting, result)
 
 

@@ -70,7 +70,7 @@ class Memory:
         space = self._held.space
         now = space.clock()
         wanted = Item(
-            text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=_until(expires, now)
+            text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=writing.until(expires, now)
         )
         named = space.ids() if id is None else check_item_id(id)
         version = Version(item=check_item(wanted))
@@ -158,20 +158,3 @@ class Memory:
         if found is None:
             raise Conflict(f"item '{id}' was written by that op_id before; nothing was done.")
         return judge.remembered(found)
-
-
-def _until(expires: datetime | timedelta | None, now: int) -> int | None:
-    """When something ends, in µs since 1970."""
-    if expires is None:
-        return None
-    if isinstance(expires, timedelta):
-        until = now + round(expires.total_seconds() * 1_000_000)
-    elif isinstance(expires, datetime) and expires.tzinfo is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
-        until = round(expires.timestamp() * 1_000_000)
-    else:
-        raise Invalid(
-            f"expires is a duration, or a time with its zone, not {expires!r}; nothing was remembered."
-        )
-    if until <= now:
-        raise Invalid("expires is not in the past; nothing was remembered.")
-    return until
