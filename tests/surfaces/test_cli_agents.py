@@ -24,6 +24,20 @@ spec:
   personality: Dry.
   tools:
     - book
+  memory:
+    limit: 4
+  context:
+    turns: 20
+  policy:
+    approve:
+      - images
+    block:
+      - computer_use
+  route:
+    fallbacks:
+      - openai:gpt-5
+    triggers:
+      - error
   options:
     temperature: 0.2
 """
@@ -39,7 +53,14 @@ backend = "anthropic:claude-sonnet-4-5"
 instructions = "Plan trips.\\nAsk before you pay.\\n"
 personality = "Dry."
 tools = ["book"]
+memory.limit = 4
+context.turns = 20
+policy = {approve = ["images"], block = ["computer_use"]}
 options.temperature = 0.2
+
+[spec.route]
+fallbacks = ["openai:gpt-5"]
+triggers = ["error"]
 """
 
 
@@ -136,7 +157,29 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
         ("kind: Agent", "kind: Pod", "line 2: kind: an agent has kind: Agent"),
         ("holdfast.dev/v1alpha1", "holdfast.dev/v9", "line 1: apiVersion"),
         ("    - book", "    - book\n    - book", "line 13: spec.tools.1: the tool 'book' is there twice"),
-        ("    temperature: 0.2", "    temperature: [0.2", "line 1"),
+        ("    temperature: 0.2", "    temperature: [0.2", "no YAML"),
+        (
+            "    limit: 4",
+            "    limit: -1",
+            "line 13: spec.memory: memory of ContextLimits is a number from 0 on, not -1",
+        ),
+        (
+            "    limit: 4",
+            "    limits: 4",
+            "line 14: spec.memory.limits: there is no such field; there are limit",
+        ),
+        (
+            "      - computer_use",
+            "      - images",
+            "line 17: spec.policy: the policy contradicts itself: 'images'",
+        ),
+        ("      - computer_use", "      - vision", "line 17: spec.policy: block of a policy names 'vision'"),
+        (
+            "      - openai:gpt-5",
+            "      - nobody:x",
+            "line 24: spec.route.fallbacks.0: no provider is called 'nobody'",
+        ),
+        ("      - error", "      - boredom", "spec.route.triggers.0"),
     ],
 )
 def test_a_malformed_file_changes_nothing(applied: Shell, old: str, new: str, said: str) -> None:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from holdfast.context.limits import ContextLimits
 from holdfast.errors import Invalid
+from holdfast.migration.policy import Policy
+from holdfast.migration.route import Route, Trigger
 from holdfast.model import names
 from holdfast.model.canonical import Json
 from holdfast.model.documents import Document, Place, read_toml, read_yaml, write_yaml
@@ -25,12 +28,67 @@ from holdfast.providers import registry
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.tool import Tool, tool
 
-__all__ = ["API_VERSION", "Definition", "agent_of", "read_definition", "write_definition"]
+__all__ = [
+    "API_VERSION",
+    "Definition",
+    "Memory",
+    "Shown",
+    "Way",
+    "agent_of",
+    "read_definition",
+    "write_definition",
+]
 
 API_VERSION = "holdfast.dev/v1alpha1"
 
 _GROUPS = frozenset({API_VERSION, "joch.dev/v1alpha1"})
 _PLACE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What of the owner's memory its runs are shown."""
+
+    limit: int = ContextLimits.memory  # items at the most; 0: none
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a number that cannot be."""
+        ContextLimits(memory=self.limit)
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How much of a conversation it is shown."""
+
+    turns: int = ContextLimits.turns
+    reserve: int | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a number that cannot be."""
+        ContextLimits(turns=self.turns, reserve=self.reserve, window=self.window)
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A route, by the names of its backends."""
+
+    fallbacks: tuple[str, ...]
+    primary: str | None = None
+    requires: tuple[str, ...] = ()
+    triggers: tuple[Trigger, ...] = Route.triggers  # pyright: ignore[reportAssignmentType]
+    budget_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a route that cannot be."""
+        self.route()
+
+    def route(self) -> Route:
+        """The route that it spells."""
+        return Route(
+            self.fallbacks,
+            primary=self.primary,
+            requires=self.requires,
+            triggers=self.triggers,
+            budget_tokens=self.budget_tokens,
+        )
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -40,9 +98,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     instructions: str = ""
     personality: str = ""  # how it speaks; stands after the instructions
     tools: tuple[str, ...] = ()  # by name
-    memory: dict[str, Any] = {}
-    policy: dict[str, Any] = {}
-    route: dict[str, Any] = {}
+    memory: Memory = Memory()
+    context: Shown = Shown()
+    policy: Policy = Policy()
+    route: Way | None = None
     options: dict[str, Any] = {}  # handed to the backend
     object_storage: str | None = None  # where its state lives; None: in the store that it is applied to
     version: str | None = None  # the author's own
@@ -76,7 +135,7 @@ def read_definition(text: str, *, name: str = "the file", toml: bool = False) ->
     if value.get("apiVersion") not in _GROUPS:
         raise document.wrong(("apiVersion",), f"apiVersion is {API_VERSION}, not {value.get('apiVersion')!r}")
     try:
-        found = msgspec.convert(value, _File)
+        found = msgspec.convert(cast("object", value), _File)
     except msgspec.ValidationError as error:
         raise _unfit(document, str(error)) from error
     _check(document, found)
@@ -112,6 +171,14 @@ def agent_of(
         instructions="\n\n".join(each.strip() for each in words if each.strip()),
         tools=[given[each] for each in definition.tools],
         options=definition.options,
+        policy=definition.policy,
+        route=definition.route.route() if definition.route else None,
+        context=ContextLimits(
+            turns=definition.context.turns,
+            reserve=definition.context.reserve,
+            window=definition.context.window,
+            memory=definition.memory.limit,
+        ),
         version=version or definition.version,
     )
 
@@ -128,6 +195,12 @@ def _check(document: Document, found: _File) -> None:
     if spec.backend is not None:
         with _at(document, ("spec", "backend")):
             registry.target(spec.backend)
+    for index, each in enumerate(spec.route.fallbacks if spec.route else ()):
+        with _at(document, ("spec", "route", "fallbacks", index)):
+            registry.target(each)
+    if spec.route is not None and spec.route.primary is not None:
+        with _at(document, ("spec", "route", "primary")):
+            registry.target(spec.route.primary)
     for index, each in enumerate(spec.tools):
         if each in spec.tools[:index]:
             raise document.wrong(("spec", "tools", index), f"the tool '{each}' is there twice")
@@ -144,7 +217,9 @@ class _at:  # noqa: N801  # reads as a word
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
-            raise self._document.wrong(self._place, str(error).partition("; nothing was")[0]) from error
+            raise self._document.wrong(
+                self._place, _plainly(str(error).replace("; nothing was done.", "; nothing was declared."))
+            ) from error
 
 
 def _unfit(document: Document, said: str) -> Invalid:
@@ -156,7 +231,13 @@ def _unfit(document: Document, said: str) -> Invalid:
         there = ", ".join(_fields_at(place))
         place.append(unknown[1])
         return document.wrong(tuple(place), f"there is no such field; there are {there}")
-    return document.wrong(tuple(place), why[:1].lower() + why[1:])
+    return document.wrong(tuple(place), _plainly(why))
+
+
+def _plainly(why: str) -> str:
+    """What was said, without what was said of nothing having happened: that is said in other words."""
+    said, _, advice = why.partition("; nothing was declared.")
+    return f"{said[:1].lower()}{said[1:]}{'. ' + advice.strip().rstrip('.') if advice.strip() else ''}"
 
 
 def _fields_at(place: list[str | int]) -> Iterable[str]:
@@ -164,5 +245,9 @@ def _fields_at(place: list[str | int]) -> Iterable[str]:
         (): ("apiVersion", "kind", "metadata", "spec"),
         ("metadata",): _Metadata.__struct_fields__,
         ("spec",): Definition.__struct_fields__,
+        ("spec", "memory"): Memory.__struct_fields__,
+        ("spec", "context"): Shown.__struct_fields__,
+        ("spec", "policy"): Policy.__struct_fields__,
+        ("spec", "route"): Way.__struct_fields__,
     }
     return shape.get(tuple(place), ())
