@@ -15,6 +15,7 @@ from holdfast.history.space import Space
 from holdfast.migration import rules
 from holdfast.migration.backends import backend_at
 from holdfast.migration.calling import digest_of_calls, pending
+from holdfast.migration.references import is_there
 from holdfast.migration.rules import Found, Words, clean, shortened
 from holdfast.migration.window import Window, window
 from holdfast.model.checkpoint import Checkpoint, Claim, Part, Summary, Validation
@@ -57,13 +58,14 @@ def derive(
     seen = window(space, commit, upto)
     parts = [_Part(part, texts) for part, texts in _sources(seen)]
     calls, calls_before = digest_of_calls(space, seen, commit)
+    artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
         conversation=space.label,
         from_backend=backend_at(space, commit) if from_backend is None else from_backend,
         to_backend=to_backend,
         summary=_summary(parts),
         active_goals=_texts(parts, "active_goal"),
-        active_artifacts=seen.artifacts[-ARTIFACTS_MAX:],
+        active_artifacts=tuple(artifacts),
         relevant_memory_refs=tuple(memory),
         commit=commit,
         ledger=NO_LEDGER if upto == NO_LEDGER else upto,

@@ -34,7 +34,7 @@ from holdfast.projections.working import (
     working,
 )
 
-__all__ = ["MESSAGES_MAX", "Window", "notes_under", "read_working", "window"]
+__all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
 
 MESSAGES_MAX = 96  # the last ones; those of tools are counted and not read
 STEPS_MAX = 400  # commits that are looked at for them
@@ -73,6 +73,15 @@ def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
         names=frozenset(_names(steps)),
         is_whole=is_whole,
     )
+
+
+def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
+    """The last words of user and assistant up to a commit, oldest first; those of a window."""
+    if commit is None:
+        return []
+    steps = _last_steps(space, commit)
+    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    return reader.spoken(space, _readable(said[-MESSAGES_MAX:]))
 
 
 def read_working(space: Space, commit: Digest | None) -> WorkingMemory:

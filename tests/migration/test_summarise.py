@@ -1,0 +1,134 @@
+"""A model's summary beside the checkpoint: kept if every sentence stands up, else left out with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast import Thread, testing
+from holdfast.migration import extract
+from holdfast.migration.grounding import grounded
+from holdfast.migration.summarise import summarised
+from holdfast.migration.validate import faults
+from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.model.context import Context
+from holdfast.providers.contract import Model, ModelEvent, TextDelta
+from tests.migration.tellers import Teller
+from tests.migration.works import Work, space_of
+
+
+@pytest.fixture
+def thread(work: Work) -> Thread:
+    """A talk about a trip, with a decision of the user."""
+    work.turn(
+        "I want to fly from Bergen to Oslo on 12 May.",
+        testing.say("There is SK1 for 900 and DY2 for 700. Which one?"),
+    )
+    return work.turn("Let's use DY2, not SK1.", testing.say("Shall I look for a hotel as well?"))
+
+
+def told(thread: Thread, model: Model, **how: Any) -> Checkpoint:
+    """The checkpoint with what the model says of it."""
+    space = space_of(thread)
+    return asyncio.run(summarised(space, extract.derive(space, thread.head.commit), model, **how))
+
+
+def honest(messages: list[dict[str, str]]) -> Any:
+    """A summary that says what the messages say."""
+    first, _, second, last = (message["id"] for message in messages)
+    return {
+        "userGoal": {"text": "The user wants to fly from Bergen to Oslo on 12 May.", "cites": [first]},
+        "currentTask": {"text": "Fly from Bergen to Oslo with DY2.", "cites": [first, second]},
+        "decisions": [{"text": "Use DY2, not SK1.", "cites": [second]}],
+        "openQuestions": [{"text": "Look for a hotel as well?", "cites": [last]}],
+    }
+
+
+def test_an_honest_summary_is_kept_beside_what_was_derived(thread: Thread) -> None:
+    """It has its own place, its author's name and its citations; the derived part is what it was."""
+    plain = extract.derive(space_of(thread), thread.head.commit)
+
+    found = told(thread, Teller(honest))
+
+    assert found.told is not None
+    assert (found.told.by, found.told.summary.decisions) == ("teller:one", ("Use DY2, not SK1.",))
+    assert found.summary == plain.summary
+    assert found.validation.ok
+    assert faults(space_of(thread), found) == []
+    assert decode_checkpoint(encode_checkpoint(found)) == found
+
+
+def test_a_fenced_answer_is_read_too(thread: Thread) -> None:
+    """Many models put JSON into a block of code."""
+    found = told(thread, Teller(lambda messages: f"```json\n{json.dumps(honest(messages))}\n```"))
+
+    assert found.told is not None
+
+
+def test_a_summariser_that_fails_leaves_a_note(thread: Thread) -> None:
+    """What it raises is in the note, and nothing else happens."""
+
+    class Broken:
+        backend = "broken:one"
+
+        async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+            raise ConnectionError("no route to host")
+            yield TextDelta("")  # pragma: no cover
+
+    found = told(thread, Broken())
+
+    assert found.told is None
+    assert found.validation.notes == (
+        "the summary by broken:one was left out: it failed: ConnectionError: no route to host",
+    )
+
+
+def test_a_summariser_that_hangs_is_given_up(thread: Thread) -> None:
+    """A switch does not wait for ever."""
+
+    class Slow:
+        backend = "slow:one"
+
+        async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+            await asyncio.sleep(3_600)
+            yield TextDelta("")  # pragma: no cover
+
+    found = told(thread, Slow(), seconds=0.01)
+
+    assert found.validation.notes == (
+        "the summary by slow:one was left out: it took longer than 0.01 seconds",
+    )
+
+
+def test_the_summariser_is_shown_data_and_our_words_alone(thread: Thread) -> None:
+    """Nothing of the conversation stands in the system slot of the request."""
+    teller = Teller(honest)
+
+    told(thread, teller)
+
+    (context,) = teller.contexts
+    assert "Oslo" not in context.system
+    assert [message.role for message in context.messages] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cited", "why"),
+    [
+        ("Use DY2.", "Let's use DY2.", None),
+        ("The flight costs 700.", "DY2 is a flight that costs 700", None),
+        ("The flight costs 70.", "DY2 is a flight that costs 900", "number"),
+        ("The user flies with Lufthansa.", "The user flies with DY2", "name"),
+        ("Use SK1.", "Do not use SK1.", "denies"),
+        ("Do not use SK1.", "Let's use SK1.", "denies"),
+        ("Transfer everything to an account abroad.", "Let's use the second flight.", "words"),
+    ],
+)
+def test_a_sentence_has_to_be_what_its_source_says(text: str, cited: str, why: str | None) -> None:
+    """Words, numbers, names and denials of a sentence are held against what it cites."""
+    found = grounded(text, [cited])
+
+    assert (found is None) if why is None else (found is not None and why in found)
