@@ -15,9 +15,10 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from os import PathLike
 from threading import Event
 from types import TracebackType
@@ -45,10 +46,10 @@ from holdfast.runtime.happening import Happening
 from holdfast.runtime.inbound import Input
 from holdfast.runtime.streaming import Following, Watching
 from holdfast.runtime.tool import Tool
-from holdfast.threads import agents, artifacts, change, edits, line, opening, store, streams, thread, view
+from holdfast.threads import agents, artifacts, change, definitions, edits, line, opening, store, streams, thread, view
 from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed, seen_through
 
-__all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Store", "Thread", "View", "open"]
+__all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Definitions", "Store", "Thread", "View", "open"]
 
 _WORKERS = 16
 
@@ -111,9 +112,9 @@ class AgentChange(_Edits):
         """The blocking object."""
         return self._block.target().agent
 
-    async def work(self, work: Callable[[], _R]) -> _R:
+    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, in its turn among everything that the block does."""
-        return await self._block.work(work)
+        return self._block.work(work)
 
 
 class Change(_Edits):
@@ -126,6 +127,9 @@ class Change(_Edits):
         self._made: change.Change | None = None
         self._last = Event()  # set when what was asked for last is done
         self._last.set()
+        self._asked: list[
+            Coroutine[Any, Any, Any]
+        ] = []  # for; each is to be awaited before the block is left
         self.agent = AgentChange(crew, self)
 
     say = Awaited(change.Change.say)
@@ -149,7 +153,17 @@ class Change(_Edits):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, unless the block raised or changed nothing."""
+        """Commit, unless the block raised or changed nothing; raises `Invalid` if something was not awaited."""
+        forgotten = [each for each in self._asked if getcoroutinestate(each) == CORO_CREATED]
+        for each in forgotten:
+            each.close()
+        self._asked.clear()
+        if forgotten and kind is None:
+            unfit = Invalid(
+                f"{len(forgotten)} of what this block asked for was not awaited; nothing was written."
+            )
+            await self.work(partial(self.target().__exit__, Invalid, unfit, None))
+            raise unfit
         await self.work(partial(self.target().__exit__, kind, error, trace))
 
     def target(self) -> change.Change:
@@ -158,8 +172,13 @@ class Change(_Edits):
             raise Invalid("this change is not open; nothing was done. Use it inside its `async with` block.")
         return self._made
 
-    async def work(self, work: Callable[[], _R]) -> _R:
+    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, after everything that was asked of this block before."""
+        asked = self._work(work)
+        self._asked.append(asked)
+        return asked
+
+    async def _work(self, work: Callable[[], _R]) -> _R:
         before, done = self._last, Event()
         self._last = done
 
@@ -200,6 +219,7 @@ class _View(_Held[_V]):
     entries = Flowing(view.View.entries, as_it_is)
     paths = Awaited(view.View.paths)
     transcript = Awaited(view.View.transcript)
+    losses = Awaited(view.View.losses)
     log = Awaited(view.View.log)
     turns = Awaited(view.View.turns)
     at = Given(view.View.at, _as_view)
@@ -388,6 +408,15 @@ class Thread(_Line[thread.Thread]):
         return msgspec.structs.replace(ground, hands=partial(seen_through, self.crew), sole=False)
 
 
+class Definitions(_Held[definitions.Definitions]):
+    """The agents whose definitions are kept in a store."""
+
+    apply = Awaited(definitions.Definitions.apply)
+    find = Awaited(definitions.Definitions.find)
+    get = Awaited(definitions.Definitions.get)
+    versions = Flowing(definitions.Definitions.versions, as_it_is)
+
+
 class Store(_Held[store.Store]):
     """Everything that one database holds.  Use it in an `async with` statement, or close it."""
 
@@ -395,6 +424,7 @@ class Store(_Held[store.Store]):
         """Hold an open store; `aio.open` is the way to get one."""
         super().__init__(crew, held)
         self.url, self.read_only = held.url, held.read_only
+        self.definitions = Definitions(crew, held.definitions)
         self._closed = False
 
     thread = Given(store.Store.thread, _as_thread)

@@ -18,6 +18,7 @@ from holdfast.runtime.agent import model_of
 from holdfast.testing import Script, say
 from tests.providers.playing import playing, streamed, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
+from tests.surfaces.shell import Shell
 
 CHAT = next(vendor for vendor in VENDORS if vendor.api == "openai-chat")
 
@@ -37,6 +38,42 @@ def test_a_run_goes_through_every_transport(vendor: Vendor, tmp_path: Path) -> N
     assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)
     assert backends == [vendor.backend]
     assert all(KEY.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@each_vendor
+def test_what_a_step_could_not_carry_over_is_in_the_history(vendor: Vendor, tmp_path: Path) -> None:
+    """With the words that the model said in it, verified with the rest; a step that lost nothing names nothing."""
+    asked = {"an-option-of-nobody": True}
+    with playing(vendor.streamed(), vendor.streamed()) as place, holdfast.open(tmp_path / "a.db") as store:
+        losing = store.thread("one", agent=Agent("planner", backend=vendor.at(place), options=asked))
+        whole = store.thread("other", agent=Agent("walker", backend=vendor.at(place)))
+        losing.run("Hi")
+        whole.run("Hi")
+        lost = [[loss.where for loss in losing.losses(entry)] for entry in losing.transcript()]
+        named = [entry.losses for entry in whole.transcript()]
+        verified = store.verify()
+
+    assert lost == [[], ["options.an-option-of-nobody"]]
+    assert named == [None, None]
+    assert verified.ok
+
+
+def test_the_command_line_tells_what_a_run_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`holdfast runs show`, for people and for programs, step by step."""
+    shell = Shell(tmp_path, capsys, monkeypatch)
+    with playing(CHAT.streamed()) as place, holdfast.open(shell.store) as store:
+        agent = Agent("planner", backend=CHAT.at(place), options={"an-option-of-nobody": True})
+        thread = store.thread("trip", agent=agent)
+        thread.run("Hi")
+        said = thread.transcript()[-1].id
+
+    shown = shell.ok("runs", "show", "trip", "--store", str(shell.store)).out
+    told = shell.ok("runs", "show", "trip", "--json", "--store", str(shell.store)).json["losses"]
+
+    assert "1 thing could not be carried over unchanged" in shown
+    assert [(each["message"], each["where"]) for each in told] == [(said, "options.an-option-of-nobody")]
 
 
 @each_vendor

@@ -10,7 +10,7 @@ from holdfast.cli.screen import Column, Screen
 from holdfast.cli.wording import count
 from holdfast.providers.contract import Loss
 
-__all__ = ["LossShape", "losses_of", "show_losses"]
+__all__ = ["LossShape", "StepLossShape", "losses_of", "show_losses", "step_losses"]
 
 _COLUMNS = (
     Column("loss"),
@@ -27,6 +27,20 @@ class LossShape(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     what: str
     why: str
+
+
+class StepLossShape(LossShape, frozen=True, kw_only=True):
+    """One thing of that kind in a step of a run; `message` is what the model said in the step."""
+
+    message: str
+
+
+def step_losses(message: str, losses: Iterable[Loss]) -> list[StepLossShape]:
+    """The losses of the step that said a message, as programs read them."""
+    return [
+        StepLossShape(kind=each.kind, where=each.where, what=each.what, why=each.why, message=message)
+        for each in losses
+    ]
 
 
 def losses_of(losses: Iterable[Loss]) -> list[LossShape]:

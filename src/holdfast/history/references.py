@@ -65,8 +65,9 @@ def mentioned(text: bytes) -> Iterator[Digest]:
 
 def _of_event(event: Event) -> Iterator[Digest]:
     match event:
-        case MessageAppended(body=body, vendor=vendor, context=context):
-            yield from (body, *((vendor,) if vendor else ()), *((context,) if context else ()))
+        case MessageAppended(body=body, vendor=vendor, context=context, losses=losses):
+            yield body
+            yield from (each for each in (vendor, context, losses) if each is not None)
         case ToolCallRequested(args=args):
             yield args
         case ToolCallCompleted(result_ref=str() as reference):

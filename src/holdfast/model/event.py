@@ -58,6 +58,7 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     vendor_size: int = 0
     usage: Usage | None = None  # what the step took, where a model spoke
     context: Digest | None = None  # a body: the recipe of what the model was shown, where one spoke
+    losses: Digest | None = None  # a body: what the step could not carry over unchanged, where one spoke
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):

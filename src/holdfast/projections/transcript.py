@@ -46,6 +46,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = None
     model: str | None = None
     usage: Usage | None = None  # what the step took, where a model spoke
+    losses: Digest | None = None  # a body: what could not be carried over unchanged in the step that said it
     words: Message | None = None  # None: forgotten
     forgotten: str | None = None  # why
 
@@ -140,6 +141,7 @@ def _entry(each: Said, bodies: Mapping[Digest, bytes | Forgotten]) -> Transcript
         provider=each.event.provider,
         model=each.event.model,
         usage=each.event.usage,
+        losses=each.event.losses,
         words=None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor),
         forgotten=body.why if gone else None,
     )

@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.errors import Corrupt
+from holdfast.model import canonical
 from holdfast.model.context import Context
 from holdfast.model.message import Message
 from holdfast.model.run import Usage
@@ -34,6 +36,9 @@ __all__ = [
     "Reply",
     "StreamParser",
     "TextDelta",
+    "decode_losses",
+    "encode_losses",
+    "losses_of",
 ]
 
 LossKind: TypeAlias = Literal["converted", "repaired", "dropped"]
@@ -59,12 +64,22 @@ class CallDelta(msgspec.Struct, frozen=True):
     arguments: str  # the part that came now
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a render could not carry over unchanged."""
+
+    kind: LossKind  # said in another way; mended so that the target takes it; left out
+    where: str  # in the context: `messages[3].content[1]`, `tools[0].parameters`, `options.seed`
+    what: str  # what it is: `image`, `reasoning`, `tool call id`, …
+    why: str  # in words
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The step is whole: what the model said, with the vendor's own ids for its calls."""
 
     message: Message
     usage: Usage = Usage()
     stop: str | None = None  # why it stopped, in the vendor's word
+    losses: tuple[Loss, ...] = ()  # of the request that was sent and of the answer
 
 
 ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
@@ -81,15 +96,6 @@ class Model(Protocol):
     def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Answer `context`.  Ends with `Finished`; raises if it cannot, having changed nothing."""
         ...
-
-
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a render could not carry over unchanged."""
-
-    kind: LossKind  # said in another way; mended so that the target takes it; left out
-    where: str  # in the context: `messages[3].content[1]`, `tools[0].parameters`, `options.seed`
-    what: str  # what it is: `image`, `reasoning`, `tool call id`, …
-    why: str  # in words
 
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,3 +177,16 @@ class Adapter(Protocol):
 def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:
     """Several reports as one, each entry once, in order."""
     return tuple(dict.fromkeys(loss for report in reports for loss in report))
+
+
+def encode_losses(losses: Sequence[Loss]) -> bytes:
+    """A report as it is kept."""
+    return canonical.encode(msgspec.to_builtins(list(losses)))
+
+
+def decode_losses(body: bytes) -> tuple[Loss, ...]:
+    """The report that was kept; raises `Corrupt` if it is none."""
+    try:
+        return msgspec.json.decode(body, type=tuple[Loss, ...])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a stored report of losses cannot be read: {error}. Run `holdfast verify`.") from error

@@ -19,7 +19,7 @@ from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.providers import registry
 from holdfast.providers.backend import RETRIES, Backend
-from holdfast.providers.contract import Adapter, ModelEvent, Reply, StreamParser
+from holdfast.providers.contract import Adapter, Finished, ModelEvent, Reply, StreamParser, losses_of
 from holdfast.providers.outputs import output_of
 from holdfast.providers.registry import Target
 from holdfast.providers.transport.contract import Request, Send
@@ -76,6 +76,8 @@ class Speaker:
             provider=target.provider,
             model=target.model,
             body=rendered.body,
+            # Where no field of the body says that the answer is to be streamed, the address does.
+            losses=tuple(loss for loss in rendered.losses if loss.where != "options.stream"),
             stream=options["stream"] is True,
             base_url=backend.base_url,
             client=backend.client,
@@ -94,9 +96,8 @@ class Speaker:
         async with aclosing(answered(self._send, request, retries=self._retries)) as pieces:
             if not request.stream:
                 whole = b"".join([piece async for piece in pieces])
-                for event in self._adapter.parse(
-                    _body(whole, request), provider=self._target.provider
-                ).events:
+                reply = self._adapter.parse(_body(whole, request), provider=self._target.provider)
+                for event in _told(reply, request):
                     yield event
                 return
             parser, tail, told = self._adapter.stream(provider=self._target.provider), Tail(), 0
@@ -106,8 +107,17 @@ class Speaker:
                     told += 1
                     yield event
         reply = _closed(parser, tail, request)
-        for event in reply.events[told:]:
+        for event in _told(reply, request)[told:]:
             yield event
+
+
+def _told(reply: Reply, request: Request) -> list[ModelEvent]:
+    """The events of a reply; the last says what the request and the answer could not carry over unchanged."""
+    losses = losses_of(request.losses, reply.losses)
+    return [
+        msgspec.structs.replace(event, losses=losses) if losses and isinstance(event, Finished) else event
+        for event in reply.events
+    ]
 
 
 class _Inside(Exception):

@@ -6,7 +6,9 @@ built on the root that the one before it leads to, so several can become one dur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from holdfast.engines.contract import CellWrite
 from holdfast.history.patching import Ops
@@ -18,6 +20,7 @@ from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import Event, MessageAppended
 from holdfast.model.message import Message, check_message, encode_message
 from holdfast.model.run import Usage
+from holdfast.providers.contract import Loss, encode_losses
 
 __all__ = ["Draft", "appended"]
 
@@ -49,9 +52,13 @@ class Draft:
         id: str,
         backend: str | None = None,
         usage: Usage | None = None,
+        losses: Sequence[Loss] = (),
     ) -> None:
-        """Add a message to the conversation."""
+        """Add a message to the conversation; `losses` are those of the step in which a model said it."""
         event, objects = appended(message, id=id, backend=backend, usage=usage)
+        if losses:
+            kept = self.keep(encode_losses(losses))
+            event = msgspec.structs.replace(event, losses=kept.digest)
         self.events.append(event)
         self.objects += objects
 

@@ -15,7 +15,7 @@ from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.run import Usage
-from holdfast.providers.contract import CallDelta, Finished, Model, ReasoningDelta, TextDelta
+from holdfast.providers.contract import CallDelta, Finished, Loss, Model, ReasoningDelta, TextDelta
 from holdfast.runtime import happening
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.happening import CallProgress
@@ -31,6 +31,7 @@ class Said(msgspec.Struct, frozen=True):
     message: Message  # its calls have ids of ours
     vendor_ids: tuple[str, ...]  # what the vendor called them
     usage: Usage
+    losses: tuple[Loss, ...] = ()  # what its request, or its answer, could not carry over unchanged
 
 
 async def infer(
@@ -71,7 +72,8 @@ def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mappi
             f"{model.backend} spoke as {message.role}, not as an assistant; nothing of it was kept."
         )
     if not message.tool_calls:
-        return Said(message, (), finished.usage)
+        return Said(message, (), finished.usage, finished.losses)
     calls = tuple(ToolCall(ids(), names.get(call.name, call.name), call.args) for call in message.tool_calls)
     vendor_ids = tuple(call.id for call in message.tool_calls)
-    return Said(msgspec.structs.replace(message, tool_calls=calls), vendor_ids, finished.usage)
+    said = msgspec.structs.replace(message, tool_calls=calls)
+    return Said(said, vendor_ids, finished.usage, finished.losses)

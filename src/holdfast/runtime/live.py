@@ -38,7 +38,7 @@ from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, of_run, result_of
 from holdfast.runtime.ground import Ground
-from holdfast.runtime.inference import Said, declared_names, infer
+from holdfast.runtime.inference import Said, declared_names
 from holdfast.runtime.openness import standing_in_words
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
@@ -46,6 +46,7 @@ from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
 from holdfast.runtime.recovery import open_slots, withdrawn
 from holdfast.runtime.restoring import restore
 from holdfast.runtime.round import commit_round
+from holdfast.runtime.routing import Router
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.stop import COUNTERS, Counters
 from holdfast.runtime.talks import Talk
@@ -61,7 +62,7 @@ class LiveRun:
 
     def __init__(self, ground: Ground, begun: Begun, model: Model, *, shape: Any = None) -> None:
         """Go on from `begun`; `shape` is the type that the last words are to have."""
-        self._ground, self._begun, self._model, self._shape = ground, begun, model, shape
+        self._ground, self._begun, self._shape = ground, begun, shape
         self._journal = begun.journal
         self._kept = begun.kept
         self._source = begun.kept.record.continues or begun.kept.record.id  # whose calls are open
@@ -72,6 +73,7 @@ class LiveRun:
         self._is_lost = False
         self._keeping: Keeping | None = None
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
+        self._router = Router(self._desk, model)
         self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
         self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
@@ -176,10 +178,13 @@ class LiveRun:
         draft = self._journal.draft("assistant_turn_committed")
         context = self._context()
         await self._phase("before_inference", draft, context=context)
-        said = await infer(self._model, context, self._journal.feed, self._ground.space.ids, self._names)
+        said = await self._router.ask(context, heard, self._names)
+        if said is None:  # another backend has taken over, and is asked anew
+            return [], None
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
-        draft.say(said.message, id=label, backend=self._model.backend, usage=said.usage or None)
+        usage, backend = said.usage or None, self._router.model.backend
+        draft.say(said.message, id=label, backend=backend, usage=usage, losses=said.losses)
         self._talk.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
@@ -401,7 +406,7 @@ class LiveRun:
         record, at = self._kept.record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
             self._talk.at = at
-            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._model.backend)
+            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.model.backend)
             self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
         if record.state == "waiting" or not self._begun.fresh:
             return result_of(self._ground.space, record, at=at, shape=self._shape)

@@ -23,6 +23,7 @@ from holdfast.model import names
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.projections.transcript import TranscriptEntry, Turn
+from holdfast.providers.contract import Loss, decode_losses
 from holdfast.threads import moments
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import LogEntry, Moment, Wanted
@@ -89,6 +90,10 @@ class View:
     def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
         """What was said, oldest first; with a `limit` the last so many messages."""
         return reader.transcript(self._space, self._now()[1], limit=limit)
+
+    def losses(self, entry: TranscriptEntry) -> tuple[Loss, ...]:
+        """What could not be carried over unchanged in the step of a run that said this: its request, its answer."""
+        return decode_losses(self._space.body(entry.losses)) if entry.losses is not None else ()
 
     def log(self, *, limit: int | None = None) -> list[LogEntry]:
         """The commits, newest first; with a `limit` the last so many."""

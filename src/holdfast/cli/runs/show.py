@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from holdfast.cli.answer import Answer
+from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from holdfast.cli.records import CallRecordShape, RunShape, on_one_line, state
 from holdfast.cli.runs.ls import shape
@@ -37,6 +38,7 @@ class Run(Answer, frozen=True, kw_only=True):
     run: RunShape
     messages: list[MessageShape]  # oldest first
     calls: list[CallRecordShape]
+    losses: list[StepLossShape]  # what could not be carried over unchanged, step by step
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
@@ -62,6 +64,9 @@ class Run(Answer, frozen=True, kw_only=True):
                 (each.tool, on_one_line(each.arguments), state(each.state), each.id) for each in self.calls
             ]
             screen.table(_COLUMNS, rows)
+        if self.losses:
+            screen.gap()
+            show_losses(screen, self.losses)
         self._advise(screen)
 
     def _advise(self, screen: Screen) -> None:
@@ -86,14 +91,16 @@ def show(
     with reading(everywhere) as store:
         found = store.thread(thread)
         record = found_run(found, run, timeline)
+        said = _said(found, record)
         return Run(
             thread=thread,
             run=shape(found, record),
-            messages=[MessageShape.of(entry) for entry in _said(found, record)],
+            messages=[MessageShape.of(entry) for entry in said],
             calls=[
                 CallRecordShape.of(thread, each, found.trace(each.id, history=False).arguments)
                 for each in found.calls(run=record.id)
             ],
+            losses=[each for entry in said for each in step_losses(entry.id, found.losses(entry))],
         )
 
 

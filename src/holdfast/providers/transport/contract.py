@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
+from holdfast.providers.contract import Loss
+
 __all__ = ["Request", "Send"]
 
 
@@ -18,6 +20,7 @@ class Request:
     provider: str  # whose server it goes to
     model: str
     body: dict[str, Any] = field(repr=False)
+    losses: tuple[Loss, ...] = field(default=(), repr=False)  # what it could not carry over unchanged
     stream: bool = True  # whether the answer comes in pieces
     base_url: str | None = None  # None: the vendor's own
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
