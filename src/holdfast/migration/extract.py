@@ -18,8 +18,8 @@ from holdfast.migration.calling import digest_of_calls, pending
 from holdfast.migration.references import is_there
 from holdfast.migration.rules import Found, Words, clean, shortened
 from holdfast.migration.window import Window, window
-from holdfast.model.checkpoint import Checkpoint, Claim, Part, Summary, Validation
-from holdfast.model.commit import NO_LEDGER, LedgerRead
+from holdfast.model.checkpoint import NO_VALIDATION, Checkpoint, Claim, Part, Summary, Validation
+from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.projections.working import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
@@ -31,8 +31,6 @@ EXTRACTOR = "holdfast-rules/1"
 ARTIFACTS_MAX = 24  # the newest
 TEXT_MAX = 2_000  # characters of one text that the state holds
 TEXTS_MAX = 48  # of one list that the state holds, the last ones
-
-_NO_VALIDATION = Validation()
 
 
 def derive(
@@ -68,14 +66,14 @@ def derive(
         active_artifacts=tuple(artifacts),
         relevant_memory_refs=tuple(memory),
         commit=commit,
-        ledger=NO_LEDGER if upto == NO_LEDGER else upto,
+        ledger=upto,
         extractor=EXTRACTOR,
         claims=tuple(claim for part in parts for claim in part.claims()),
         calls=calls,
         calls_before=calls_before,
         entries_before=seen.stand.before,
         pending_approvals=pending(space, seen, commit),
-        validation=Validation(notes=seen.working.faults) if seen.working.faults else _NO_VALIDATION,
+        validation=Validation(notes=seen.working.faults) if seen.working.faults else NO_VALIDATION,
     )
 
 

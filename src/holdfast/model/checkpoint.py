@@ -18,6 +18,8 @@ from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect, Reach
 
 __all__ = [
+    "NO_SUMMARY",
+    "NO_VALIDATION",
     "Checkpoint",
     "Claim",
     "Done",
@@ -99,13 +101,18 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     notes: tuple[str, ...] = ()  # what was dropped, and why
 
 
+# One object each: the encoder leaves a default out only where it is this very one.
+NO_SUMMARY = Summary()
+NO_VALIDATION = Validation()
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A StateCheckpoint."""
 
     conversation: str  # the thread's id
     from_backend: str | None = None
     to_backend: str | None = None
-    summary: Summary = Summary()
+    summary: Summary = NO_SUMMARY
     active_goals: tuple[str, ...] = ()
     active_artifacts: tuple[str, ...] = ()  # artifact://…
     relevant_memory_refs: tuple[str, ...] = ()  # mem://…
@@ -118,7 +125,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     entries_before: int = 0  # entries of the ledger before those
     pending_approvals: tuple[Pending, ...] = ()
     told: Told | None = None
-    validation: Validation = Validation()
+    validation: Validation = NO_VALIDATION
 
 
 _NOTHING_HAPPENED = frozenset({"failed", "denied", "expired", "cancelled", "proposed", "awaiting_approval"})
@@ -127,8 +134,15 @@ _checkpoints = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The checkpoint's canonical bytes."""
-    return canonical.encode_struct(checkpoint)
+    """The checkpoint's canonical bytes; what says nothing is left out, however it was made."""
+    return canonical.encode_struct(
+        msgspec.structs.replace(
+            checkpoint,
+            summary=NO_SUMMARY if checkpoint.summary == NO_SUMMARY else checkpoint.summary,
+            ledger=NO_LEDGER if checkpoint.ledger == NO_LEDGER else checkpoint.ledger,
+            validation=NO_VALIDATION if checkpoint.validation == NO_VALIDATION else checkpoint.validation,
+        )
+    )
 
 
 def decode_checkpoint(body: bytes) -> Checkpoint:

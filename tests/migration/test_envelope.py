@@ -1,0 +1,108 @@
+"""A checkpoint as a document: what is written can be read, and nothing is lost or guessed."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from holdfast import testing
+from holdfast.errors import Invalid
+from holdfast.migration import envelope, extract
+from holdfast.model.checkpoint import Checkpoint, Summary, encode_checkpoint
+from tests.migration.works import Work, space_of
+
+SEED = """\
+apiVersion: joch.dev/v1alpha1
+kind: StateCheckpoint
+metadata:
+  name: chk-456
+spec:
+  conversationRef: { name: conv-123 }
+  fromBackend: openai:gpt-5-thinking
+  toBackend: anthropic:claude-sonnet
+  summary:
+    userGoal: "Design state persistence for Joch"
+    currentTask: "Explain migration strategy"
+    decisions:
+      - "Use vendor-neutral state as the source of truth"
+      - "Persist tool calls as event log"
+      - "Avoid replaying side-effectful tools"
+    openQuestions:
+      - "How much vendor metadata to retain"
+  activeArtifacts:
+    - artifact://design/state-persistence-draft
+  relevantMemoryRefs:
+    - mem://project/joch/state-model
+"""
+
+
+def test_the_example_of_the_format_is_read_and_written_back_as_it_was() -> None:
+    """Every field, the name and the API group of the document that drew up the format come back, in its order."""
+    read = envelope.read(SEED)
+
+    written = read.yaml()
+
+    assert read.checkpoint.summary.decisions[1] == "Persist tool calls as event log"
+    assert yaml.safe_load(written) == yaml.safe_load(SEED)
+    assert list(yaml.safe_load(written)["spec"]) == list(yaml.safe_load(SEED)["spec"])
+    assert envelope.read(written) == read
+
+
+def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:
+    """What is written out and read again is the same object, under the name that its content has."""
+    work.turn("Pay 90.", testing.use("pay", amount=90))
+    thread = work.turn(
+        "Book SK1 to “Þórshöfn”: now!", testing.use("book", flight="SK1"), testing.say("Done?")
+    )
+    thread.put("/task/goals.json", ["one: two", "- three", "yes", "\u202esdrawkcab"])
+    derived = extract.derive(space_of(thread), thread.head.commit, to_backend="b:m")
+
+    enclosed = envelope.enclose(derived)
+    again = envelope.read(enclosed.yaml())
+
+    assert encode_checkpoint(again.checkpoint) == encode_checkpoint(derived)
+    assert again.is_named_after_its_content
+    assert enclosed.shape()["apiVersion"] == "holdfast.dev/v1alpha1"
+
+
+def test_what_was_altered_no_longer_has_the_name_of_its_content() -> None:
+    """The control: a document with another word in it is not named after what it says."""
+    text = envelope.enclose(Checkpoint(conversation="t", summary=Summary(user_goal="Pay 90"))).yaml()
+
+    assert envelope.read(text).is_named_after_its_content
+    assert not envelope.read(text.replace("90", "900")).is_named_after_its_content
+
+
+def test_an_external_write_says_that_it_is_done(work: Work) -> None:
+    """The document marks it in words, for whoever reads it."""
+    thread = work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
+
+    text = envelope.enclose(extract.derive(space_of(thread), thread.head.commit)).yaml()
+
+    (call,) = yaml.safe_load(text)["spec"]["toolCalls"]
+    assert call["sideEffects"] == {"level": "external_write"}
+    assert call["note"] == "already done: do not repeat"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "why"),
+    [
+        ("kind: StateSnapshot", "kind: StateCheckpoint", "line 2: kind"),
+        ("apiVersion: evil.example/v1", "apiVersion: joch.dev/v1alpha1", "line 1: apiVersion"),
+        ("  tooBackend: a:b", "  toBackend: anthropic:claude-sonnet", "line 8: spec.tooBackend"),
+        (
+            "    userGoal: [1]",
+            '    userGoal: "Design state persistence for Joch"',
+            "line 10: spec.summary.userGoal",
+        ),
+        ("  conversationRef: {}", "  conversationRef: { name: conv-123 }", "line 6: spec.conversationRef"),
+        ("  toBackend: &a anthropic:x", "  toBackend: anthropic:claude-sonnet", "line 8: anchors"),
+        ("  name: x\n  name: y", "  name: chk-456", "line 5: 'name' is there twice"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_with_its_line(wrong: str, right: str, why: str) -> None:
+    """A field that is misspelt, missing, doubled or of another kind is named, with the line where it stands."""
+    assert right in SEED
+
+    with pytest.raises(Invalid, match=why.replace(".", r"\.")):
+        envelope.read(SEED.replace(right, wrong))
