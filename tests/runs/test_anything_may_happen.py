@@ -33,7 +33,8 @@ def test_whatever_happens_every_run_ends_and_nothing_is_sent_twice(store_url: st
             world.act(turn)
         world.settle()
 
-        last = world.store.thread("trip", agent=Agent("planner", backend=Script(*[fine] * 9)))
+        model = Script(*[fine] * 9, backend=Adversity.backend)
+        last = world.store.thread("trip", agent=Agent("planner", backend=model))
         assert last.run("And now?").text == "Fine."
 
         assert all(run.state in ENDED for run in last.runs())

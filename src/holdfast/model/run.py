@@ -92,6 +92,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str | None = None  # of the error, where it failed
     cancel: str | None = None  # somebody asked it to stop, and why
     after: Digest | None = None  # its last commit, while it waits
+    steered: int = 0  # how many messages were queued for it
 
 
 def check_run_step(record: RunRecord, to: RunState) -> None:

@@ -174,6 +174,11 @@ class Journal:
             self.head, self._staged = stood, staged
             raise
 
+    def unstage_last(self) -> None:
+        """Give up what was staged last."""
+        self._staged.pop()
+        self.root = self._staged[-1].root if self._staged else self._space.root_at(self.head.commit)
+
     def unstage(self) -> None:
         """Give up what is staged."""
         self._staged = []

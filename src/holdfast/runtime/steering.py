@@ -1,27 +1,37 @@
 """Steering: what somebody says to a run in mid-flight, queued durably, used at its next step.
 
-A message waits in a cell of its own.  The commit that puts it into the conversation empties the
-cell in the same write, so it is heard once, whatever happens in between.
+A message waits in a cell of its own, numbered in the order of arrival by the run's record, which
+counts them.  So a run learns from its own record that there is something to hear, and cannot end
+without having heard it; and nobody can say anything to a run that is not on its line any more.
+The commit that puts a message into the conversation empties its cell in the same write: it is heard
+once, whatever happens in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite
-from holdfast.errors import Conflict, Invalid
+from holdfast.errors import Conflict, Invalid, Moved
 from holdfast.history import cells
+from holdfast.history.reader import head_of, is_ancestor
 from holdfast.history.space import Space
 from holdfast.ledger import lease as leases
+from holdfast.ledger.lease import Lease
 from holdfast.model import canonical, names
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.event import MessageAppended
 from holdfast.model.message import Message, Text, decode_message, encode_message
 from holdfast.runtime import records
 
 __all__ = ["STEER", "Queued", "queue", "queued"]
 
-STEER = "steer/"  # cells, by timeline and message id
+STEER = "steer/"  # cells, by run and number
 
 _PAGE = 100
+_TRIES_MAX = 64
 
 
 class _Steer(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,26 +55,73 @@ _steers = msgspec.json.Decoder(_Steer)
 def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = None) -> str:
     """Have the run on `timeline` hear something at its next step; the message's id.
 
-    The same id again changes nothing.  Raises `Conflict` if no run is there to hear it.
+    The same id with the same words again changes nothing.  Raises `Conflict`, having queued nothing, if
+    no run is there to hear it, or the id was given with other words.
     """
     message = Message("user", (Text(text),)) if isinstance(text, str) else text
     if message.role not in ("user", "system"):
         raise Invalid(f"a run is steered by a user, not by {message.role}; nothing was queued.")
-    if leases.current(space, timeline) is None:
-        raise Conflict(f"no run is on '{timeline}' to steer; nothing was queued. Use run().")
     name = names.check_id("message id", id) if id else space.ids()
-    cell = space.engine.cell(space.name, f"{STEER}{timeline}/{name}")
-    if cell is not None:
+    body = encode_message(message)
+    for _ in range(_TRIES_MAX):
+        lease = leases.current(space, timeline)
+        if lease is None:
+            raise Conflict(f"no run is on '{timeline}' to steer; nothing was queued. Use run().")
+        if id and _is_known(space, lease, name, body):
+            return name
+        try:
+            _add(space, lease, _Steer(id=name, message=body.decode()))
+        except Moved:
+            continue  # others said something, or the run has ended
         return name
-    value = canonical.encode_struct(_Steer(id=name, message=encode_message(message).decode()))
-    records.apply(space, "steer", CellWrite(name=f"{STEER}{timeline}/{name}", expected=0, value=value))
-    return name
+    raise Conflict(f"others steer the run on '{timeline}' all the time; nothing was queued. Try again.")
 
 
-def queued(space: Space, timeline: str) -> list[Queued]:
-    """What waits to be heard, in the order of the ids."""
-    found = space.engine.cells(space.name, prefix=f"{STEER}{timeline}/", limit=_PAGE)
-    return [_queued(cell) for cell in found]
+def queued(space: Space, run: str) -> list[Queued]:
+    """What waits to be heard by a run, in the order of arrival."""
+    return [_queued(cell) for cell in _waiting(space, run)]
+
+
+def _waiting(space: Space, run: str) -> Iterator[Cell]:
+    prefix = after = f"{STEER}{run}/"
+    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _add(space: Space, lease: Lease, steer: _Steer) -> None:
+    """Write the message, counted, while the run holds its line; raises `Moved` if something came between."""
+    kept = records.read(space, lease.run)
+    number = kept.record.steered + 1
+    told, _ = records.changed(kept, steered=number)
+    name = f"{STEER}{lease.run}/{number:012d}"
+    fenced = msgspec.structs.replace(space, fences=(*space.fences, leases.fence(lease)))
+    message = CellWrite(name=name, expected=0, value=canonical.encode_struct(steer))
+    records.apply(fenced, "steer", told, message)
+
+
+def _is_known(space: Space, lease: Lease, id: str, body: bytes) -> bool:
+    """Whether that was said before, heard or not; raises `Conflict` if the id came with other words."""
+    # The queue first: what leaves it meanwhile is in the history then.
+    said = [steer.message.encode() for steer in _steered(space, lease.run) if steer.id == id]
+    known = [digest_of(Kind.BODY, each) for each in said] or _heard(space, lease.timeline, id)
+    if known and digest_of(Kind.BODY, body) not in known:
+        raise Conflict(
+            f"message '{id}' was given before with other words; nothing was queued. Give it another id."
+        )
+    return bool(known)
+
+
+def _steered(space: Space, run: str) -> Iterator[_Steer]:
+    return (cells.read(cell, _steers) for cell in _waiting(space, run))
+
+
+def _heard(space: Space, timeline: str, id: str) -> list[Digest]:
+    """The bodies that the line's history has under that id."""
+    head = head_of(space, timeline).commit
+    commits = [each for each in space.engine.labelled(space.name, id) if is_ancestor(space, each, head)]
+    events = [event for commit in commits for event in space.step(commit).changeset.events]
+    return [event.body for event in events if isinstance(event, MessageAppended) and event.id == id]
 
 
 def _queued(cell: Cell) -> Queued:

@@ -132,7 +132,9 @@ class Runs(Line, ABC):
     def steer(self, text: str | Message, *, id: str | None = None) -> str:
         """Say something to the run on this line; it hears it at its next step.  The message's id.
 
-        Durable when it returns; the same `id` again changes nothing.  Raises `Conflict` if no run is there.
+        Durable when it returns, and heard in the order of arrival; if the run ends before its next step, the
+        words are in the conversation all the same.  The same `id` with the same words again changes nothing.
+        Raises `Conflict`, having queued nothing, if no run is there, or the id came with other words.
         """
         return steering.queue(self._space, self.timeline, text, id=id)
 
