@@ -46,7 +46,19 @@ from holdfast.runtime.happening import Happening
 from holdfast.runtime.inbound import Input
 from holdfast.runtime.streaming import Following, Watching
 from holdfast.runtime.tool import Tool
-from holdfast.threads import agents, artifacts, change, definitions, edits, line, opening, store, streams, thread, view
+from holdfast.threads import (
+    agents,
+    artifacts,
+    change,
+    definitions,
+    edits,
+    line,
+    opening,
+    store,
+    streams,
+    thread,
+    view,
+)
 from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed, seen_through
 
 __all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Definitions", "Store", "Thread", "View", "open"]

@@ -71,7 +71,8 @@ def _member(name: str, thing: Callable[..., Any] | property, called: str | None)
         returned = inspect.signature(thing.fget).return_annotation
         lines += [f"`{title}: {_spelled(returned)}`", ""]
     else:
-        lines += [f"`{title}{_signature(thing)}`", ""]
+        awaited = "await " if inspect.iscoroutinefunction(thing) else ""
+        lines += [f"`{awaited}{title}{_signature(thing)}`", ""]
     return "\n".join([*lines, *_sentences(thing)]) + "\n"
 
 
@@ -81,10 +82,11 @@ def _signature(thing: Callable[..., Any]) -> str:
     for parameter in signature.parameters.values():
         if parameter.name == "self":
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+        starred = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(each.startswith("*") for each in shown):
             shown.append("*")
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
-        shown.append(f"{parameter.name}: {_spelled(parameter.annotation)}{default}")
+        shown.append(f"{starred}{parameter.name}: {_spelled(parameter.annotation)}{default}")
     return f"({', '.join(shown)}) -> {_spelled(signature.return_annotation)}"
 
 

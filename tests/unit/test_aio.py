@@ -17,7 +17,7 @@ from holdfast.engines.contract import Write
 from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
 from holdfast.history import patching
 from holdfast.history.tree import EMPTY
-from holdfast.threads import agents, artifacts, change, store, thread, view
+from holdfast.threads import agents, artifacts, change, definitions, store, thread, view
 
 TWINS = [
     (store.Store, aio.Store),
@@ -27,6 +27,7 @@ TWINS = [
     (change.Change, aio.Change),
     (change.AgentChange, aio.AgentChange),
     (artifacts.Artifacts, aio.Artifacts),
+    (definitions.Definitions, aio.Definitions),
 ]
 
 MACHINERY = {"crew", "target", "work"}
@@ -91,9 +92,11 @@ def test_handles_have_the_same_attributes() -> None:
         held = await opened.thread("trip-42", agent="planner", owner="ann")
         for twin, plain in ((held, held._held), (opened, opened._held)):
             public = {name: value for name, value in vars(plain).items() if not name.startswith("_")}
-            public.pop("artifacts", None)
+            for face in ("artifacts", "definitions"):
+                public.pop(face, None)
             assert public == {name: getattr(twin, name) for name in public}
         assert isinstance(held.artifacts, aio.Artifacts)
+        assert isinstance(opened.definitions, aio.Definitions)
 
     run(story)
 
@@ -284,3 +287,21 @@ def test_many_writes_share_the_workers() -> None:
         assert [await each.get("/n.json") for each in threads] == list(range(20))
 
     run(story)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_forgotten_await_in_a_block_is_told_and_writes_nothing() -> None:
+    """Half of a block is not committed because the other half was never awaited."""
+
+    async def forgetful() -> list[str]:
+        async with aio.open("memory:") as store:
+            thread = await store.thread("t", agent="a")
+            with pytest.raises(Invalid, match="was not awaited; nothing was written"):
+                async with thread.change("half") as change:
+                    await change.put("/a.json", 1)
+                    change.put("/b.json", 2)  # pyright: ignore[reportUnusedCoroutine]
+            async with thread.change("whole") as change:
+                await change.put("/c.json", 3)
+            return await thread.paths()
+
+    assert asyncio.run(forgetful()) == ["/c.json"]

@@ -63,6 +63,8 @@ class Collected(Answer, frozen=True, kw_only=True):
         ]
         if not shown:
             screen.say("Nothing to forget under this policy.")
+            if "undone_after_days" in self.policy:
+                screen.say(("What redo leads back to is kept; a new turn after an undo lets it go.", "quiet"))
             return
         screen.table(_COLUMNS, shown)
         total = f"{count(self.objects, 'object')}, {size(self.bytes)}"
@@ -78,7 +80,7 @@ def gc(
         str | None,
         Parameter(
             metavar="TIME",
-            help="Forget the content of commits that were undone longer ago than this, such as 30d",
+            help="Forget the content of commits that were undone longer ago than this, such as 30d, and that no redo leads back to",
         ),
     ] = None,
     unfinished_older_than: Annotated[
@@ -174,7 +176,10 @@ def _show_policies(screen: Screen) -> None:
     screen.say("Everything is kept until you say what may go. Choose a policy:")
     screen.facts(
         [
-            ("  --undone-older-than 30d", "the content of commits that were undone"),
+            (
+                "  --undone-older-than 30d",
+                "the content of commits that were undone, and that no redo leads back to",
+            ),
             ("  --unfinished-older-than 7d", "what uploads left that were never finished"),
             ("  --removed", "threads that were removed"),
         ]

@@ -36,9 +36,9 @@ class Twin(ABC):
     def target(self) -> Any:
         """The blocking object; asked for on a worker."""
 
-    async def work(self, work: Callable[[], _R]) -> _R:
-        """Do `work` on a worker."""
-        return await handed(self.crew, work)
+    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
+        """Do `work` on a worker, once it is awaited."""
+        return handed(self.crew, work)
 
 
 async def handed(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
