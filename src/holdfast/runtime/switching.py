@@ -50,7 +50,7 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.resolving import is_on
 from holdfast.runtime.showing import shown_to
 
-__all__ = ["Asked", "check", "check_taken", "found", "reported", "switch"]
+__all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
 _POLL_SECONDS = 0.05
 _TRIES_MAX = 16
@@ -114,7 +114,7 @@ def check(ground: Ground, asked: Asked) -> Report:
     """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
     to = found(ground, asked.to)
     head = reader.head_of(ground.space, ground.timeline)
-    ledger = _ledger(ground.space, head)
+    ledger = ledger_now(ground.space, head)
     return reported(ground, asked, to, head, ledger)
 
 
@@ -153,20 +153,31 @@ def switch(ground: Ground, asked: Asked) -> Report:
     )
 
 
-def reported(ground: Ground, asked: Asked, to: Facing, head: Head, ledger: LedgerRead) -> Report:
-    """What becomes of the conversation at `head` if `to` takes over."""
+def reported(
+    ground: Ground,
+    asked: Asked,
+    to: Facing,
+    head: Head,
+    ledger: LedgerRead,
+    *,
+    before: str | None = None,
+    inside: bool = False,
+) -> Report:
+    """What becomes of the conversation at `head` if `to` takes over.
+
+    `before` is who has it; None: as the history says.  `inside` a run its own calls are in nobody's way.
+    """
     space, agent = ground.space, ground.agent
-    before = ground.lines.backend(space, head.timeline, head.commit)
+    if before is None:
+        before = ground.lines.backend(space, head.timeline, head.commit)
     if before is None and agent.backend is not None:
         before = name_of(agent.backend)
     checkpoint = derive(space, head.commit, to_backend=to.name, from_backend=before, ledger=ledger)
     points.reach("switch_checkpointed")
     shown = shown_to(ground, to, head.commit, checkpoint, before=before, output=asked.output)
     lost = compatibility.losses(shown, to)
-    items = (
-        *compatibility.check(shown, to, lost),
-        *unfinished_items(unfinished(space, head, ledger)),
-    )
+    left = () if inside else unfinished(space, head, ledger)
+    items = (*compatibility.check(shown, to, lost), *unfinished_items(left))
     report = Report(
         thread=space.label,
         timeline=head.timeline,
@@ -186,14 +197,15 @@ def _settled(ground: Ground, head: Head) -> LedgerRead:
     """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
     space, policy = ground.space, ground.agent.policy
     until = time.monotonic() + policy.wait_seconds
-    ledger = _ledger(space, head)
+    ledger = ledger_now(space, head)
     while policy.unfinished == "wait" and unfinished(space, head, ledger) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
-        ledger = _ledger(space, head)
+        ledger = ledger_now(space, head)
     return ledger
 
 
-def _ledger(space: Space, head: Head) -> LedgerRead:
+def ledger_now(space: Space, head: Head) -> LedgerRead:
+    """How far the ledger has come, for whoever stands at `head`."""
     since = LedgerRead() if head.commit is None else space.step(head.commit).commit.ledger
     return book.now(space, since=since)
 
