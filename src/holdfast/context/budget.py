@@ -22,7 +22,7 @@ from holdfast.providers import registry
 from holdfast.providers.catalog import Card, Catalog
 from holdfast.providers.tokens import Scale, Weight
 
-__all__ = ["Budget", "budget_of", "size_of", "weigh_frame"]
+__all__ = ["Budget", "budget_of", "frame_size", "size_of", "weigh_frame"]
 
 _BYTE_TOKENS_MAX = 3.5  # tokens that one byte can be at the worst, margin included
 _AROUND = 64  # what stands around a message, at the worst
@@ -44,9 +44,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens that a request may have; None: as many as there are."""
         return None if self.window is None else self.window - self.reserved
 
-    def holds(self, weight: Weight) -> bool:
-        """Whether a request of that weight is within it, even if the estimate is off by its margin."""
-        return self.room is None or self.scale.tokens(weight, tooled=self.tooled).most <= self.room
+    def holds(self, weight: Weight, share: float = 1.0) -> bool:
+        """Whether a request of that weight is within it, or a share of it, even if the estimate is off by its margin."""
+        return self.room is None or self.scale.tokens(weight, tooled=self.tooled).most <= self.room * share
 
     def certainly_holds(self, size: int) -> bool:
         """Whether anything of that many bytes, as `size_of` counts them, is within it: no need to weigh it."""
@@ -82,6 +82,20 @@ def budget_of(
 def size_of(messages: Sequence[Message]) -> int:
     """How large messages can be at the most, quickly: bytes of their words, and more for the rest."""
     return sum(map(_size, messages))
+
+
+def frame_size(frame: Frame) -> int:
+    """The same for what stands around messages."""
+    tools = sum(
+        2 * _AROUND + _length(tool.name + tool.description) + 2 * len(msgspec.json.encode(tool.parameters))
+        for tool in frame.tools
+    )
+    return (
+        1_000
+        + _length(frame.system)
+        + tools
+        + 2 * len(msgspec.json.encode(dict(frame.options), enc_hook=repr))
+    )
 
 
 def _size(message: Message) -> int:

@@ -124,6 +124,11 @@ class Conversation:
         """What a model is shown."""
         return Messages(self._chunks, tuple(self._tail))
 
+    @property
+    def tells(self) -> bool:
+        """Whether any calls are told in sentences."""
+        return bool(self._told)
+
     def open(self) -> list[ToolCall]:
         """The calls that have no result."""
         return list(self._open.values())

@@ -1,0 +1,210 @@
+"""Explaining a context: each thing that was weighed, by tier, with its tokens, whether it is in, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.context.budget import Budget, weigh_frame
+from holdfast.context.needed import Needed
+from holdfast.context.notes import lines_of
+from holdfast.context.plan import Item, Tier
+from holdfast.context.tiers import Ask, Drawn, framed
+from holdfast.context.trace import Spoken, exchanges
+from holdfast.model.context import Context
+from holdfast.model.message import Message, Text
+from holdfast.model.recipe import Frame
+from holdfast.providers.tokens import Weight
+
+__all__ = ["count_of", "items_of"]
+
+_EACH = 12  # turns that are items of their own; those before them are one
+
+
+def items_of(drawn: Drawn, ask: Ask) -> Iterator[Item]:
+    """The items of what was drawn, tier by tier."""
+    scale = _Counting(ask.budget)
+    notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
+    yield from _frame(scale, framed(ask.frame, notes=notes))
+    yield from _lead(scale, drawn)
+    yield from _note(scale, drawn, tier=3, prefix="Task state ")
+    yield from _turns(scale, drawn, ask)
+    yield from _note(scale, drawn, tier=5, prefix="Memory ")
+    yield from _artifacts(scale, drawn)
+    yield from _needed(scale, drawn)
+    yield from _left_out(drawn, ask)
+
+
+class _Counting:
+    """Tokens of parts, as numbers for people."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def frame(self, frame: Frame) -> int:
+        return self._tokens(weigh_frame(self._budget, frame))
+
+    def messages(self, messages: Sequence[Message]) -> int:
+        total = Weight()
+        for each in messages:
+            total += self._budget.scale.message(each)
+        return self._tokens(total)
+
+    def text(self, text: str) -> int:
+        whole = self._budget.scale.message(Message("user", (Text(text),)))
+        return max(0, round(whole.tokens - self._budget.scale.message(Message("user")).tokens))
+
+    def _tokens(self, weight: Weight) -> int:
+        return round(weight.tokens) + weight.media
+
+
+def _frame(scale: _Counting, frame: Frame) -> Iterator[Item]:
+    whole = scale.frame(frame)
+    bare = scale.frame(Frame(system=frame.system))
+    yield Item(tier=1, what="instructions", tokens=bare, included=True, why="always shown")
+    if whole > bare or frame.tools:
+        names = ", ".join(tool.name for tool in frame.tools[:4]) + (", …" if len(frame.tools) > 4 else "")
+        what = f"tools ({len(frame.tools)})" if frame.tools else "the answer's schema"
+        yield Item(tier=1, what=what, tokens=whole - bare, included=True, why=names or "always shown")
+
+
+def _lead(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+    if drawn.lead is None:
+        return
+    lines = [line for line in lines_of(drawn.lead) if not line.startswith("Artifacts in use: ")]
+    name = f"checkpoint {drawn.checkpoint_digest[:12]}" if drawn.checkpoint_digest else "checkpoint"
+    why = {
+        "switched": "the backend is new to the conversation",
+        "outgrown": "the conversation has outgrown the window",
+    }.get(drawn.reason, "as for the step before")
+    yield Item(
+        tier=2,
+        what=name,
+        tokens=scale.messages((Message("user", (Text("\n".join(lines)),)),)),
+        included=True,
+        why=why,
+        refs=(drawn.checkpoint_digest,) if drawn.checkpoint_digest else (),
+    )
+
+
+def _note(scale: _Counting, drawn: Drawn, *, tier: Tier, prefix: str) -> Iterator[Item]:
+    first = True
+    for line in lines_of(drawn.note):
+        if line.startswith(prefix):
+            name = line.removeprefix(prefix).partition(" ")[0].rstrip(":")
+            header = scale.text(next(iter(lines_of(drawn.note)))) if first and _is_first(drawn, line) else 0
+            why = "what the task's state says now" if tier == 3 else "found for the current input"
+            yield Item(
+                tier=tier, what=name, tokens=scale.text(line) + header, included=True, why=why, refs=(name,)
+            )
+            first = False
+
+
+def _is_first(drawn: Drawn, line: str) -> bool:
+    return list(lines_of(drawn.note))[1:2] == [line]
+
+
+def _turns(scale: _Counting, drawn: Drawn, ask: Ask) -> Iterator[Item]:
+    older = {each.id for each in drawn.older}
+    groups = exchanges([each for each in drawn.shown if each.id not in older])
+    split = max(0, len(groups) - _EACH)
+    if split:
+        yield _group(scale, drawn, groups[:split], _why(drawn, ask))
+    for group in groups[split:]:
+        yield _group(scale, drawn, [group], _why(drawn, ask))
+
+
+def _why(drawn: Drawn, ask: Ask) -> str:
+    match drawn.reason:
+        case "whole":
+            return "the whole conversation fits"
+        case "carried":
+            return "as for the step before, and what came since"
+        case "switched":
+            return f"one of the last {ask.limits.turns}, or since the switch"
+        case "outgrown":
+            return f"one of the last {ask.limits.turns}, as far as they fit"
+
+
+def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], why: str) -> Item:
+    spoken = [each for group in groups for each in group]
+    cuts = [drawn.cut[each.id] for each in spoken if each.id in drawn.cut]
+    if cuts:
+        why += f"; texts of more than {max(cuts):,} characters are cut: larger than the window"
+    return Item(
+        tier=4,
+        what=_turn_names(spoken),
+        tokens=scale.messages(_shown(drawn, spoken)),
+        included=True,
+        why=why,
+        refs=tuple(each.id for each in spoken) if len(groups) == 1 else (),
+    )
+
+
+def _shown(drawn: Drawn, spoken: Sequence[Spoken]) -> list[Message]:
+    messages = drawn.conversation.messages()
+    spans = [drawn.spans[each.id] for each in spoken if each.id in drawn.spans]
+    return [messages[at] for start, end in spans for at in range(start, end)]
+
+
+def _turn_names(spoken: Sequence[Spoken]) -> str:
+    first, last = spoken[0].turn, spoken[-1].turn
+    return f"turn {first}" if first == last else f"turns {first}–{last}"
+
+
+def _artifacts(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+    for line in lines_of(drawn.lead):
+        if line.startswith("Artifacts in use: "):
+            references = tuple(line.removeprefix("Artifacts in use: ").split(", "))
+            yield Item(
+                tier=6,
+                what=f"{len(references)} artifact{'s' if len(references) > 1 else ''}",
+                tokens=scale.text(line),
+                included=True,
+                why="by reference: they came up in the last turns",
+                refs=references,
+            )
+
+
+def _needed(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+    for each in drawn.needed:
+        yield _older(each, scale.messages(_shown(drawn, each.spoken)), each.why, included=True)
+    for each in drawn.refused:
+        yield _older(each, 0, f"{each.why}; it does not fit, the checkpoint has to do", included=False)
+
+
+def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
+    return Item(
+        tier=7,
+        what=_turn_names(needed.spoken) + (", in part" if len(needed.spoken) else ""),
+        tokens=tokens,
+        included=included,
+        why=why,
+        refs=tuple(each.id for each in needed.spoken),
+    )
+
+
+def _left_out(drawn: Drawn, ask: Ask) -> Iterator[Item]:
+    """What is not shown, as one item: it is not read, so nobody knows its tokens."""
+    if drawn.first is None:
+        return
+    older = {each.id for each in drawn.older}
+    tail = [each for each in drawn.shown if each.id not in older]
+    before = tail[0].turn if tail else drawn.found.turn + 1
+    begins_inside = bool(tail) and tail[0].role not in ("user", "system")
+    last = before if begins_inside else before - 1
+    if last < 1:
+        return
+    why = "older than the last turns, and nothing refers to it"
+    if drawn.reason == "outgrown" or begins_inside:
+        why = "does not fit with what comes before it in importance"
+    what = f"turns 1–{last}" if last > 1 else "turn 1"
+    yield Item(tier=7, what=f"{what}, the rest", tokens=0, included=False, why=why)
+
+
+def count_of(context: Context, budget: Budget) -> tuple[int, int]:
+    """The tokens of a context as they are counted, and by how many that may be off."""
+    total = budget.scale.frame(context)
+    for message in context.messages:
+        total += budget.scale.message(message)
+    tokens = budget.scale.tokens(total, tooled=budget.tooled)
+    return tokens.count, tokens.margin

@@ -1,0 +1,385 @@
+"""The tiers: what is shown of a conversation, in what order of importance, within a budget.
+
+    1 system words and tools      always
+    2 the checkpoint              after a switch, or once the conversation has outgrown the window
+    3 the task's state            where there is any
+    4 the last turns              all of them while the line was never switched and they fit
+    5 memory                      what was found for the current input
+    6 artifacts                   by reference, with the checkpoint
+    7 older transcript            only what is needed, by the rules of needed.py
+
+What was shown for the last step is shown again, with what came since, as long as that fits: so a
+backend's cache keeps its prefix, and the record of what was shown stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.context import needed as needing
+from holdfast.context.budget import Budget, frame_size, size_of, weigh_frame
+from holdfast.context.conversation import Conversation
+from holdfast.context.layout import Laid, Words, lay
+from holdfast.context.limits import ContextLimits
+from holdfast.context.needed import Needed, by_id
+from holdfast.context.notes import DETAILS, SYSTEM, Recalled, lead_note, turn_note
+from holdfast.context.trace import Spoken, Trace, exchanges, trace
+from holdfast.history.space import Space
+from holdfast.model.canonical import Json
+from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.message import Message, decode_message
+from holdfast.model.recipe import Frame
+from holdfast.providers.tokens import Weight
+
+__all__ = ["Ask", "Drawn", "Reason", "draw", "framed"]
+
+Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
+
+_NOTHING = Weight()
+_RECENT_SHARE = 0.75  # of the budget for the last turns: what comes next has to fit, too
+_OLDER_SHARE = 0.9
+_LEAD_SHARE = 0.4
+_CUT_MIN = 48  # characters that are left of a text at the least
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context is wanted for."""
+
+    frame: Frame
+    budget: Budget
+    limits: ContextLimits
+    derive: Callable[[], Checkpoint]  # from the commit at hand; asked only if it is needed
+    where: Callable[[str], str | None]  # from a call to what names the commit that asked for it
+    fresh: bool = False  # for a backend that has not been at it: as after a switch
+    task: Mapping[str, Json] = {}
+    recalled: Sequence[Recalled] = ()
+
+
+class Drawn(msgspec.Struct, kw_only=True):
+    """What is shown, and how that came about."""
+
+    reason: Reason
+    conversation: Conversation
+    found: Trace
+    shown: list[Spoken]  # oldest first
+    first: str | None = None  # the message from which on all are shown
+    older: tuple[Spoken, ...] = ()  # before that
+    needed: tuple[Needed, ...] = ()  # why these are
+    refused: tuple[Needed, ...] = ()  # what was needed and did not fit
+    cut: dict[str, int] = {}
+    lead: Message | None = None
+    lead_digest: Digest | None = None  # where it is kept already
+    note: Message | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_digest: Digest | None = None
+    switched: Digest | None = None
+    earlier: int = 0
+    spans: Mapping[str, tuple[int, int]] = {}
+    history: tuple[Message, ...] = ()
+
+
+def draw(space: Space, at: Digest | None, ask: Ask) -> Drawn:
+    """What is shown of the line that ends at `at`; nothing is written."""
+    found = trace(space, at, turns=ask.limits.turns, room=ask.budget.room, fresh=ask.fresh)
+    drawing = _Drawing(space, at, ask, found)
+    return drawing.as_before() or drawing.anew()
+
+
+def framed(frame: Frame, *, notes: bool) -> Frame:
+    """The frame with our own words about notes, where there are any."""
+    if not notes:
+        return frame
+    return msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
+
+
+class _Drawing:
+    """One context in the making."""
+
+    def __init__(self, space: Space, at: Digest | None, ask: Ask, found: Trace) -> None:
+        self._space, self._at, self._ask, self._found = space, at, ask, found
+        self._budget = ask.budget
+        self._words = Words(space)
+        self._note = self._turn_note()
+        self._outside: Weight | None = None
+        self._line = None if at is None else needing.line(space, at, found.switched, fresh=ask.fresh)
+        self._total: int | None = None  # how often a model has spoken on the line
+
+    # ---- as it was shown before
+
+    def as_before(self) -> Drawn | None:
+        """All of it, or what the last step was shown with what came since; None if that is not to be, or too much."""
+        if self._found.recipe is not None:
+            return self._carried()
+        if self._found.switch is not None or self._ask.fresh or not self._found.is_whole:
+            return None
+        laid = lay(self._words, self._found.spoken)
+        if not self._fits(laid):
+            return None
+        return self._drawn("whole", laid, self._found.spoken)
+
+    def _carried(self) -> Drawn | None:
+        recipe, found = self._found.recipe, self._found
+        assert recipe is not None
+        lead = decode_message(self._space.body(recipe.lead)) if recipe.lead is not None else None
+        older = tuple(by_id(self._line, recipe.older)) if self._line and recipe.older else ()
+        shown = [*older, *found.spoken]
+        laid = lay(self._words, shown, lead=lead, known=found.known, cut=recipe.cut)
+        self._total = recipe.earlier + laid.conversation.spoken
+        if not self._fits(laid):
+            return None
+        drawn = self._drawn("carried", laid, shown)
+        drawn.first, drawn.older, drawn.cut = recipe.first, older, dict(recipe.cut)
+        drawn.lead, drawn.lead_digest = lead, recipe.lead
+        drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier
+        if older:
+            drawn.needed = (Needed(older, "shown since it was needed"),)
+        return drawn
+
+    def _fits(self, laid: Laid) -> bool:
+        messages = laid.conversation.messages()
+        size = size_of(messages) + frame_size(self._ask.frame) + (size_of((self._note,)) if self._note else 0)
+        if self._budget.certainly_holds(size):
+            return True
+        return self._budget.holds(_sum((self._weight(each) for each in messages), self._around()))
+
+    # ---- anew
+
+    def anew(self) -> Drawn:
+        """The checkpoint, the last turns, and what is needed of the rest."""
+        reason: Reason = "switched" if self._found.switch is not None or self._ask.fresh else "outgrown"
+        checkpoint, digest = self._checkpoint()
+        groups = self._recent()
+        lead = self._lead(checkpoint, reason, ())
+        base = self._around() + self._weight(lead)
+        recent = [each for group in groups for each in group]
+        laid = lay(self._words, recent, known=self._found.known)
+        inputs, tail, cut = self._last_turns(groups, laid, base)
+        shown_now = {each.id for each in (*inputs, *tail)}
+        if any(not each.told and each.id not in shown_now for each in recent) and not self._ask.fresh:
+            # The checkpoint of the switch does not know of what came since and is not shown either.
+            reason, (checkpoint, digest) = "outgrown", self._derived()
+        lead = self._lead(checkpoint, reason, self._calls_of([*inputs, *tail]))
+        older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
+        shown = [*older, *tail]
+        final = lay(self._words, shown, lead=lead, known=self._found.known, cut=cut)
+        drawn = self._drawn(reason, final, shown)
+        drawn.first = self._first(tail)
+        drawn.older, drawn.needed, drawn.refused, drawn.cut = tuple(older), kept, refused, cut
+        drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
+        drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
+        return drawn
+
+    def _checkpoint(self) -> tuple[Checkpoint, Digest]:
+        switch = self._found.switch
+        if switch is not None and switch.checkpoint is not None:
+            return decode_checkpoint(self._space.body(switch.checkpoint)), switch.checkpoint
+        return self._derived()
+
+    def _derived(self) -> tuple[Checkpoint, Digest]:
+        derived = self._ask.derive()
+        return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
+
+    def _recent(self) -> list[list[Spoken]]:
+        """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
+        groups = exchanges(self._found.spoken)
+        if self._found.switch is not None and not self._ask.fresh:
+            return groups
+        return groups[-self._ask.limits.turns :]
+
+    def _last_turns(
+        self, groups: Sequence[Sequence[Spoken]], laid: Laid, base: Weight
+    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
+        """Of the last turns as many as fit, the last one before all: inputs apart, the rest without a gap, and cuts."""
+        if not groups:
+            return [], [], {}
+        weights = {each.id: self._span(laid, each.id) for group in groups for each in group}
+        current = groups[-1]
+        total = _sum((weights[each.id] for each in current), base)
+        if not self._budget.holds(total):
+            return self._part_of(current, weights, base)
+        tail = list(current)
+        for group in reversed(groups[:-1]):
+            total = _sum((weights[each.id] for each in group), total)
+            if not self._budget.holds(total, _RECENT_SHARE):
+                break
+            tail[:0] = group
+        return [], tail, {}
+
+    def _part_of(
+        self, turn: Sequence[Spoken], weights: Mapping[str, Weight], base: Weight
+    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
+        """Of a turn that is too large by itself: its input, and its last messages."""
+        begins = next((at for at, each in enumerate(turn) if each.role not in ("user", "system")), len(turn))
+        inputs, rest = list(turn[:begins]), list(turn[begins:])
+        total = _sum((weights[each.id] for each in inputs), base)
+        start = len(rest)
+        for at in range(len(rest) - 1, -1, -1):
+            total += weights[rest[at].id]
+            if rest[at].role == "tool":
+                continue  # results alone would belong to nothing
+            if start < len(rest) and not self._budget.holds(total, _RECENT_SHARE):
+                break
+            start = at
+        tail = rest[start:]
+        if start == 0 or not tail:
+            inputs, tail = [], [*inputs, *tail]
+        if self._budget.holds(_sum((weights[each.id] for each in [*inputs, *tail]), base)):
+            return inputs, tail, {}
+        return inputs, tail, self._cuts([*inputs, *tail], base)
+
+    def _cuts(self, spoken: Sequence[Spoken], base: Weight) -> dict[str, int]:
+        """How many characters each text may keep for these messages to fit; the same for all."""
+        if not self._budget.holds(base):
+            return {}  # no cut would help: what stands around the messages is too much by itself
+        most = max(_CUT_MIN, 4 * (self._budget.room or 0))
+        while True:
+            cut = {each.id: most for each in spoken}
+            laid = lay(self._words, spoken, known=self._found.known, cut=cut)
+            total = _sum((self._budget.scale.message(each) for each in laid.conversation.messages()), base)
+            if self._budget.holds(total) or most <= _CUT_MIN:
+                return {id: most for id in cut if self._is_longer(spoken, id, most)}
+            most = max(_CUT_MIN, most * 2 // 3)
+
+    def _is_longer(self, spoken: Sequence[Spoken], id: str, most: int) -> bool:
+        message = self._words.of([each for each in spoken if each.id == id])[0]
+        return message is not None and _longest(message) > most
+
+    # ---- tier 7
+
+    def _older(
+        self,
+        checkpoint: Checkpoint,
+        inputs: Sequence[Spoken],
+        tail: Sequence[Spoken],
+        base: Weight,
+        laid: Laid,
+    ) -> tuple[list[Spoken], tuple[Needed, ...], tuple[Needed, ...]]:
+        """What is shown of the older transcript, in order; why; and what was needed and does not fit."""
+        taken = {each.id: each for each in inputs}
+        kept: list[Needed] = [Needed(tuple(inputs), "the input of the current turn")] if inputs else []
+        refused: list[Needed] = []
+        total = _sum((self._span(laid, each.id) for each in [*inputs, *tail]), base)
+        in_tail = {each.id for each in tail}
+        for needed in self._needed(checkpoint, [*inputs, *tail]):
+            new = [each for each in needed.spoken if each.id not in taken and each.id not in in_tail]
+            if not new:
+                continue
+            more = _sum((self._raw(each) for each in new), total)
+            if self._budget.holds(more, _OLDER_SHARE):
+                total = more
+                taken |= {each.id: each for each in new}
+                kept.append(Needed(tuple(new), needed.why))
+            else:
+                refused.append(Needed(tuple(new), needed.why))
+        return sorted(taken.values(), key=lambda each: each.place), tuple(kept), tuple(refused)
+
+    def _needed(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[Needed]:
+        if self._line is None or (self._found.is_whole and len(shown) == len(self._found.spoken)):
+            return
+        yield needing.opening(self._line)
+        calls = self._missing_calls(checkpoint, shown)
+        yield from needing.needed_calls(self._line, self._words, calls, self._ask.where)
+        if self._ask.task:
+            yield from needing.needed_by_task(self._line, self._ask.task)
+
+    def _missing_calls(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[tuple[str, str]]:
+        """Calls that are not shown and have to be, and why."""
+        asked = self._calls_of(shown)
+        for each in checkpoint.pending_approvals:
+            if each.call not in asked:
+                yield each.call, f"the call to {each.tool} waits for approval"
+        for message in self._words.of(shown):
+            for result in message.tool_results if message is not None else ():
+                if result.call_id not in asked:
+                    yield result.call_id, "its result came later, among what is shown"
+
+    # ---- small things
+
+    def _around(self) -> Weight:
+        """What stands around the conversation."""
+        if self._outside is None:
+            frame = framed(self._ask.frame, notes=True)
+            self._outside = weigh_frame(self._budget, frame) + self._weight(self._note)
+        return self._outside
+
+    def _turn_note(self) -> Message | None:
+        for detail in DETAILS:
+            note = turn_note(self._ask.task, self._ask.recalled, detail=detail)
+            if note is None or self._budget.holds(self._weight(note), _LEAD_SHARE / 2):
+                return note
+        return turn_note(self._ask.task, self._ask.recalled[:1], detail=DETAILS[-1])
+
+    def _lead(
+        self, checkpoint: Checkpoint, reason: Reason, shown: frozenset[str] | tuple[str, ...]
+    ) -> Message:
+        turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
+        why = _told(checkpoint, reason, turn)
+        for detail in DETAILS:
+            note = lead_note(checkpoint, why, detail=detail, shown=shown)
+            if self._budget.holds(self._around() + self._weight(note), _LEAD_SHARE):
+                return note
+        return lead_note(checkpoint, why, detail=DETAILS[-1], shown=shown)
+
+    def _first(self, tail: Sequence[Spoken]) -> str | None:
+        if not tail:
+            return None
+        is_all = self._found.is_whole and tail[0].id == self._found.spoken[0].id
+        return None if is_all else tail[0].id
+
+    def _calls_of(self, spoken: Sequence[Spoken]) -> frozenset[str]:
+        messages = self._words.of(spoken)
+        return frozenset(call.id for message in messages if message for call in message.tool_calls)
+
+    def _spoken(self) -> int:
+        """How often a model has spoken on the line, as far as is known."""
+        if self._total is not None:
+            return self._total
+        return sum(1 for each in self._found.spoken if each.role == "assistant")
+
+    def _drawn(self, reason: Reason, laid: Laid, shown: list[Spoken]) -> Drawn:
+        return Drawn(
+            reason=reason,
+            conversation=laid.conversation,
+            found=self._found,
+            shown=shown,
+            note=self._note,
+            switched=self._found.switched,
+            spans=laid.spans,
+            history=laid.history,
+        )
+
+    def _weight(self, message: Message | None) -> Weight:
+        if message is None or self._budget.room is None:
+            return _NOTHING
+        return self._budget.scale.message(message)
+
+    def _raw(self, spoken: Spoken) -> Weight:
+        return self._weight(self._words.of([spoken])[0])
+
+    def _span(self, laid: Laid, id: str) -> Weight:
+        start, end = laid.spans.get(id, (0, 0))
+        messages = laid.conversation.messages()
+        return _sum((self._weight(messages[at]) for at in range(start, end)), _NOTHING)
+
+
+def _sum(weights: Iterable[Weight], first: Weight) -> Weight:
+    for each in weights:
+        first += each
+    return first
+
+
+def _longest(message: Message) -> int:
+    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+    texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
+    return max(map(len, texts), default=0)
+
+
+def _told(checkpoint: Checkpoint, reason: Reason, turn: int) -> str:
+    if reason == "outgrown":
+        return f"It is too long to be shown whole. This is what it had come to by turn {turn}."
+    by = f" by {checkpoint.from_backend}" if checkpoint.from_backend else ""
+    return f"It was handed over{by} after turn {turn}. Older turns are not shown."
