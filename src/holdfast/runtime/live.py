@@ -22,18 +22,19 @@ from holdfast.context.conversation import Conversation
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved, RunFailed
 from holdfast.ledger.calls import Posting
-from holdfast.ledger.lease import Lost, releasing
+from holdfast.ledger.lease import Lost
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
-from holdfast.model.event import RunFinished, ToolCallRequested
+from holdfast.model.event import ToolCallRequested
 from holdfast.model.message import Message
-from holdfast.model.run import RunState, Usage
+from holdfast.model.run import RunRecord, RunState, Usage
 from holdfast.providers.contract import Model
-from holdfast.runtime import points, records, steering
+from holdfast.runtime import points
 from holdfast.runtime.beginning import Begun, cleaned
 from holdfast.runtime.branching import Branch
 from holdfast.runtime.call import Ruling
 from holdfast.runtime.carrying import Carrier
+from holdfast.runtime.closing import Closing
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, of_run, result_of
@@ -43,8 +44,7 @@ from holdfast.runtime.openness import standing_in_words
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
 from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
-from holdfast.runtime.recovery import open_slots, withdrawn
-from holdfast.runtime.restoring import restore
+from holdfast.runtime.recovery import open_slots
 from holdfast.runtime.round import commit_round
 from holdfast.runtime.routing import Router
 from holdfast.runtime.slot import Slot
@@ -64,8 +64,6 @@ class LiveRun:
         """Go on from `begun`; `shape` is the type that the last words are to have."""
         self._ground, self._begun, self._shape = ground, begun, shape
         self._journal = begun.journal
-        self._kept = begun.kept
-        self._source = begun.kept.record.continues or begun.kept.record.id  # whose calls are open
         self._plugins = ground.agent.plugins
         self._stop = ground.agent.stop
         self._counters = Counters(began_at=begun.kept.record.begun_at)
@@ -76,6 +74,7 @@ class LiveRun:
         self._router = Router(self._desk, model)
         self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
+        self._closing = Closing(self._desk, self._branch, begun)
         self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
         self._names = declared_names(self._desk.toolbox)
         self._talk = Talk(None, Conversation())  # taken up when the run does
@@ -108,7 +107,7 @@ class LiveRun:
     async def end_cancelled(self, why: str) -> Result:
         """End the run where it stands, without another step."""
         try:
-            if self._kept.record.line is not None:
+            if self._record.line is not None:
                 await self._do(self._leave_line)
             return await self._do(partial(self._close, "cancelled", why))
         finally:
@@ -146,7 +145,9 @@ class LiveRun:
             await asyncio.sleep(0)  # whoever wants the run to stop is heard at least once a step
             reached = self._stop.reached(self._counters, self._desk.now())
             if reached is not None:
-                return await self._end("stopped", reached)
+                result = await self._end("stopped", reached, cells=await self._do(self._hear))
+                assert result is not None, "only a run that was to succeed goes on"
+                return result
             slots, said = await self._turn()
             if said is not None:
                 return said
@@ -161,20 +162,21 @@ class LiveRun:
             await self._phase("run_start", draft)
             self._journal.stage(draft)
             await self._do(self._journal.write)
-        if self._kept.record.head_policy == "on_success":
+        if self._record.head_policy == "on_success":
             await self._do(self._leave_line)
 
     async def _take_up(self) -> bool:
         """Settle what an interruption, or a decision, has left; whether anything still waits."""
-        if self._kept.record.head_policy == "on_success":
+        if self._record.head_policy == "on_success":
             await self._do(self._leave_line)
             await self._do(self._recount)
-        slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
+        slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
         return bool(slots) and await self._round(slots, rulings)
 
     async def _turn(self) -> tuple[list[Slot], Result | None]:
         """Have the model speak; the calls that it asks for, or what the run came to."""
-        heard = await self._do(self._hear)
+        begins = self._begun.fresh and not self._counters.steps
+        heard = [] if begins else await self._do(self._hear)  # to one that has just begun nothing was said
         draft = self._journal.draft("assistant_turn_committed")
         context = self._context()
         await self._phase("before_inference", draft, context=context)
@@ -192,11 +194,14 @@ class LiveRun:
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
-        if await self._do(partial(self._is_steered, heard)):  # it is not over
-            await self._do(partial(self._journal.write, cells=heard))
-            return [], None
-        points.reach("before_finish")
-        return [], await self._end("succeeded", None, cells=heard)
+        steered = hooked(self._plugins, "run_end") and await self._do(self._closing.is_steered)
+        if not steered:
+            points.reach("before_finish")
+            result = await self._end("succeeded", None, cells=heard)
+            if result is not None:
+                return [], result
+        await self._do(partial(self._journal.write, cells=heard))  # it is not over
+        return [], None
 
     async def _round(self, slots: list[Slot], rulings: dict[str, Ruling]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
@@ -212,7 +217,7 @@ class LiveRun:
             await self._do(partial(self._commit_round, slots, draft))
             if not any(slot.stage == "suspended" for slot in slots):
                 return False
-            slots, rulings = await self._do(partial(open_slots, self._desk, self._source))
+            slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
             if all(slot.stage == "suspended" for slot in slots):
                 return True
 
@@ -230,39 +235,26 @@ class LiveRun:
 
     def _is_unbegun(self) -> bool:
         """Whether the run was cut off before the plug-ins' part of its start was durable."""
-        record = self._kept.record
+        record = self._record
         if not hooked(self._plugins, "run_start") or record.line is not None:
             return False
         return len(of_run(self._journal.space, record.id, self._journal.head.commit)) == 1
 
     def _leave_line(self) -> None:
         """Go to a line of the run's own: to the one on which it was cut off, if there is one."""
-        before = self._kept.record.line
+        before = self._record.line
         line = self._branch.begin(before)
         if line != before:
-            told, self._kept = records.changed(self._kept, line=line)
-            records.apply(self._journal.space, "line", told)
+            self._closing.note(line=line)
         else:
             self._listen()
 
-    def _is_steered(self, heard: list[CellWrite]) -> bool:
-        """Whether anything waits beside what this step has heard, whose cells the next write empties."""
-        waiting = steering.queued(self._ground.space, self._ground.timeline)
-        return len(waiting) > len(heard)
-
     def _hear(self) -> list[CellWrite]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
-        if self._begun.fresh and not self._counters.steps:
-            return []  # nobody can have said anything to a run that has just begun
-        waiting = steering.queued(self._ground.space, self._ground.timeline)
-        if not waiting:
-            return []
-        draft = self._journal.draft("user_message")
-        for each in waiting:
-            draft.say(each.message, id=each.id)
-            self._talk.add(each.message)
-        self._journal.stage(draft)
-        return [each.taken for each in waiting]
+        words, cells = self._closing.hear()
+        for message in words:
+            self._talk.add(message)
+        return cells
 
     def _request(self, draft: Draft, label: str, said: Said, heard: list[CellWrite]) -> list[Slot]:
         """Make the assistant's turn durable, with the requests and the starts that need no approval."""
@@ -319,90 +311,37 @@ class LiveRun:
         if entry is not None:
             self._counters = msgspec.json.decode(space.body(entry.value), type=Counters)
         else:
-            steps = result_of(space, self._kept.record, at=self._journal.head.commit).steps
-            self._counters = Counters(steps=steps, began_at=self._kept.record.begun_at)
+            steps = result_of(space, self._record, at=self._journal.head.commit).steps
+            self._counters = Counters(steps=steps, began_at=self._record.begun_at)
 
     def _wait(self) -> Result:
         """Let the line go until somebody has decided."""
-        leave = self._branch.join if self._branch.apart else self._leave_bare
-        if not self._let_go("waiting", leave, after=self._journal.head.commit, line=None):
-            return self._close("cancelled", self._kept.record.cancel or "")
+        if not self._closing.wait():
+            return self._close("cancelled", self._record.cancel or "")
         return self._result()
-
-    def _leave_bare(self, cells: Sequence[CellWrite]) -> None:
-        records.apply(self._journal.space, "wait", *cells)
-
-    def _let_go(
-        self, status: RunState, leave: Callable[[Sequence[CellWrite]], None], *cells: CellWrite, **fields: Any
-    ) -> bool:
-        """Take the run to `status` and let the line go, in one write.
-
-        False, and nothing was written: it was to wait, and somebody has asked it to stop meanwhile.
-        """
-        while True:
-            told, kept = records.moved(self._kept, status, at=self._desk.now(), **fields)
-            try:
-                leave((*cells, told, releasing(self._begun.lease)))
-            except Moved:
-                if not self._is_changed():
-                    raise
-                if status == "waiting" and self._kept.record.cancel is not None:
-                    return False
-            else:
-                self._kept = kept
-                return True
-
-    def _is_changed(self) -> bool:
-        """Read the run's record again; whether others have changed it: somebody may have asked it to stop."""
-        before, self._kept = self._kept, records.read(self._journal.space, self._journal.run)
-        return self._kept.revision != before.revision
-
-    async def _end(self, status: RunState, why: str | None, *, cells: Sequence[CellWrite] = ()) -> Result:
-        draft = self._journal.draft("run_finished", forced=True)
-        await self._phase("run_end", draft, status=status)
-        result = await self._do(partial(self._finish, draft, status, why, cells))
-        points.reach("after_finish")
-        return result
 
     def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
         """End a run that did not come to its own end."""
-        self._journal.unstage()
-        self._settle_open()
-        draft = self._journal.draft("run_finished", forced=True)
-        if status == "failed" and self._kept.record.on_failure == "restore" and not self._branch.apart:
-            restore(self._journal, draft, self._ground.agent.run_scoped_paths())
-        return self._finish(draft, status, why, (), kind)
-
-    def _settle_open(self) -> None:
-        """Tell the conversation what became of calls that the run leaves behind."""
-        slots, _ = open_slots(self._desk, self._source)
-        for slot in slots:
-            if slot.stage == "suspended":
-                withdrawn(self._desk, slot, "the run ended before it was decided")
-            Carrier(self._desk, self._journal.root, {}).abandon(slot)
-        left = [slot for slot in slots if slot.stage == "settled"]
-        if left:
-            commit_round(self._desk, left, self._journal.draft("tool_results_committed"))
-
-    def _finish(
-        self,
-        draft: Draft,
-        status: RunState,
-        why: str | None,
-        cells: Sequence[CellWrite],
-        kind: str | None = None,
-    ) -> Result:
-        space = self._ground.space
-        draft.events.append(RunFinished(id=space.ids(), status=status, why=why))
-        self._journal.stage(draft)
-        if status == "failed" or status == "cancelled":
-            self._let_go(status, self._branch.leave, *cells, why=why, kind=kind)
-        else:
-            self._let_go(status, self._branch.join, *cells, why=why, kind=kind, line=None)
+        self._closing.close(status, why, kind)
         return self._result()
 
+    async def _end(
+        self, status: RunState, why: str | None, *, cells: Sequence[CellWrite] = ()
+    ) -> Result | None:
+        """End the run by its own doing; None: it was to succeed, and somebody has just said something to it."""
+        while True:
+            draft = self._journal.draft("run_finished", forced=True)
+            await self._phase("run_end", draft, status=status)
+            if await self._do(partial(self._closing.finish, draft, status, why, cells)):
+                points.reach("after_finish")
+                return self._result()
+            self._journal.unstage_last()
+            if status == "succeeded":
+                return None
+            cells = (*cells, *await self._do(self._hear))
+
     def _result(self) -> Result:
-        record, at = self._kept.record, self._journal.head.commit
+        record, at = self._record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
             self._talk.at = at
             self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.model.backend)
@@ -426,7 +365,7 @@ class LiveRun:
         try:
             result = await self._do(partial(self._close, "failed", why, kind))
         except Exception:  # noqa: BLE001  # the store cannot even be told: the run counts as interrupted
-            record = msgspec.structs.replace(self._kept.record, state="failed", why=why, kind=kind)
+            record = msgspec.structs.replace(self._record, state="failed", why=why, kind=kind)
             result = Result(run=record.id, status="failed", why=why, kind=kind)
         return RunFailed(result)
 
@@ -434,6 +373,10 @@ class LiveRun:
 
     async def _do(self, work: Callable[[], _T]) -> _T:
         return await self._ground.hands(work)
+
+    @property
+    def _record(self) -> RunRecord:
+        return self._closing.kept.record
 
     def _is_ours(self) -> bool:
         return self._keeping is not None and self._keeping.still_ours()
