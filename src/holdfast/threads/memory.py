@@ -70,7 +70,12 @@ class Memory:
         space = self._held.space
         now = space.clock()
         wanted = Item(
-            text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=writing.until(expires, now)
+            text=remade(text),
+            kind=kind,
+            scope=scope,
+            trust=trust,
+            at=now,
+            expires_at=writing.until(expires, now),
         )
         named = space.ids() if id is None else check_item_id(id)
         version = Version(item=check_item(wanted))

@@ -35,15 +35,16 @@ def open(
     ids: Callable[[], str] | None = None,
     limits: Limits | None = None,
     create: bool = True,
-    embed: Embed | None = None,
+    embed: Embed | Literal["minilm"] | None = None,
 ) -> Store:
     """Open a store: a path such as "agents.db", "sqlite:///…" or "memory:".
 
     A store that does not exist is made, unless `create` is false or `read_only` is true: then
     it is `NotFound`.  `durability` says what an acknowledged write survives.  `clock` gives µs
     since 1970 and `ids` the ids of actions; None takes the system's.  `embed` makes vectors of
-    texts, by which memory is searched besides its words; None: by words alone.  What a process
-    that died has left half done is finished here.
+    texts, by which memory is searched besides its words: a function, or "minilm" for a small
+    model that runs here; None: by words alone.  What a process that died has left half done is
+    finished here.
     """
     check_loop("open")
     allowed = Limits() if limits is None else _lowered(limits)
@@ -85,9 +86,15 @@ def _lowered(limits: Limits) -> Limits:
     return limits
 
 
-def _embedder(embed: Embed) -> Embedder:
+def _embedder(embed: Embed | Literal["minilm"]) -> Embedder:
     """The embedding function, where its vectors can be searched; raises `Unsupported` where they cannot."""
     registry.check_vectors()
+    if embed == "minilm":
+        from holdfast.memory.minilm import minilm
+
+        return Embedder(minilm())
+    if isinstance(embed, str):
+        raise Invalid(f"embed is a function, or 'minilm', not {embed!r}; nothing was opened.")
     return Embedder(embed)
 
 
