@@ -185,7 +185,8 @@ class LiveRun:
             return [], None
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
-        draft.say(said.message, id=label, backend=self._router.model.backend, usage=said.usage or None)
+        usage, backend = said.usage or None, self._router.model.backend
+        draft.say(said.message, id=label, backend=backend, usage=usage, losses=said.losses)
         self._talk.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
