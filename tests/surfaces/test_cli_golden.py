@@ -37,6 +37,7 @@ SCREENS = {
     "threads-promote": ["threads", "promote", "shopping", "what-if"],
     "threads-render": ["threads", "render", "shopping", "--to", "anthropic:claude-sonnet-4-5"],
     "export": ["export", "shopping", "--format", "openai-responses"],
+    "export-git": ["export", "shopping", "--git", "shopping.git"],
     "providers": ["providers"],
     "help-providers-check": ["providers", "check", "--help"],
     "help-import": ["import", "--help"],

@@ -27,6 +27,7 @@ _WORDS = {
     "calls ls": "[THREAD]",
     "approvals ls": "[THREAD]",
     "models ls": "[PROVIDER]",
+    "export": "THREAD (--format API | --git DIR)",
 }
 
 
@@ -47,7 +48,7 @@ def build() -> App:
     for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
         group = groups[alone.group]
         place = f"holdfast.cli.{alone.place or f'{name}:{name}'}"
-        app.command(place, name=name, help=alone.line, group=group, sort_key=at)
+        app.command(place, name=name, help=alone.line, usage=_spelled(name), group=group, sort_key=at)
     completion = "Install completion for your shell"
     app.register_install_completion_command(help=completion)  # pyright: ignore[reportUnknownMemberType]
     app["--help"].help = "Show this page"

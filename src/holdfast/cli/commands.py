@@ -119,7 +119,7 @@ ALONE = {
     "chat": Alone("Talk to an agent at the terminal", "Start"),
     "sql": Alone("Ask the store in SQL, read-only", "Work"),
     "import": Alone("Make a thread of a saved request, reply or message list", "Work", "importing:import_"),
-    "export": Alone("Write a thread as a request in a vendor's format", "Work"),
+    "export": Alone("Write a thread as a request in a vendor's format, or as a git repository", "Work"),
     "verify": Alone("Check everything that is stored", "Care"),
     "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
     "backup": Alone("Copy the store to a new file while others go on writing", "Care"),

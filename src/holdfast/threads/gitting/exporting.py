@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from holdfast.engines.contract import Step
 from holdfast.errors import NotFound
-from holdfast.history import ancestry, timelines
+from holdfast.history import ancestry, reader, timelines
 from holdfast.history.space import Space, Steps
 from holdfast.history.tree import Cache
 from holdfast.model.digest import Digest
-from holdfast.model.head import Head
+from holdfast.model.head import MAIN, Head
 from holdfast.projections import git
-from holdfast.threads.gitting.content import changed, told
+from holdfast.threads.gitting.content import Told, changed, told
 from holdfast.threads.gitting.ordering import Known, unwritten
 from holdfast.threads.gitting.process import Importer
 from holdfast.threads.gitting.repository import LEFT, Repository, Tip
@@ -45,6 +46,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     git: str  # the same commit in git
     commits: int  # on its line
     moved: bool  # by this export
+    subject: str  # of the git commit: its reason, and the first words that were said in it
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,16 +66,18 @@ def export(
     Raises `Conflict`, having touched nothing, if the directory holds anything but an export of this
     thread; `Unsupported` without git; `Unavailable`, with no branch moved, if git fails.
     """
-    repository = _repository(thread, directory)
+    space = _space(thread)
+    repository = Repository(directory, thread.id, space.name)
     with repository.held():
-        return _Export(_space(thread), repository).advance(progress)
+        return _Export(space, repository).advance(progress)
 
 
 def follow(
     thread: Thread, directory: str | os.PathLike[str], *, progress: _Progress | None = None
 ) -> Iterator[Written]:
     """The same, and again whenever the thread has moved, until nobody asks for more."""
-    repository, space = _repository(thread, directory), _space(thread)
+    space = _space(thread)
+    repository = Repository(directory, thread.id, space.name)
     with repository.held():
         exporting, seen = _Export(space, repository), -1
         while True:
@@ -134,18 +138,15 @@ class _Export:
             said = told(self._space, step)
             author, committer = git.author_of(step.commit)
             parents = [known.name(parent) or "" for parent in step.commit.parents]
-            stream.write(
-                git.begin_commit(
-                    ref,
-                    known.add(step.digest),
-                    author=author,
-                    committer=committer,
-                    message=git.message_of(
-                        step.digest, step.commit, step.changeset, [each.entry for each in said]
-                    ),
-                    parents=parents,
-                )
+            header = git.begin_commit(
+                ref,
+                known.add(step.digest),
+                author=author,
+                committer=committer,
+                message=_message(step, said),
+                parents=parents,
             )
+            stream.write(header)
             for part in changed(self._space, step, said):
                 stream.write(part)
             stream.write(git.end_commit())
@@ -179,13 +180,15 @@ class _Export:
 
     def _branch(self, ref: str, head: Head, *, moved: bool) -> Branch:
         assert head.commit is not None
+        step = self._space.step(head.commit)
         return Branch(
             timeline=head.timeline,
             name=ref.removeprefix(git.BRANCHES),
             commit=head.commit,
             git=self._tips[ref].git,
-            commits=ancestry.point(self._space, head.commit).depth + 1,
+            commits=step.place.depth + 1,
             moved=moved,
+            subject=_message(step, told(self._space, step)).partition("\n")[0],
         )
 
     def _commit(self, ref: str) -> Digest | None:
@@ -200,6 +203,10 @@ class _Export:
         return True
 
 
+def _message(step: Step, said: Sequence[Told]) -> str:
+    return git.message_of(step.digest, step.commit, step.changeset, [each.entry for each in said])
+
+
 def _heads(space: Space) -> list[Head]:
     """Where all timelines stand, as of one moment: a promote moves two of them at once."""
     heads: list[Head] = []
@@ -211,11 +218,11 @@ def _heads(space: Space) -> list[Head]:
     return heads
 
 
-def _repository(thread: Thread, directory: str | os.PathLike[str]) -> Repository:
-    return Repository(directory, thread.id, _space(thread).name)
-
-
 def _space(thread: Thread) -> Space:
-    """The thread's space, with a small cache of its own: every commit is passed once and not returned to."""
+    """The thread's space, with a small cache of its own: every commit is passed once and not returned to.
+
+    Raises `NotFound` if the thread was removed.
+    """
     space = thread._space  # pyright: ignore[reportPrivateUsage]
+    reader.head_of(space, MAIN)
     return msgspec.structs.replace(space, cache=Cache(_CACHE_BYTES), steps=Steps())
