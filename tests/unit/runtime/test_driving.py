@@ -120,7 +120,8 @@ def test_ctrl_c_twice_leaves_a_run_that_does_not_end_and_its_line_is_free() -> N
     with holdfast.open("memory:") as store:
         with pytest.raises(KeyboardInterrupt):
             store.thread("trip", agent=Agent("planner", backend=Deaf(2))).run("go")
-        thread = store.thread("trip", agent=Agent("planner", backend=Script(say("One."), say("Two."))))
+        script = Script(say("One."), say("Two."), backend=Stubborn.backend)
+        thread = store.thread("trip", agent=Agent("planner", backend=script))
         assert thread.runs()[0].state == "running"
 
         result = thread.run("again")
