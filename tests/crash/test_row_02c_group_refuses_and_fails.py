@@ -14,8 +14,9 @@ import pytest
 
 from holdfast.engines.contract import CellWrite, Engine, Receipt, Write
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.group import Group, _Ticket
-from holdfast.errors import Conflict, HoldfastError, InDoubt, OpReused, StaleHead, Unavailable
+from holdfast.engines.sqlite.group import Group
+from holdfast.engines.sqlite.ticket import Ticket
+from holdfast.errors import Conflict, HoldfastError, InDoubt, Moved, OpReused, StaleHead, Unavailable
 from holdfast.testing.disk import Call, Disk
 from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED
@@ -84,7 +85,7 @@ def lies(answers: list[Answer], engine: Engine) -> list[str]:
     hold = engine.hold(SPACE, "main")
     assert hold is not None
     stale = [answer for answer in answers if isinstance(answer, StaleHead) and answer.actual != hold.head]
-    taken = [answer for answer in answers if type(answer) is Conflict and engine.cell(SPACE, "seat") is None]
+    taken = [answer for answer in answers if isinstance(answer, Moved) and engine.cell(SPACE, "seat") is None]
     reused = [
         answer for answer in answers if isinstance(answer, OpReused) and not engine.recorded(SPACE, "a")
     ]
@@ -184,7 +185,7 @@ def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
     """A group that sends refusals out first tells of a head, a cell or a write that never came to be."""
     settle = Group._settle
 
-    def hasty(self: Group, ticket: _Ticket, why: str) -> None:
+    def hasty(self: Group, ticket: Ticket, why: str) -> None:
         if not isinstance(ticket.error, Conflict):
             settle(self, ticket, why)
 

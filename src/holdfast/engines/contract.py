@@ -90,6 +90,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     moves: tuple[Move, ...] = ()
     cells: tuple[CellWrite, ...] = ()
     entries: tuple[bytes, ...] = ()  # JSON texts for the space's ledger
+    is_new: bool = False  # the op_id was made up for this write: an engine need not look for an earlier one
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -6,18 +6,20 @@ import msgspec
 
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Cursor, Database
-from holdfast.engines.sqlite.keys import label_key
+from holdfast.engines.sqlite.keys import label_key, object_key
 from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import KINDS, Op, encode_pack
-from holdfast.engines.sqlite.preparing import Batch, Committing, Sought
+from holdfast.engines.sqlite.preparing import Batch, Committing, lay
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import Corrupt, Forgotten
-from holdfast.model.digest import Object, digest_of
+from holdfast.model.digest import Kind, Object, digest_of
 
 __all__ = ["Adding", "Stand"]
 
+_LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
 _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_OF_A_COMMIT = (Kind.BODY, Kind.CHANGESET, Kind.COMMIT)
 
 
 class Stand(msgspec.Struct, frozen=True, gc=False):
@@ -43,45 +45,38 @@ class Adding:
         self, number: int, space: int, batch: Batch, stand: Stand | None, op: Op | None, op_keys: list[bytes]
     ) -> None:
         """Insert one row; one with a commit has its `stand`.  The row that completes a write has its `op`."""
-        items, keys, bodies = self._items(number, space, batch)
-        committing = batch.committing
-        if committing is not None and stand is not None:
-            keys += committing.labels
-            if not stand.is_same_run:
-                keys += [label_key(name) for name in committing.begins]
-        keys += op_keys
-        values = b"".join(keys), "".join(bodies) or None, encode_pack(items, op)
+        batch = self._without_known(space, batch)
+        for found, index, depth in batch.bases:
+            self._bases.note(space, found, number, index, depth)
+        committing, keys = batch.committing, batch.keys
+        if committing is not None and stand is not None and not stand.is_same_run:
+            run = committing.commit.run
+            keys = keys if run is None else [*keys, label_key(run)]
+        keys = keys + op_keys
+        values = b"".join(keys), "".join(batch.bodies) or None, encode_pack(batch.items, op)
         if committing is None or stand is None:
             self._cursor.execute(_ROW, (number, space, *values))
         else:
             self._insert(space, committing, stand, values)
         self._rows.index.add(space, number, keys)
 
-    def _items(
-        self, number: int, space: int, batch: Batch
-    ) -> tuple[list[tuple[object, ...]], list[bytes], list[str]]:
-        items: list[tuple[object, ...]] = []
-        keys: list[bytes] = []
-        bodies: list[str] = []
+    def _without_known(self, space: int, batch: Batch) -> Batch:
+        """The row without objects that the space has already, which is seldom so."""
         recent = self._rows.index.keys_of(space)
-        for piece in batch.pieces:
-            key, sought = piece.key, piece.sought
-            if (
-                sought
-                and (key in recent or sought == Sought.EVERYWHERE)
-                and self._is_there(space, piece.found)
-            ):
-                continue
-            if piece.text is not None:
-                bodies.append(piece.text)
-            elif piece.depth is not None:
-                self._bases.note(space, piece.found, number, len(items), piece.depth)
-            items.append(piece.fields)
-            keys.append(key)
-        return items, keys, bodies
+        found = [each for each in batch.objects if len(each.body) >= _LOOK_FROM_BYTES]
+        if not found and recent.keys().isdisjoint(batch.keys):
+            return batch
+        # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
+        stays = () if batch.committing is None else _OF_A_COMMIT
+        left = [each for each in batch.objects if each.kind in stays or not self._is_there(space, each)]
+        return batch if len(left) == len(batch.objects) else lay(left, space, self._bases)
 
     def _is_there(self, space: int, found: Object) -> bool:
         """Whether the space has these bytes already; stops hard if it has others under the same digest."""
+        if len(found.body) < _LOOK_FROM_BYTES and not self._rows.index.recent(
+            space, object_key(found.digest)
+        ):
+            return False
         there = self._rows.find(self._db, space, found.digest)
         if there is None:
             return False
@@ -101,7 +96,7 @@ class Adding:
     ) -> None:
         commit, line = committing.commit, stand.line
         keys, bodies, pack = values
-        self._known.note_line(space, committing.stored.digest, line)
+        self._known.note_line(space, committing.digest, line)
         self._cursor.execute(
             _COMMIT_ROW,
             (

@@ -39,6 +39,7 @@ class Applied(msgspec.Struct, gc=False):
 
     receipt: Receipt
     space: int | None = None  # the number of its space; None: it was true before
+    holds: list[Hold] = []  # where its timelines stand after it
 
 
 class Applier:
@@ -68,11 +69,9 @@ class Applier:
         self.has_changed = False
         self.known.look()
         space, key = self.space(write.space), op_key(write.op_id)
-        if space is not None:
-            rows = self.known.rows(space, key)
-            found = _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
-            if found is not None:
-                return _again(write, found)
+        found = None if space is None else self._earlier(space, write, key)
+        if found is not None:
+            return _again(write, found)
         revisions = self._check_cells(space, write) if write.fences or write.cells else []
         holds = self._check_moves(space, write)
         if prepared is None or prepared.epoch != self._bases.epoch:
@@ -92,6 +91,12 @@ class Applier:
         return found
 
     # ---- checks
+
+    def _earlier(self, space: int, write: Write, key: bytes) -> Recorded | None:
+        """What was written under the same op_id before.  One that is new cannot be among rows of long ago."""
+        index = self._rows.index
+        rows = index.recent(space, key) if write.is_new else index.known(self._db, space, key)
+        return _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
 
     def _check_cells(self, space: int | None, write: Write) -> list[int]:
         for fence in write.fences:
@@ -121,7 +126,7 @@ class Applier:
             stand = None
             if batch.committing is not None:
                 stand = self._stand(space, batch.committing, row, commits)
-                commits[batch.committing.stored.digest] = self._ahead[row] = stand.line
+                commits[batch.committing.digest] = self._ahead[row] = stand.line
             stands.append(stand)
             row += 1
         for move in write.moves:
@@ -141,7 +146,7 @@ class Applier:
                 raise _no_commit(name)
             lines.append(line)
         run = None if commit.run is None else run_key(commit.run)
-        digest, events = bytes.fromhex(committing.stored.digest), len(committing.changeset.events)
+        digest, events = bytes.fromhex(committing.digest), committing.events
         if not lines:
             place = placed(commit, None, 0)
             line = Line(row, digest, None, place.depth, place.turn, place.sequence, events, run)
@@ -186,7 +191,7 @@ class Applier:
             bound = space, cell.name, revision, value, cell.listed
             self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
             self.known.note_revision(space, cell.name, revision)
-        return Applied(receipt, space)
+        return Applied(receipt, space, [after for _, after, _ in moved])
 
     def _add_rows(
         self,
@@ -272,7 +277,7 @@ def _again(write: Write, found: Recorded) -> Applied:
 def _op_of(write: Write, receipt: Receipt, moves: list[MoveRecord], committing: Committing | None) -> Op:
     digest = above = None
     if committing is not None:
-        digest, parents = committing.stored.digest, committing.commit.parents
+        digest, parents = committing.digest, committing.commit.parents
         above = parents[0] if parents else None
     return Op(
         b"" if moves else short(write.op_id),  # a move names the write itself

@@ -33,6 +33,7 @@ from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.presence import Presence
+from holdfast.engines.sqlite.recent import Name, Recent
 from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
 from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
@@ -105,12 +106,14 @@ class SqliteEngine:
             raise
         self._rows = Rows(Index(), str(self._path))
         self._spaces: dict[str, int] = {}
-        self._group = None
+        self._group = self._recent = None
         if self._lock is not None:
+            self._recent = Recent(self._lock)
             self._group = Group(
                 self._connections.writer,
                 self._lock,
                 self._rows,
+                self._recent,
                 place=str(self._path),
                 wait_seconds=self._wait_seconds,
             )
@@ -149,8 +152,7 @@ class SqliteEngine:
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
         check_write(write)
-        if self._pid != os.getpid():
-            self._reopen()
+        self._check_process()
         if self._options.exclusive:
             with self._one_at_a_time:
                 return self._writing().apply(write)
@@ -250,21 +252,15 @@ class SqliteEngine:
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
         """Commits whose digest starts with `prefix`."""
-
-        def commits(db: Database) -> list[Digest]:
-            number = self._space(db, space) if set(prefix) <= set("0123456789abcdef") else None
-            found: set[Digest] = set()
-            for at in self._rows.index.between(db, number, prefix) if number is not None else ():
-                digest = db.execute("SELECT digest FROM log WHERE id=? AND space=?", (at, number)).get
-                if isinstance(digest, bytes) and digest.hex().startswith(prefix):
-                    found.add(Digest(digest.hex()))
-            return sorted(found)[:limit]
-
-        return self._read(commits)
+        if not set(prefix) <= set("0123456789abcdef"):
+            return []
+        read = walking.commits_from
+        return self._read(lambda db: read(db, self._rows.index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
         """Where the timeline stands, checked against its last move."""
-        return self._read(lambda db: hold_of(db, self._space(db, space), timeline)[0])
+        name = space, timeline, False
+        return self._recall(name, lambda db: hold_of(db, self._space(db, space), timeline)[0])
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         """Timelines by name."""
@@ -295,7 +291,8 @@ class SqliteEngine:
 
     def cell(self, space: str, name: str) -> Cell | None:
         """The cell, or None if it was never written."""
-        return self._read(lambda db: books.cell(db, space, self._space(db, space), name))
+        found = space, name, True
+        return self._recall(found, lambda db: books.cell(db, space, self._space(db, space), name))
 
     def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
         """Cells that are not empty, by name."""
@@ -383,8 +380,7 @@ class SqliteEngine:
     # ---- inside
 
     def _read(self, read: Callable[[Database], T]) -> T:
-        if self._pid != os.getpid():
-            self._reopen()
+        self._check_process()
         if self._closed:
             raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
         try:
@@ -402,6 +398,13 @@ class SqliteEngine:
             ) from error
         except apsw.Error as error:
             raise translated(error, "reading", str(self._path)) from error
+
+    def _recall(self, name: Name, read: Callable[[Database], T]) -> T:
+        """A head or a cell, from memory while nobody has written since it was seen."""
+        self._check_process()
+        if self._recent is None or self._closed:
+            return self._read(read)
+        return self._recent.ask(name, lambda: self._read(read))
 
     def _guard(self, doing: str, work: Callable[[], T]) -> T:
         try:

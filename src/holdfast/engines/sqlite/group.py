@@ -12,10 +12,8 @@ overwrites them.  If the barrier fails too, everything stays in doubt.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import TypeVar
 
 import apsw
 
@@ -25,62 +23,16 @@ from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
-from holdfast.engines.sqlite.preparing import Prepared
+from holdfast.engines.sqlite.recent import Recent
 from holdfast.engines.sqlite.rows import Rows
+from holdfast.engines.sqlite.ticket import Ticket, dismiss, is_under_way, surely
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
 __all__ = ["Group"]
 
-_T = TypeVar("_T")
-
 # A longer log would take its room on the disk as long as the store is open.
 _CHECKPOINT_EVERY_PAGES = 256
 _GROUP_MAX = 64
-_INTERRUPTIONS_MAX = 100
-
-
-class _Ticket:
-    """One write on its way: handed in, then settled with a receipt or an error."""
-
-    __slots__ = (
-        "applied",
-        "error",
-        "group",
-        "heir",
-        "is_settled",
-        "leads",
-        "prepared",
-        "thread",
-        "woken",
-        "write",
-    )
-
-    def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
-        self.write = write  # None: work that shares its transaction with nobody
-        self.prepared = prepared
-        self.thread = get_ident()
-        self.woken = Lock()
-        self.woken.acquire()
-        self.is_settled = False
-        self.leads = False  # it is this one's turn to write
-        self.group: list[_Ticket] = []  # those that it writes, itself first
-        self.heir: _Ticket | None = None  # whose turn it is next
-        self.applied: Applied | None = None
-        self.error: Exception | None = None
-
-    def outcome(self) -> Receipt:
-        if self.error is not None:
-            raise self.error
-        assert self.applied is not None
-        return self.applied.receipt
-
-    def wake(self) -> None:
-        if self.woken.locked():
-            self.woken.release()
-
-    @property
-    def op_id(self) -> str:
-        return "" if self.write is None else self.write.op_id
 
 
 class Group:
@@ -91,6 +43,7 @@ class Group:
         connection: Database,
         lock: FileLock,
         rows: Rows,
+        recent: Recent,
         *,
         place: str,
         wait_seconds: float,
@@ -98,16 +51,17 @@ class Group:
         """Write on `connection`, under `lock`."""
         self._file_lock = lock
         self._rows = rows
+        self._recent = recent
         self._bases = Bases()
         self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
         self._spaces: dict[str, int] = {}
         self._place = place
         self._wait_seconds = wait_seconds
         self._mutex = Lock()
-        self._queue: list[_Ticket] = []
-        self._leader: _Ticket | None = None  # who writes
+        self._queue: list[Ticket] = []
+        self._leader: Ticket | None = None  # who writes
         self._is_stopped = False
-        self._resting: _Ticket | None = None  # leads, and does not write
+        self._resting: Ticket | None = None  # leads, and does not write
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
@@ -120,17 +74,17 @@ class Group:
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
-        ticket = _Ticket(write, self._applier.prepare(write))
+        ticket = Ticket(write, self._applier.prepare(write))
         try:
             if self._lead_or_wait(ticket):
                 self._lead(ticket)
         finally:
-            _surely(self._leave, ticket)
+            surely(self._leave, ticket)
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], doing: str) -> int:
         """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
-        ticket = _Ticket(None)
+        ticket = Ticket(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
@@ -139,7 +93,7 @@ class Group:
             finally:
                 self._forget_copies()
         finally:
-            _surely(self._leave, ticket)
+            surely(self._leave, ticket)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -148,7 +102,7 @@ class Group:
 
     # ---- who writes
 
-    def _lead_or_wait(self, ticket: _Ticket) -> bool:
+    def _lead_or_wait(self, ticket: Ticket) -> bool:
         """True if this thread is to write now; False if its ticket was settled by another.
 
         Whoever calls this calls `_leave` afterwards, whatever happens.
@@ -160,12 +114,14 @@ class Group:
                 ticket.leads = True  # first: if this is interrupted, `_leave` puts it right
                 self._leader = ticket
                 return True
+            woken = ticket.woken = Lock()
+            woken.acquire()
             self._queue.append(ticket)
-        if not ticket.woken.acquire(timeout=self._wait_seconds):
-            self._give_up(ticket)
+        if not woken.acquire(timeout=self._wait_seconds):
+            self._give_up(ticket, woken)
         return not ticket.is_settled
 
-    def _give_up(self, ticket: _Ticket) -> None:
+    def _give_up(self, ticket: Ticket, woken: Lock) -> None:
         with self._mutex:
             if ticket in self._queue:
                 self._queue.remove(ticket)
@@ -176,20 +132,24 @@ class Group:
                     retry_after=1.0,
                 )
                 return
-        ticket.woken.acquire()  # it is being written: its outcome must be waited for
+        woken.acquire()  # it is being written: its outcome must be waited for
 
-    def _lead(self, ticket: _Ticket) -> None:
+    def _lead(self, ticket: Ticket) -> None:
         try:
-            ticket.group.append(ticket)
-            with self._mutex:
-                while self._queue and self._queue[0].write is not None and len(ticket.group) < _GROUP_MAX:
-                    ticket.group.append(self._queue[0])
-                    del self._queue[0]
-            self._write(ticket.group)
+            if self._queue:
+                self._gather(ticket)
+            self._write([ticket, *ticket.others])
         finally:
-            _surely(_dismiss, ticket.group)
+            surely(dismiss, ticket)
 
-    def _leave(self, ticket: _Ticket) -> None:
+    def _gather(self, ticket: Ticket) -> None:
+        """Take those that queue into the group of the one that leads."""
+        with self._mutex:
+            while self._queue and self._queue[0].write is not None and len(ticket.others) < _GROUP_MAX - 1:
+                ticket.others.append(self._queue[0])
+                del self._queue[0]
+
+    def _leave(self, ticket: Ticket) -> None:
         """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
         with self._mutex:
             if ticket in self._queue:
@@ -207,18 +167,18 @@ class Group:
                 ticket.heir.wake()
             ticket.leads = False
 
-    def _was_left(self, leader: _Ticket) -> bool:
+    def _was_left(self, leader: Ticket) -> bool:
         """Whether `leader` is of this very thread, which was interrupted where not even `finally` could put it right.
 
         A signal handler that writes in the middle of a write is of this thread too; it has to be refused.
         """
         if leader.thread != get_ident() or leader is self._resting:
             return False
-        if _is_under_way(leader):
+        if is_under_way(leader, _WRITING):
             raise Unavailable(
                 f"{self._place} is being written by this very thread; nothing was written. Try again later."
             )
-        _dismiss(leader.group)
+        dismiss(leader)
         return True
 
     def stop(self) -> None:
@@ -233,14 +193,14 @@ class Group:
 
     def rest(self) -> None:
         """Wait for the write that is under way, and let those that come queue until `wake`."""
-        ticket = _Ticket(None)
+        ticket = Ticket(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
             self._resting = ticket
         finally:
             if self._resting is not ticket:
-                _surely(self._leave, ticket)
+                surely(self._leave, ticket)
 
     def refuse(self) -> None:
         """At rest: refuse those that queue, and write no more."""
@@ -257,14 +217,14 @@ class Group:
             self._connect(connection)
         ticket, self._resting = self._resting, None
         if ticket is not None:
-            _surely(self._leave, ticket)
+            surely(self._leave, ticket)
 
     def _stopped(self) -> Unavailable:
         return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
 
     # ---- what is written
 
-    def _write(self, group: list[_Ticket]) -> None:
+    def _write(self, group: list[Ticket]) -> None:
         try:
             self._locked(lambda: self._commit(group), "the write")
         except HoldfastError as error:
@@ -280,6 +240,7 @@ class Group:
         except OSError as error:
             raise translated(error, doing, self._place) from error
         try:
+            self._recent.begin(self._file_lock.count)
             if self._in_doubt:
                 self._barrier(doing)
             done = work()
@@ -287,8 +248,9 @@ class Group:
             return done
         finally:
             self._file_lock.release(settled=not self._in_doubt)
+            self._recent.end(self._file_lock.count)
 
-    def _commit(self, group: list[_Ticket]) -> int:
+    def _commit(self, group: list[Ticket]) -> int:
         try:
             self._begin()
             for ticket in group:
@@ -300,6 +262,9 @@ class Group:
             raise
         try:
             if self._db.in_transaction:
+                for ticket in group:
+                    if ticket.write is not None:
+                        self._recent.unknow(ticket.write)
                 self._end()
         except BaseException as error:
             self._in_doubt = True
@@ -313,7 +278,7 @@ class Group:
             ticket.is_settled = True
         return 0
 
-    def _apply(self, ticket: _Ticket, *, alone: bool) -> None:
+    def _apply(self, ticket: Ticket, *, alone: bool) -> None:
         """Apply one write of the group; a refusal is kept until the group is durable."""
         assert ticket.write is not None
         if not alone:
@@ -328,11 +293,12 @@ class Group:
         if not alone:
             self._db.execute("RELEASE one")
 
-    def _note(self, ticket: _Ticket) -> None:
+    def _note(self, ticket: Ticket) -> None:
         if ticket.applied is None or ticket.write is None:
             return
         if ticket.applied.space is not None:
             self._spaces[ticket.write.space] = ticket.applied.space
+            self._recent.know(ticket.write, ticket.applied.holds, ticket.applied.receipt.revisions)
 
     def _begin(self) -> None:
         if self._db.in_transaction:  # of a writer that was interrupted
@@ -377,7 +343,7 @@ class Group:
 
     # ---- after an error at COMMIT
 
-    def _settle_after(self, error: BaseException, group: list[_Ticket]) -> None:
+    def _settle_after(self, error: BaseException, group: list[Ticket]) -> None:
         why = cause_of(error)
         try:
             self._barrier("the write")
@@ -391,7 +357,7 @@ class Group:
                 ticket.error.__cause__ = error
             ticket.is_settled = True
 
-    def _settle(self, ticket: _Ticket, why: str) -> None:
+    def _settle(self, ticket: Ticket, why: str) -> None:
         """Behind the barrier: what is stored is true, what is not never will be."""
         assert ticket.write is not None
         number = self._applier.space(ticket.write.space)
@@ -424,6 +390,7 @@ class Group:
         try:
             self._begin()
             done = work(self._db)
+            self._recent.forget()
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):
@@ -461,39 +428,6 @@ class Group:
     def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _dismiss(group: list[_Ticket]) -> None:
-    """Settle what is not settled, and wake those that wait.  Can be run again."""
-    for ticket in group:
-        if not ticket.is_settled:
-            ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
-            ticket.is_settled = True
-    for ticket in group[1:]:
-        ticket.wake()
-
-
-def _is_under_way(ticket: _Ticket) -> bool:
-    """Whether a call that writes this ticket stands on the stack of this thread."""
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        if frame.f_code in _WRITING and frame.f_locals.get("ticket") is ticket:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _surely(work: Callable[[_T], None], given: _T) -> None:
-    """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
-    interruption: BaseException | None = None
-    for _ in range(_INTERRUPTIONS_MAX):
-        try:
-            work(given)
-            break
-        except BaseException as error:  # noqa: BLE001 (a signal handler may raise anything, at any point)
-            interruption = error
-    if interruption is not None:
-        raise interruption
 
 
 _WRITING = (Group.apply.__code__, Group.alone.__code__, Group.rest.__code__)

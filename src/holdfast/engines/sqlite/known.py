@@ -115,10 +115,6 @@ class Known:
         self._next_row += count
         return self._next_row - count
 
-    def rows(self, space: int, key: bytes) -> list[int]:
-        """Rows that may hold what `key` stands for, oldest first."""
-        return self._index.known(self._db, space, key)
-
     # ---- commits
 
     def line(self, space: int | None, commit: Digest) -> Line | None:
@@ -137,7 +133,7 @@ class Known:
 
     def _find_line(self, space: int, commit: Digest) -> Line | None:
         digest = bytes.fromhex(commit)
-        for row in self.rows(space, object_key(commit)):
+        for row in self._index.known(self._db, space, object_key(commit)):
             line = self._line_at(row)
             if line is not None and line.digest == digest:
                 self.note_line(space, commit, line)

@@ -6,7 +6,8 @@ holds the lock is the kernel's knowledge, so a killed holder leaves nothing to c
 
 The file holds the holder's pid, and nothing while everything is settled.  So whoever finds
 a pid there, and the lock free, comes after a holder that died or was left in doubt: what
-it was writing may be half there, and may come back.
+it was writing may be half there, and may come back.  Behind it stands how often the lock was
+let go with everything settled: who finds the same number again knows that nobody has written.
 
 Only this file is opened here: closing any other descriptor of the database would drop
 SQLite's own locks on it.
@@ -26,6 +27,7 @@ __all__ = ["FileLock"]
 
 _NOBODY = b" " * 12
 _SETTLED = (_NOBODY, b"")
+_PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
 _IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
 
 
@@ -37,6 +39,10 @@ class FileLock:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mine = b"%-12d" % os.getpid()
+        self.count = (
+            0  # what the file told when the lock was taken, or was told when it was let go; -1: it was not
+        )
+        self.is_held = False  # by this process, for certain
         self._waiter = _Waiter(path)
 
     def acquire(self, seconds: float) -> bool:
@@ -47,19 +53,32 @@ class FileLock:
         if not _taken(self._file):
             self._wait(seconds)
         try:
-            left = os.pread(self._file, len(_NOBODY), 0) not in _SETTLED
+            told = os.pread(self._file, _BYTES, 0)
             os.pwrite(self._file, self._mine, 0)
         except OSError:
             fcntl.flock(self._file, fcntl.LOCK_UN)
             raise
-        return left
+        self.count, self.is_held = int.from_bytes(told[_PID_BYTES:], "big"), True
+        return told[:_PID_BYTES] not in _SETTLED
 
     def release(self, *, settled: bool) -> None:
         """Let go; what is not `settled` the next holder is told of."""
+        count, self.count = self.count + 1, -1
         if settled:
             with suppress(OSError):  # then the next holder makes sure in vain
-                os.pwrite(self._file, _NOBODY, 0)
+                os.pwrite(self._file, _NOBODY + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
+                self.count = count
+        self.is_held = False
         fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def writes(self) -> int:
+        """The number that the file tells now; -1 while somebody holds the lock, or has left something unsettled."""
+        try:
+            told = os.pread(self._file, _BYTES, 0)
+            is_there = os.fstat(self._file).st_nlink  # where it was removed, others count in another one
+        except OSError:
+            return -1
+        return int.from_bytes(told[_PID_BYTES:], "big") if told[:_PID_BYTES] in _SETTLED and is_there else -1
 
     def was_left(self) -> bool:
         """Whether something is unsettled and nobody is about to settle it."""
@@ -92,7 +111,7 @@ class FileLock:
         self._file = self._waiter.trade(self._file)
 
     def _holder(self) -> str:
-        return os.pread(self._file, len(_NOBODY), 0).decode(errors="replace").strip()
+        return os.pread(self._file, _PID_BYTES, 0).decode(errors="replace").strip()
 
 
 def _taken(file: int) -> bool:

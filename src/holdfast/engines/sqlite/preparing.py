@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.engines.rules import labels
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.keys import label_key, object_key
 from holdfast.engines.sqlite.pack import KINDS, Form
@@ -23,10 +22,9 @@ from holdfast.model.commit import Commit, decode_commit, encode_commit
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import MessageAppended, ToolCallRequested
 
-__all__ = ["Batch", "Committing", "Piece", "Prepared", "Sought", "prepare", "spans_of"]
+__all__ = ["Batch", "Committing", "Prepared", "lay", "prepare", "spans_of"]
 
 _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
-_LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
 _BODY, _COMMIT = Kind.BODY, Kind.COMMIT
 _WITH_COMMIT = (_BODY, Kind.CHANGESET, _COMMIT)  # words stand in the commit's own row, where SQL finds them
@@ -35,41 +33,24 @@ _NOWHERE: tuple[int, int] = (0, 0)
 _encoder = msgspec.json.Encoder()
 
 
-class Sought:
-    """Whether an object is looked for before it is stored: it may be there already.  Plain numbers, as in `Form`."""
-
-    NEVER = 0
-    RECENTLY = 1  # among the rows that are known without looking into the database
-    EVERYWHERE = 2
-
-
-class Piece(msgspec.Struct, frozen=True, gc=False):
-    """One object on its way into a row."""
-
-    found: Object
-    key: bytes
-    fields: tuple[object, ...]  # of its item
-    sought: int = Sought.NEVER
-    text: str | None = None  # where it stands in the column `bodies`
-    depth: int | None = None  # how many differences lie below it; None: later ones are not stored against it
-
-
 class Committing(msgspec.Struct, frozen=True, gc=False):
     """The commit of a row, with what belongs to it."""
 
-    stored: Object
+    digest: Digest
     commit: Commit
-    changeset: Changeset
+    events: int
     text: str  # of the changeset, as the row has it
     spans: str | None  # where the words of its events stand in the row's bodies
-    labels: list[bytes]  # the keys of what names it, wherever it stands
-    begins: set[str]  # what names it too if it begins a run
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
-    """The objects of one row, and the commit among them, if any."""
+class Batch(msgspec.Struct, gc=False):
+    """The objects of one row as it holds them, and the commit among them, if any."""
 
-    pieces: list[Piece]
+    objects: list[Object]
+    items: list[tuple[object, ...]]
+    keys: list[bytes]  # of the items, in their order, and then of what names the commit
+    bodies: list[str]  # what stands in the column of that name
+    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
     committing: Committing | None = None
 
 
@@ -86,7 +67,31 @@ def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Pre
     Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
     """
     epoch = bases.epoch  # first: what changes meanwhile makes this one out of date
-    return Prepared([_batch(found, space, bases) for found in _rows(objects)], epoch)
+    return Prepared([lay(found, space, bases) for found in _rows(objects)], epoch)
+
+
+def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
+    """One row of these objects.  A commit among them is the last."""
+    batch = Batch(objects, [], [], [], [])
+    last = objects[-1] if objects else None
+    if last is None or last.kind is not _COMMIT:
+        _lay_state(batch, objects, space, bases)
+        return batch
+    commit, is_exact = _commit_of(last)
+    stored = _changeset_among(objects, last, commit)
+    changeset, is_exact_changeset = _changeset_of(stored)
+    rest = [found for found in objects if found is not stored and found is not last]
+    spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
+    text, taken = (
+        pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
+    )
+    packed = (Form.COMMIT, pack_commit(commit, changeset)) if is_exact else (Form.WHOLE, last.body)
+    batch.items += (_CHANGESET_AT, Form.CHANGESET, taken), (_COMMIT_AT, *packed)
+    batch.keys += object_key(stored.digest), object_key(last.digest)
+    said = [event.id for event in changeset.events if isinstance(event, MessageAppended)]
+    batch.keys.extend([label_key(name) for name in dict.fromkeys(said)])
+    batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
+    return batch
 
 
 def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
@@ -104,10 +109,36 @@ def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, in
     return _encoder.encode(found).decode() if found else None
 
 
+def _lay_state(
+    batch: Batch, objects: list[Object], space: int | None, bases: Bases
+) -> dict[Digest, tuple[int, int]]:
+    """Add objects to a row; where those that are text stand among its bodies."""
+    items, keys = batch.items, batch.keys
+    spans: dict[Digest, tuple[int, int]] = {}
+    start = 0
+    for found in objects:
+        keys.append(object_key(found.digest))
+        text = _plain_text(found.body) if found.kind is _BODY else None
+        if text is None:
+            fields, depth = bases.against(_KIND_AT[found.kind], space, found)
+            batch.bases.append((found, len(items), depth))
+            items.append(fields)
+        else:
+            size = len(found.body)
+            items.append((_BODY_AT, Form.BODIES, b"", size))
+            batch.bodies.append(text)
+            spans[found.digest] = start, size
+            start += size
+    return spans
+
+
 def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
     """The objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
-    commits = [found.kind for found in objects].count(_COMMIT)
-    is_much = sum([len(found.body) for found in objects]) >= _OWN_ROW_FROM_BYTES
+    size = commits = 0
+    for found in objects:
+        size += len(found.body)
+        commits += found.kind is _COMMIT
+    is_much = size >= _OWN_ROW_FROM_BYTES
     if not is_much and (not commits or (commits == 1 and objects[-1].kind is _COMMIT)):
         return [list(objects)]
     return _several(objects, _WITH_COMMIT if commits else (), is_much=is_much)
@@ -138,66 +169,12 @@ def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bo
     return rows
 
 
-def _batch(objects: list[Object], space: int | None, bases: Bases) -> Batch:
-    if not objects or objects[-1].kind is not _COMMIT:
-        return Batch([_piece(found, space, bases, is_with_commit=False) for found in objects])
-    found = objects[-1]
-    commit, is_exact = _commit_of(found)
-    stored = _changeset_among(objects, found, commit)
-    changeset, is_exact_changeset = _changeset_of(stored)
-    text, taken = pack_changeset(changeset) if is_exact_changeset else (stored.body.decode(), b"")
-    fields = (
-        (_COMMIT_AT, Form.COMMIT, pack_commit(commit, changeset))
-        if is_exact
-        else (_COMMIT_AT, Form.WHOLE, found.body)
-    )
-    pieces = [
-        _piece(each, space, bases, is_with_commit=True)
-        for each in objects
-        if each is not stored and each is not found
-    ]
-    spans = spans_of(changeset, _spans(pieces).get)
-    names = labels(commit, changeset, commit.run)
-    begins = labels(commit, changeset, None) - names
-    pieces += (
-        Piece(stored, object_key(stored.digest), (_CHANGESET_AT, Form.CHANGESET, taken)),
-        Piece(found, object_key(found.digest), fields),
-    )
-    keys = [label_key(name) for name in names]
-    return Batch(pieces, Committing(found, commit, changeset, text, spans, keys, begins))
-
-
 def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:
     """The changeset of a commit; it tends to be the last but one."""
     for each in reversed(objects):
         if each.digest == commit.changeset:
             return each
     raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
-
-
-def _piece(found: Object, space: int | None, bases: Bases, *, is_with_commit: bool) -> Piece:
-    key, size = object_key(found.digest), len(found.body)
-    sought = Sought.EVERYWHERE if size >= _LOOK_FROM_BYTES else Sought.RECENTLY
-    if found.kind is _BODY:
-        # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
-        sought = Sought.NEVER if is_with_commit else sought
-        text = _plain_text(found.body)
-        if text is not None:
-            return Piece(found, key, (_BODY_AT, Form.BODIES, b"", size), sought, text)
-    fields, depth = bases.against(_KIND_AT[found.kind], space, found)
-    return Piece(found, key, fields, sought, None, depth)
-
-
-def _spans(pieces: list[Piece]) -> dict[Digest, tuple[int, int]]:
-    """Where the bodies of a row stand in its text."""
-    spans: dict[Digest, tuple[int, int]] = {}
-    start = 0
-    for piece in pieces:
-        if piece.text is not None:
-            size = len(piece.found.body)
-            spans[piece.found.digest] = start, size
-            start += size
-    return spans
 
 
 def _commit_of(found: Object) -> tuple[Commit, bool]:

@@ -16,8 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Corrupt
-from holdfast.model.changeset import NO_PATCH, Changeset, decode_changeset, encode_changeset
-from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads
+from holdfast.model.canonical import encode_struct
+from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
+from holdfast.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event, MessageAppended
 from holdfast.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
@@ -92,21 +93,34 @@ _decoder = msgspec.msgpack.Decoder(_Stored)
 _taken = msgspec.msgpack.Decoder(_Taken)
 
 
-def pack_changeset(changeset: Changeset) -> tuple[str, bytes]:
-    """The changeset as plain text, and what was taken out of it to make it short."""
-    bodies: list[bytes] = []
-    events: list[Event] = []
-    for event in changeset.events:
-        if isinstance(event, MessageAppended):
-            bodies.append(bytes.fromhex(event.body))
-            event = replace(event, body=_NO_DIGEST)
-        events.append(event)
+def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
+    """The changeset as plain text, and what was taken out of it to make it short; `body` is its canonical bytes.
+
+    A quotation mark inside a string is escaped, so what is cut here can only be a field.
+    """
+    text = body.decode()
+    bodies = [event.body for event in changeset.events if isinstance(event, MessageAppended)]
+    if text.count('"body":"') != len(bodies):  # something else has a field of that name
+        text = _without_bodies(changeset)
+    else:
+        for digest in bodies:
+            text = text.replace(f'"body":"{digest}"', '"body":""', 1)
+    taken = [bytes.fromhex(digest) for digest in bodies]
     puts = _plain_puts(changeset.patch)
-    if puts:
-        bare = replace(changeset, events=tuple(events), patch=NO_PATCH)
-        return encode_changeset(bare).decode(), _encoder.encode((bodies, puts))
-    bare = replace(changeset, events=tuple(events)) if bodies else changeset
-    return encode_changeset(bare).decode(), _encoder.encode((bodies,))
+    if not puts:
+        return text, _encoder.encode((taken,))
+    before, _, after = text.rpartition(f'"patch":{encode_struct(changeset.patch).decode()},')
+    return before + after, _encoder.encode((taken, puts))
+
+
+def _without_bodies(changeset: Changeset) -> str:
+    events = tuple(
+        [
+            replace(event, body=_NO_DIGEST) if isinstance(event, MessageAppended) else event
+            for event in changeset.events
+        ]
+    )
+    return encode_changeset(replace(changeset, events=events)).decode()
 
 
 def unpack_changeset(text: bytes, data: bytes) -> Changeset:
@@ -141,22 +155,20 @@ def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
 
 
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
-    """The commit's fields that neither the row's columns nor its changeset have."""
-    reason = None if commit.reason == changeset.reason else commit.reason
-    run = None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run)
-    fields = (
+    """The commit's fields that neither the row's columns nor its changeset have, without empty ones at the end."""
+    reads, ledger = commit.reads, commit.ledger
+    fields = [
         commit.thread,
         commit.author,
-        [bytes.fromhex(parent) for parent in commit.parents[1:]],
-        _packed_reads(commit.reads),
-        (commit.ledger.position, _raw(commit.ledger.chain)) if commit.ledger.position else None,
-        reason,
-        run,
-    )
-    length = len(fields)
-    while fields[length - 1] is None or fields[length - 1] == []:
-        length -= 1
-    return _encoder.encode(fields[:length])
+        [bytes.fromhex(parent) for parent in commit.parents[1:]] if len(commit.parents) > 1 else [],
+        None if reads is NO_READS else _packed_reads(reads),
+        (ledger.position, _raw(ledger.chain)) if ledger.position else None,
+        None if commit.reason == changeset.reason else commit.reason,
+        None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run),
+    ]
+    while fields[-1] is None or fields[-1] == []:
+        fields.pop()
+    return _encoder.encode(fields)
 
 
 def unpack_commit(data: bytes, columns: Columns) -> Commit:

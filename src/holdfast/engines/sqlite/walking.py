@@ -13,7 +13,7 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 
-__all__ = ["back", "commit_row", "is_labelled", "last_of_turn", "steps_from"]
+__all__ = ["back", "commit_row", "commits_from", "is_labelled", "last_of_turn", "steps_from"]
 
 _BACK = f"""
 WITH RECURSIVE back(id, n) AS (
@@ -47,6 +47,16 @@ def commit_row(db: Database, index: Index, space: int | None, commit: Digest) ->
         ).fetchone():
             return row
     raise NotFound(f"there is no commit {commit} in this space; nothing was returned.")
+
+
+def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> list[Digest]:
+    """The commits whose digest starts with these hex digits, sorted."""
+    found: set[Digest] = set()
+    for at in () if space is None else index.between(db, space, prefix):
+        digest = db.execute("SELECT digest FROM log WHERE id=? AND space=?", (at, space)).get
+        if isinstance(digest, bytes) and digest.hex().startswith(prefix):
+            found.add(Digest(digest.hex()))
+    return sorted(found)
 
 
 def back(db: Database, row: int, skip: int) -> int | None:
