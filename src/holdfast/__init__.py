@@ -18,9 +18,11 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from holdfast import aio, errors, testing
     from holdfast.errors import NotDone
+    from holdfast.model.checkpoint import Checkpoint
     from holdfast.model.head import Head
     from holdfast.model.limits import Limits
     from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+    from holdfast.projections.state import CanonicalAgentState
     from holdfast.providers.backend import Backend
     from holdfast.runtime.agent import Agent
     from holdfast.runtime.call import Call, Outcome
@@ -40,7 +42,9 @@ __all__ = [
     "Agent",
     "Backend",
     "Call",
+    "CanonicalAgentState",
     "Change",
+    "Checkpoint",
     "File",
     "Head",
     "Image",
@@ -74,7 +78,9 @@ _HOMES = {
     "Agent": "holdfast.runtime.agent",
     "Backend": "holdfast.providers.backend",
     "Call": "holdfast.runtime.call",
+    "CanonicalAgentState": "holdfast.projections.state",
     "Change": "holdfast.threads.change",
+    "Checkpoint": "holdfast.model.checkpoint",
     "File": _MESSAGE,
     "Head": "holdfast.model.head",
     "Image": _MESSAGE,

@@ -79,8 +79,8 @@ def last_digest(space: Space, commit: Digest | None) -> Digest | None:
     return found
 
 
-def listing(space: Space, commit: Digest | None, *, limit: int) -> list[Kept]:
-    """The checkpoints of the line that ends at `commit`, newest first."""
+def listing(space: Space, commit: Digest | None, *, limit: int | None = None) -> list[Kept]:
+    """The checkpoints of the line that ends at `commit`, newest first; None is all of them."""
     return list(islice(_listed(space, commit), limit))
 
 

@@ -15,6 +15,7 @@ from holdfast.history.space import Space
 from holdfast.migration import rules
 from holdfast.migration.backends import backend_at
 from holdfast.migration.calling import digest_of_calls, pending
+from holdfast.migration.recalling import Recall
 from holdfast.migration.references import is_there
 from holdfast.migration.rules import Found, Words, clean, shortened
 from holdfast.migration.window import Window, window
@@ -41,12 +42,14 @@ def derive(
     from_backend: str | None = None,
     ledger: LedgerRead | None = None,
     memory: Sequence[str] = (),
+    recall: Recall | None = None,
 ) -> Checkpoint:
     """The checkpoint of the conversation that ends at `commit`; None is before the first.
 
     `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
-    read; None: as far as the commit itself had read it.  `memory` are references that the caller found
-    relevant.  Raises `Corrupt` if the ledger is not the one that was read there.
+    read; None: as far as the commit itself had read it.  `memory` are references that were found relevant
+    before; `recall` finds them by goal and task.  Raises `Corrupt` if the ledger is not the one that was
+    read there.
     """
     if commit is None:
         return Checkpoint(
@@ -64,7 +67,7 @@ def derive(
         summary=_summary(parts),
         active_goals=_texts(parts, "active_goal"),
         active_artifacts=tuple(artifacts),
-        relevant_memory_refs=tuple(memory),
+        relevant_memory_refs=tuple(recall(_question(parts)) if recall else memory),
         commit=commit,
         ledger=upto,
         extractor=EXTRACTOR,
@@ -148,6 +151,11 @@ def _found(found: Found | None) -> tuple[_Source, ...]:
 
 def _texts(parts: Iterable[_Part], part: Part) -> tuple[str, ...]:
     return tuple(source.text for each in parts if each.part == part for source in each.sources)
+
+
+def _question(parts: Sequence[_Part]) -> str:
+    """What the owner's memory is asked: where the work is to lead, and what is being done."""
+    return " ".join(_texts(parts, "user_goal") + _texts(parts, "current_task") + _texts(parts, "active_goal"))
 
 
 def _summary(parts: Sequence[_Part]) -> Summary:

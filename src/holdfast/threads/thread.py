@@ -20,6 +20,9 @@ from holdfast.history.merge import Taken, Terms
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
 from holdfast.ledger import bounds
+from holdfast.migration import book
+from holdfast.migration.recalling import Recall, recalling
+from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
@@ -173,6 +176,14 @@ class Thread(Switching):
 
     def _moment(self, at: Wanted) -> Digest | None:
         return moments.resolve(self._space, reader.head_of(self._space, self.timeline), at)
+
+    def _ledger(self, commit: Digest | None) -> LedgerRead | None:
+        """The ledger as it is now: what was decided or done since the newest commit counts."""
+        return book.now(self._space, since=self._space.step(commit).commit.ledger if commit else NO_LEDGER)
+
+    def _recall(self, commit: Digest | None) -> Recall | None:
+        memory = self._shelf.memories.of(self.owner) if self.owner else None
+        return recalling(memory, self._space.name, commit)
 
     def _ground(self) -> Ground:
         """What a run on this line stands on, for the awaitable face."""

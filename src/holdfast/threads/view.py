@@ -19,9 +19,17 @@ from holdfast.history.diff import Difference
 from holdfast.history.reading import declared, typed
 from holdfast.history.standing import Standing, agent_after
 from holdfast.history.tree import Entry, Tree
+from holdfast.migration import checkpoints
+from holdfast.migration.checkpoints import Kept
+from holdfast.migration.extract import derive
+from holdfast.migration.gather import gather
+from holdfast.migration.recalling import Recall
 from holdfast.model import names
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
+from holdfast.projections.state import CanonicalAgentState
 from holdfast.projections.transcript import TranscriptEntry, Turn
 from holdfast.providers.contract import Loss, decode_losses
 from holdfast.threads import moments
@@ -103,6 +111,22 @@ class View:
         """The turns, oldest first; with a `limit` the last so many."""
         return reader.turns(self._space, self._now()[1], limit=limit)
 
+    def checkpoint(self, *, to: str | None = None) -> Checkpoint:
+        """What a backend has to know that takes over here, `to` it if it is named; nothing is written."""
+        commit = self._now()[1]
+        return derive(
+            self._space, commit, to_backend=to, ledger=self._ledger(commit), recall=self._recall(commit)
+        )
+
+    def checkpoints(self, *, limit: int | None = None) -> list[Kept]:
+        """The checkpoints that switches left on this line, newest first; with a `limit` the last so many."""
+        return checkpoints.listing(self._space, self._now()[1], limit=limit)
+
+    def layers(self) -> CanonicalAgentState:
+        """The five layers of state: transcript, ledger, working and long-term memory, runtime state."""
+        commit = self._now()[1]
+        return gather(self._space, commit, ledger=self._ledger(commit))
+
     def at(self, moment: Wanted = UNSET) -> View:
         """A view of another moment: a name, a head, a turn, a commit; None is before the first, unset is now."""
         head, commit = self._now()
@@ -136,6 +160,14 @@ class View:
         seen = self._agent_seen(*self._now())
         standing = Standing(space=agent, timeline=self._standing.agent_line)
         return View(standing, Head(standing.timeline, 0, seen), seen)
+
+    def _ledger(self, commit: Digest | None) -> LedgerRead | None:
+        """How far the ledger counts; None: as far as the commit had read it, whatever was written since."""
+        return None
+
+    def _recall(self, commit: Digest | None) -> Recall | None:
+        """How the owner's memory is asked; None: it is not, because it is not of this moment."""
+        return None
 
     def _now(self) -> tuple[Head, Digest | None]:
         """The head of the timeline, and the commit to read from."""
