@@ -274,11 +274,14 @@ def test_another_provider_cannot_repeat_it_by_accident(store: Store, backend: st
         """Send an e-mail."""
         return "sent"
 
+    again = Script(use("mail", to="ann"), say("Sent."), backend=backend)
     once = Agent("mailer", backend=Script(use("mail", to="ann"), say("Sent.")), tools=[mail])
     store.thread("conv-123", agent=once).run("Mail Ann")
 
-    again = once.on(Script(use("mail", to="ann"), say("Sent."), backend=backend))
-    assert store.thread("conv-123", agent=again).run("Mail Ann").status == status
+    thread = store.thread("conv-123", agent=once.on(again))
+    thread.switch(again)
+
+    assert thread.run("Mail Ann").status == status
 
 
 def test_the_table_of_tool_events_is_filled_by_a_run(tmp_path: Path) -> None:
