@@ -10,10 +10,11 @@ import pytest
 import holdfast
 from holdfast import Agent, Call, Store, Thread, errors
 from holdfast.engines.contract import Receipt, Write
+from holdfast.runtime.feed import Watcher
 from holdfast.runtime.happening import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
 from holdfast.testing import Script, say, step, use
 from holdfast.testing.script import Item
-from tests.runs.injecting import Injecting, Wire
+from tests.runs.injecting import Injecting, Wire, unavailable
 
 
 @holdfast.tool(effect="external_write", ask=True)
@@ -200,3 +201,52 @@ def test_a_run_that_cannot_even_end_is_not_tried_for_ever(store_url: str) -> Non
 
         with pytest.raises(errors.RunFailed, match="disk is full"):
             thread_of(store, say("Next."), tools=(cut,)).run("again")
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_call_is_said_to_have_succeeded_once_that_is_durable(store_url: str, calls: int) -> None:
+    """Not a moment before: whoever acts on it finds it in the ledger."""
+    injecting = Injecting(store_url)
+    order: list[str] = []
+    watchers: list[Watcher] = []
+
+    def wake() -> None:
+        taken = watchers[0].take(0) if watchers else []
+        order.extend(item.state for item in taken if isinstance(item, CallProgress))
+
+    def look_on(wire: Wire, write: Write) -> Receipt:
+        receipt = wire.inner.apply(write)
+        order.extend("durable" for entry in write.entries if b'"to":"succeeded"' in entry)
+        return receipt
+
+    @holdfast.tool(effect="read_only")
+    def watch() -> str:
+        if not watchers:
+            feed = injecting.store._shelf.workshop.feeds.find(thread._space.name, "main")  # pyright: ignore[reportPrivateUsage]
+            assert feed is not None
+            watchers.append(feed.watch(wake))
+        return "watched"
+
+    thread = thread_of(injecting.store, step(*[use("watch")] * calls), say("Done."), tools=(watch,))
+    injecting.wire.arm(look_on, nth=1, times=100)
+
+    thread.run("go")
+
+    told = [state for state in order if state in ("durable", "succeeded")]
+    assert told == ["durable", "succeeded"] * calls
+
+
+def test_a_result_that_could_not_be_written_is_not_said_to_have_succeeded(store_url: str) -> None:
+    """The tool returned, and nothing more could be written: nobody is told of a success."""
+    injecting = Injecting(store_url)
+
+    @holdfast.tool(effect="read_only")
+    def fill() -> str:
+        injecting.wire.arm(unavailable, nth=1, times=100)
+        return "filled"
+
+    seen: list[Happening] = []
+    with pytest.raises(errors.RunFailed):
+        seen.extend(thread_of(injecting.store, use("fill"), say("Done."), tools=(fill,)).stream("go"))
+
+    assert "succeeded" not in [event.state for event in seen if isinstance(event, CallProgress)]

@@ -31,7 +31,6 @@ from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
 from holdfast.runtime.call import Outcome, Ruling, Suspension
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk
-from holdfast.runtime.happening import CallProgress
 from holdfast.runtime.lateness import (
     encoded,
     late,
@@ -43,6 +42,7 @@ from holdfast.runtime.lateness import (
     values_of,
 )
 from holdfast.runtime.result import Told, told
+from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot, encode_result, lent
 from holdfast.runtime.tool import Tool
 
@@ -71,6 +71,8 @@ class Carrier:
         """
         ready = [slot for slot in slots if slot.stage == "ready"]
         self._left = len(ready)
+        if ready and not self._desk.journal.has_sight:
+            await self._desk.do(self._desk.journal.look_around)
         lines = _lines(ready)
         try:
             if len(lines) == 1:
@@ -155,7 +157,9 @@ class Carrier:
             self._leave_open(slot, "unknown", "it was cut off while it ran")
             return False
         # Before the hook is asked: who ends only while it looks may have done something after it has.
-        gone = record.holder is not None and self._desk.space.engine.gone(record.holder)
+        gone = record.holder is not None and await self._desk.do(
+            partial(self._desk.space.engine.gone, record.holder)
+        )
         believed = gone or tool.reconciler.fences
         outcome = await self._asked(slot, tool)
         work = partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
@@ -213,7 +217,7 @@ class Carrier:
         if not desk.ours():
             assert desk.journal.lease is not None
             raise Lost(desk.journal.lease)
-        self._tell(slot, "started")
+        desk.tell(slot, "started")
         inline = desk.ground.sole and alone
         done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline)
         points.reach("after_effect")
@@ -224,7 +228,11 @@ class Carrier:
             self._cancelled = done.interrupt
         if done.later is not None:
             self._wait_for_late(slot, done.later)
-        slot.changes(*room.finish(keep_scratch=done.kind == "suspended"), room.memory.finish())
+        if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
+            room.close()
+            slot.changes(None, None, room.memory.finish())
+        else:
+            await desk.do(partial(_take_changes, slot, room, keep_scratch=done.kind == "suspended"))
         return done
 
     async def _judge(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
@@ -269,7 +277,7 @@ class Carrier:
         finally:
             room.close()
         if outcome.kind == "done":
-            slot.changes(*room.finish(keep_scratch=False), room.memory.finish())
+            await self._desk.do(partial(_take_changes, slot, room, keep_scratch=False))
         return outcome
 
     def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
@@ -382,7 +390,6 @@ class Carrier:
             result_label=self._desk.label,
         )
         slot.settle(_carrying(posting, slot), said)
-        self._tell(slot, posting.record.state)
 
     def _ending(self, slot: Slot, state: CallState) -> tuple[CallState, ...]:
         """The states to pass: a start that did not have to be durable is passed now."""
@@ -424,6 +431,8 @@ class Carrier:
         if slot.posting is not None:
             self._desk.journal.post(slot.posting)
             slot.written()
+            if slot.stage == "settled":
+                self._desk.tell(slot)
 
     def _interrupted(self, slot: Slot, why: str) -> None:
         """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
@@ -435,15 +444,15 @@ class Carrier:
         record, desk = slot.record, self._desk
 
         def arrived(later: Future[Attempted]) -> None:
-            if not later.cancelled() and later.result().kind == "returned":
-                record_late(desk, record, later.result().value)
+            if later.cancelled() or later.result().kind != "returned":
+                return
+            work = partial(record_late, desk, record, later.result().value)
+            if asyncio.events._get_running_loop() is None:
+                work()
+            else:  # an async tool: no loop waits for a disk
+                desk.ground.workshop.begin(work)
 
         later.add_done_callback(arrived)
-
-    def _tell(self, slot: Slot, state: str) -> None:
-        feed = self._desk.journal.feed
-        if feed.watched:
-            feed.tell(CallProgress(slot.call.id, slot.call.name, state))
 
 
 def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
@@ -454,6 +463,10 @@ def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
         name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
         lines.setdefault(name, []).append(slot)
     return list(lines.values())
+
+
+def _take_changes(slot: Slot, room: Room, *, keep_scratch: bool) -> None:
+    slot.changes(*room.finish(keep_scratch=keep_scratch), room.memory.finish())
 
 
 def _noted(said: ToolResult, note: str | None) -> ToolResult:

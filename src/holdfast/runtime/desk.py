@@ -16,6 +16,7 @@ from holdfast.model.message import ToolCall
 from holdfast.runtime.arguments import Arguments
 from holdfast.runtime.call import Call, Ruling
 from holdfast.runtime.ground import Ground
+from holdfast.runtime.happening import CallProgress
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot
@@ -60,6 +61,12 @@ class Desk:
     async def do(self, work: Callable[[], _T]) -> _T:
         """Do blocking work."""
         return await self.ground.hands(work)
+
+    def tell(self, slot: Slot, state: str | None = None) -> None:
+        """Tell whoever watches how far a call has come; None: as far as its record says, which is durable then."""
+        feed = self.journal.feed
+        if feed.watched:
+            feed.tell(CallProgress(slot.call.id, slot.call.name, state or slot.record.state))
 
     def now(self) -> int:
         """µs since 1970, UTC."""

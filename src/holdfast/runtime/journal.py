@@ -198,6 +198,15 @@ class Journal:
         self.feed.committed(done.head.commit, spoken=spoken)
 
     @property
+    def has_sight(self) -> bool:
+        """Whether `reads` is known without a look at the store."""
+        return self._reads is not None
+
+    def look_around(self) -> None:
+        """Read what `reads` says, once."""
+        self._reads = self.reads
+
+    @property
     def reads(self) -> Reads:
         """What lies outside the thread, as this run sees it."""
         if self._reads is None:

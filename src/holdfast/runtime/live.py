@@ -333,13 +333,19 @@ class LiveRun:
         while True:
             draft = self._journal.draft("run_finished", forced=True)
             await self._phase("run_end", draft, status=status)
-            if await self._do(partial(self._closing.finish, draft, status, why, cells)):
+            result = await self._do(partial(self._finish, draft, status, why, cells))
+            if result is not None:
                 points.reach("after_finish")
-                return self._result()
+                return result
             self._journal.unstage_last()
             if status == "succeeded":
                 return None
             cells = (*cells, *await self._do(self._hear))
+
+    def _finish(
+        self, draft: Draft, status: RunState, why: str | None, cells: Sequence[CellWrite]
+    ) -> Result | None:
+        return self._result() if self._closing.finish(draft, status, why, cells) else None
 
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit

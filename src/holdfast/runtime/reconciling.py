@@ -55,7 +55,7 @@ async def reconcile(ground: Ground, id: str) -> CallRecord:
     slot.arguments = await ground.hands(partial(_arguments, ground.space, held.record, tool))
     desk = await ground.hands(partial(_desk, ground, held.record))
     # Before the hook is asked: who ends only while it looks may have done something after it has.
-    gone = held.record.holder is not None and ground.space.engine.gone(held.record.holder)
+    gone = await ground.hands(partial(_is_gone, ground.space, held.record))
     call, room = desk.call(slot, desk.journal.root, attempt=held.record.attempt)
     try:
         outcome = await ask_reconcile(tool, call, crew=ground.crew, inline=ground.sole)
@@ -95,6 +95,11 @@ def resolve(
     return settling.resolve(space, id, outcome, by=by, why=why, staged=staged, preview=words).record
 
 
+def _is_gone(space: Space, record: CallRecord) -> bool:
+    """Whether the process that started the call is proven to have ended."""
+    return record.holder is not None and space.engine.gone(record.holder)
+
+
 def _to_ask_about(ground: Ground, id: str) -> Held:
     space = ground.space
     held = calls.read(space, id)
@@ -105,7 +110,7 @@ def _to_ask_about(ground: Ground, id: str) -> Held:
         raise Conflict(
             f"call '{id}' to {record.tool} is {record.state}: there is nothing to find out; nothing was asked."
         )
-    if record.holder is None or not space.engine.gone(record.holder):
+    if not _is_gone(space, record):
         # It may wake up and go on; only taking its line over keeps it from writing.
         lease = leases.current(space, record.timeline)
         if lease is not None and lease.run == record.run:
@@ -142,6 +147,7 @@ def _desk(ground: Ground, record: CallRecord) -> Desk:
     journal = Journal(ground, record.run or record.id, head, Feed(record.id))
     desk = Desk(ground, journal, record.backend, lambda: True, origin=record.origin)
     desk.label = _label(ground.space, record)
+    journal.look_around()
     return desk
 
 

@@ -121,6 +121,11 @@ class State:
         return [path.removeprefix(self._prefix) for path in found]
 
     @property
+    def is_open(self) -> bool:
+        """Whether anything was looked at."""
+        return self._ops is not None
+
+    @property
     def written(self) -> bool:
         """Whether anything was changed."""
         return bool(self._ops)
@@ -200,6 +205,12 @@ class Room:
     def home(self, path: str) -> State:
         """Where `path` lies: in the thread's map, or, if it is declared with call scope, in the scratch."""
         return self.scratch if self._is_own(path) else self.thread
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the tool has neither read nor written any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return not any(state is not None and state.is_open for state in states)
 
     def close(self) -> None:
         """Let the tool in no more.  It may be done twice."""

@@ -47,6 +47,7 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
     ledger then, if that can be written.
     """
     while True:
+        news = [slot for slot in slots if slot.posting is not None and slot.stage == "settled"]
         try:
             message = _stage(desk, slots, draft, spoken=spoken)
             points.reach("while_recording")
@@ -66,6 +67,8 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
             break
     for slot in slots:
         slot.written()
+    for slot in news:
+        desk.tell(slot)
     points.reach("after_turn")
     return message
 
@@ -94,7 +97,9 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
 
 
 def _clean(draft: Draft, slot: Slot) -> None:
-    """Call scope ends when the call settles."""
+    """Call scope ends when the call settles; only one that was suspended has left anything there."""
+    if slot.record.ticket is None:
+        return
     scratch = scratch_prefix(slot.record.id)
     if draft.ops.paths(scratch):
         draft.ops.clear(scratch)
