@@ -110,11 +110,13 @@ class Writer:
             place = f"{where}.content[{at}]"
             match block:
                 case Text(text):
-                    items.append({"role": "assistant", "content": text})
+                    items.append({"type": "message", "role": "assistant", "content": text})
                 case ReasoningSummary():
                     self._lose("dropped", place, "reasoning", "only the model that made it can use it")
                 case File() if is_account(block):
-                    items.append({"role": "assistant", "content": self._line(block, place)})
+                    items.append(
+                        {"type": "message", "role": "assistant", "content": self._line(block, place)}
+                    )
                 case Image() | File():
                     why = "an assistant says words alone here; it stands in a message of the user's behind the turn"
                     self._lose("converted", place, _what(block), why)

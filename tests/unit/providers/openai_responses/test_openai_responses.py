@@ -214,7 +214,7 @@ class TestOwner:
         edited = msgspec.structs.replace(reply.message, content=(Text("Other."),))
 
         assert asked(Message("user", (Text("Hi"),)), edited)[1:] == [
-            {"role": "assistant", "content": "Other."}
+            {"type": "message", "role": "assistant", "content": "Other."}
         ]
 
     def test_a_message_that_stands_twice_has_its_ids_once(self) -> None:
@@ -327,7 +327,7 @@ class TestRequests:
         call = ToolCall("call_1", "look", "{}")
         items = asked(Message("assistant", (Text("See"), Image(PNG, "image/png")), (call,)), DONE)
 
-        assert [item.get("type") or item["role"] for item in items] == [
+        assert [item.get("role") or item["type"] for item in items] == [
             "assistant",
             "function_call",
             "function_call_output",
