@@ -21,7 +21,7 @@ from holdfast.runtime.tool import Tool
 from holdfast.threads.store import Store
 from holdfast.threads.thread import Thread
 
-__all__ = ["Code", "Found", "OptionalCode", "found_in", "with_code"]
+__all__ = ["Code", "Found", "OptionalCode", "SwitchCode", "found_in", "with_code"]
 
 _HELP = "Where the agent is declared: an Agent, or several of them, by module and name"
 
@@ -29,6 +29,11 @@ Code: TypeAlias = Annotated[str, Parameter(name="--code", metavar="MODULE:NAME",
 OptionalCode: TypeAlias = Annotated[
     str | None,
     Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tool then checks the arguments"),
+]
+
+SwitchCode: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tools and policy then count"),
 ]
 
 

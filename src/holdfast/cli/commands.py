@@ -41,6 +41,7 @@ _THREADS = {
     "merge": "Take in what another timeline changed",
     "diff": "Compare two moments: state, messages and tool calls",
     "render": "Show the request that a backend would be sent, and what is lost on the way",
+    "switch": "Let another backend take over a thread, after a check of what that keeps and loses",
     "bisect": "Find the first moment at which something became true",
     "rm": "Remove a thread, with all its timelines",
 }
@@ -89,6 +90,7 @@ _AGENTS = {
     "show": "Show one agent: its definition, the versions of it, and its threads",
     "apply": "Keep an agent that is written down as a file",
     "export": "Write an agent's definition as the file that would apply it",
+    "switch": "Let another backend take over every open thread of an agent, each after a check",
 }
 
 _PROVIDERS = {

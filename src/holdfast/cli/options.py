@@ -106,6 +106,18 @@ OpId: TypeAlias = Annotated[
     str | None,
     Parameter(name="--op-id", metavar="ID", help="Do it once however often it is repeated with this id"),
 ]
+ToBackend: TypeAlias = Annotated[
+    str,
+    Parameter(name="--to", metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-4-5"),
+]
+DryRun: TypeAlias = Annotated[
+    bool,
+    Parameter(name="--dry-run", negative=(), show_default=False, help="Check only; change nothing"),
+]
+ApprovedBy: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--approved-by", metavar="WHO", help="Who lets pass what needs an approval"),
+]
 Rebase: TypeAlias = Annotated[
     bool,
     Parameter(

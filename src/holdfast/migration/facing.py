@@ -56,7 +56,7 @@ class Facing(msgspec.Struct, frozen=True, kw_only=True):
 def facing(given: Given, models: Catalog) -> Facing:
     """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
     check_backend(given)
-    name = name_of(given)
+    name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
     if not isinstance(given, str | Backend) and isinstance(given, Described):
         levels: dict[Capability, Level] = {each: given.supports(each.value) for each in Capability}
         return Facing(name=name, target=_format(given, models), levels=levels, window=given.window)

@@ -16,12 +16,12 @@ from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import tracing
 from holdfast.ledger.presence import present
-from holdfast.migration import book
+from holdfast.migration import book, checkpoints
 from holdfast.migration.policy import Gate, Policy
 from holdfast.migration.report import Item, Report, decode_report, encode_report
 from holdfast.model import canonical
 from holdfast.model.call import UNCLEAR, CallRecord
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
+from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import BackendSwitched, CheckpointCreated, Event
@@ -30,6 +30,7 @@ from holdfast.model.head import Head
 __all__ = [
     "REASON",
     "Switched",
+    "checkpoint_name",
     "gated",
     "intent",
     "report_at",
@@ -54,7 +55,7 @@ class Switched(msgspec.Struct, frozen=True):
 
 def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> Switched:
     """The events and objects by which `report.to_backend` takes over with that checkpoint."""
-    kept = Object.of(Kind.CHECKPOINT, encode_checkpoint(checkpoint))
+    kept = checkpoints.object_of(checkpoint)
     told = Object.of(Kind.BODY, encode_report(report))
     provider, _, model = report.to_backend.partition(":")
     events = (
@@ -72,6 +73,13 @@ def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> 
         ),
     )
     return Switched(events, (kept, told))
+
+
+def checkpoint_name(report: Report) -> str | None:
+    """What the checkpoint of a report is called; None if it has none at hand."""
+    if report.checkpoint is None:
+        return None
+    return checkpoints.name_of(checkpoints.object_of(report.checkpoint).digest)
 
 
 def intent(report: Report) -> Digest:
