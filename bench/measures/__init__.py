@@ -13,6 +13,7 @@ from bench.measures import (
     loading,
     memory,
     peers,
+    providers,
     puts,
     runs,
     turns,
@@ -33,5 +34,6 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "runs": runs.measure,
     "imports": imports.measure,
     "memory": memory.measure,
+    "providers": providers.measure,
     "peers": peers.measure,
 }

@@ -176,16 +176,20 @@ class Stream:
 
     def _block(self, index: int) -> _Open:
         """The block; the first delta begins one that is only words."""
-        return self._blocks.setdefault(index, _Open({}, self._calls))
+        block = self._blocks.get(index)
+        if block is None:
+            block = self._blocks[index] = _Open({}, self._calls)
+        return block
 
     def _delta(self, index: int, delta: Raw) -> list[ModelEvent]:
         block = self._block(index)
         told: list[ModelEvent] = []
         for kind, value in delta.items():
             match kind:
-                case "text":
-                    block.texts.append(str(value))
-                    told += [TextDelta(str(value))] if value else []
+                case "text" if isinstance(value, str):
+                    block.texts.append(value)
+                    if value:
+                        told.append(TextDelta(value))
                 case "toolUse":
                     text = str(as_object(value, "delta.toolUse").get("input") or "")
                     block.arguments.append(text)

@@ -18,6 +18,9 @@ _FOR_PROGRAM = frozenset(
 )
 
 
+# What is in order by itself: words, and calls that have their results right behind them.
+_OURS = frozenset({None, "message", "function_call", "function_call_output"})
+
 # What only some servers do: xAI itself gives an id to several items of an answer, DeepSeek is strict about order.
 _REPEATS_IDS = frozenset({"xai"})
 _CALLS_LAST = frozenset({"deepseek"})
@@ -25,10 +28,12 @@ _CALLS_LAST = frozenset({"deepseek"})
 
 def mended(items: Items, losses: list[Loss], *, continues: bool, endpoint: str) -> Items:
     """The items as the API takes them; `continues`: some are on the server already."""
-    found = items if continues else _paired(items, losses)
-    if endpoint not in _REPEATS_IDS:
+    kinds = {item.get("type") for item in items}
+    found = items if continues or kinds <= _OURS else _paired(items, losses)
+    if endpoint not in _REPEATS_IDS and any("id" in item for item in found):
         found = _told_once(found, losses)
-    found = _with_output(found, losses)
+    if "reasoning" in kinds:
+        found = _with_output(found, losses)
     return _calls_last(found, losses) if endpoint in _CALLS_LAST else found
 
 

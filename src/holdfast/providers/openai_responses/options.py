@@ -15,7 +15,7 @@ from holdfast.providers.wire.tool_names import ToolNames
 __all__ = [
     "API",
     "CUSTOM_SCHEMA",
-    "is_custom",
+    "custom_tools",
     "read_options",
     "read_tools",
     "render_options",
@@ -157,9 +157,10 @@ def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
     )
 
 
-def is_custom(vendor: Mapping[str, Any], name: str) -> bool:
-    """Whether a tool takes text as it is, not JSON."""
-    return object_of(object_of(vendor.get("tool_extras")).get(name)).get("type") == "custom"
+def custom_tools(vendor: Mapping[str, Any]) -> frozenset[str]:
+    """The tools that take text as it is, not JSON."""
+    extras = object_of(vendor.get("tool_extras"))
+    return frozenset(name for name, told in extras.items() if object_of(told).get("type") == "custom")
 
 
 def render_tools(
@@ -294,7 +295,7 @@ def _render_choice(context: Context, body: dict[str, Any], names: ToolNames, los
     if isinstance(named, str):
         if any(tool.name == named for tool in context.tools):
             vendor = object_of(object_of(context.options.get("vendor")).get(API))
-            kind = "custom" if is_custom(vendor, named) else "function"
+            kind = "custom" if named in custom_tools(vendor) else "function"
             body["tool_choice"] = {"type": kind, "name": names.of(named)}
         else:
             why = f"no tool {named!r} is declared"

@@ -10,7 +10,7 @@ from holdfast.model.message import Block, File, Image, Message, ReasoningSummary
 from holdfast.providers.contract import Loss
 from holdfast.providers.wire.media import inline, is_web
 from holdfast.providers.wire.server_tools import is_account, told
-from holdfast.providers.wire.shells import object_of
+from holdfast.providers.wire.shells import is_object, object_of
 
 __all__ = ["Writer", "plain_items"]
 
@@ -56,7 +56,7 @@ class Writer:
 
     def moved(self, message: Message, where: str) -> list[dict[str, Any]]:
         """What the assistant cannot say here: its pictures and files, as a message of the user's behind its turn."""
-        if message.role != "assistant":
+        if message.role != "assistant" or all(isinstance(block, Text) for block in message.content):
             return []
         media = [
             (at, block)
@@ -148,11 +148,7 @@ class Writer:
         return said[0]["text"] if len(said) == 1 and said[0]["type"] == "input_text" else said
 
     def _arguments(self, args: str, where: str) -> str:
-        try:
-            parsed: object = json.loads(args)
-        except (ValueError, RecursionError):
-            parsed = None
-        if isinstance(parsed, dict):
+        if is_object(args):
             return args
         if not args.strip():
             return "{}"

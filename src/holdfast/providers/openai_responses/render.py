@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.model.context import Context
-from holdfast.model.message import Message, ToolCall, ToolResult
+from holdfast.model.message import Block, Message, ToolCall, ToolResult
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.openai_responses.items import CALL, CALLS
 from holdfast.providers.openai_responses.mending import mended
-from holdfast.providers.openai_responses.options import API, is_custom, render_options, render_tools
+from holdfast.providers.openai_responses.options import API, custom_tools, render_options, render_tools
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import Writer
 from holdfast.providers.openai_responses.request import BARE, OUTPUTS
@@ -37,7 +37,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     names, ids = ToolNames(_NAMES), CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint))
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
-    writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=lambda name: is_custom(vendor, name))
+    custom = custom_tools(vendor)
+    writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=custom.__contains__)
     history = _History(context.messages, writer, endpoint, body)
     instructions, first = _system(context.system, vendor)
     items = [*first, *history.items()]
@@ -89,10 +90,14 @@ class _History:
 
     def items(self) -> Items:
         found, losses = exchanges(self._messages)
-        by_place = {exchange.where: exchange for exchange in found}
         orphans = self._orphans() if self.continues else {}
         self._writer.losses += [loss for loss in losses if not (orphans and _is_orphan(loss))]
         items: Items = []
+        if not orphans:
+            for exchange in found:
+                items += self._exchange(exchange)
+            return items
+        by_place = {exchange.where: exchange for exchange in found}
         for where in range(len(self._messages)):
             items += [self._result(*orphan) for orphan in orphans.get(where, [])]
             if where in by_place:
@@ -119,8 +124,10 @@ class _History:
         if items is None:
             items = self._writer.message(message, where)
             moved = self._writer.moved(message, where)
+        if not exchange.answers:
+            return [*items, *moved] if moved else items
         kinds = {item.get("call_id"): item.get("type") for item in items}
-        return [*items, *(self._answer(exchange, answer, kinds) for answer in exchange.answers), *moved]
+        return [*items, *[self._answer(exchange, answer, kinds) for answer in exchange.answers], *moved]
 
     def _answer(self, exchange: Exchange, answer: Answer, kinds: Mapping[Any, Any]) -> dict[str, Any]:
         place = exchange.where if answer.where is None else answer.where
@@ -134,30 +141,30 @@ class _History:
     def _result(self, call: ToolCall, result: ToolResult, place: int | None, where: str) -> dict[str, Any]:
         if place is not None and result.status == "success":
             message = self._messages[place]
-            shells = self._shells(message, size_of(result.content))
-            if shells is not None and len(message.tool_results) == 1 and len(shells) == 1:
+            shells = self._shells(message, result.content) if len(message.tool_results) == 1 else None
+            if shells is not None and len(shells) == 1:
                 try:
                     return {**fill(shells[0], result.content), "call_id": self._writer.id_of(call.id)}
                 except Changed:
                     self._changed(where)
         return self._writer.result(call, result, where)
 
-    def _shells(self, message: Message, size: list[int]) -> list[Any] | None:
+    def _shells(self, message: Message, content: Sequence[Block]) -> list[Any] | None:
+        """The shells that were kept with a result, if it is still the same."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
-        return items_of(facts["items"]) if facts.get("size") == size else None
+        return items_of(facts["items"]) if facts.get("size") == size_of(content) else None
 
     def _native(self, message: Message, where: str) -> Items | None:
         """The vendor's own items, if it made the message and nobody changed it since."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
-        shells = self._shells(message, size_of(message.content, message.tool_calls))
         try:
-            if shells is None:
+            if facts.get("size") != size_of(message.content, message.tool_calls):
                 raise Changed
-            items = [self._filled(shell, message) for shell in shells]
+            items = [self._filled(shell, message) for shell in items_of(facts["items"])]
         except Changed:
             self._changed(where)
             return None

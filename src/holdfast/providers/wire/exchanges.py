@@ -8,7 +8,7 @@ Each repair is an entry in the report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ __all__ = ["NO_RESULT", "Answer", "Exchange", "exchanges"]
 NO_RESULT = "No result of this call was recorded."
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A call, and what came of it."""
 
     call: ToolCall
@@ -28,7 +28,7 @@ class Answer(msgspec.Struct, frozen=True):
     where: int | None  # the message that holds the result; None: it was made up
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class Exchange(msgspec.Struct, frozen=True, gc=False):
     """One message of the history, and the results of its calls; the message itself holds none."""
 
     where: int  # its place in the context
@@ -51,14 +51,19 @@ class _Call:
 def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     """The history in exchanges, and what had to be mended."""
     losses: list[Loss] = []
-    asked: list[list[_Call]] = [[_Call(call) for call in message.tool_calls] for message in messages]
+    asked = {
+        where: [_Call(call) for call in message.tool_calls]
+        for where, message in enumerate(messages)
+        if message.tool_calls
+    }
     _match(messages, asked, losses)
     found: list[Exchange] = []
     taken: set[str] = set()
     for where, message in enumerate(messages):
-        answers = tuple(_answer(where, at, each, losses) for at, each in enumerate(asked[where]))
         bare = _bare(where, message, losses)
-        if answers:
+        answers: tuple[Answer, ...] = ()
+        if where in asked:
+            answers = tuple([_answer(where, at, each, losses) for at, each in enumerate(asked[where])])
             bare, answers = _distinct(where, bare, answers, taken, losses)
         if bare.content or answers:
             found.append(Exchange(where, bare, answers))
@@ -67,10 +72,10 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     return found, losses
 
 
-def _match(messages: Sequence[Message], asked: list[list[_Call]], losses: list[Loss]) -> None:
+def _match(messages: Sequence[Message], asked: Mapping[int, list[_Call]], losses: list[Loss]) -> None:
     """Give every result to its call: the first open one of that id before it, else the last that has one."""
     by_id: dict[str, list[tuple[int, _Call]]] = {}
-    for where, calls in enumerate(asked):
+    for where, calls in asked.items():
         for each in calls:
             by_id.setdefault(each.call.id, []).append((where, each))
     for where, message in enumerate(messages):
@@ -109,6 +114,10 @@ def _distinct(
     where: int, message: Message, answers: tuple[Answer, ...], taken: set[str], losses: list[Loss]
 ) -> tuple[Message, tuple[Answer, ...]]:
     """The calls of a message under ids that no other call of the history has."""
+    ids = {answer.call.id for answer in answers}
+    if len(ids) == len(answers) and taken.isdisjoint(ids):
+        taken |= ids
+        return message, answers
     named: list[Answer] = []
     for at, answer in enumerate(answers):
         id, count = answer.call.id, 1
@@ -123,18 +132,19 @@ def _distinct(
             call = msgspec.structs.replace(answer.call, id=id)
             answer = Answer(call, msgspec.structs.replace(answer.result, call_id=id), answer.where)
         named.append(answer)
-    if all(new is old for new, old in zip(named, answers, strict=True)):
-        return message, answers
     calls = tuple(answer.call for answer in named)
     return msgspec.structs.replace(message, tool_calls=calls), tuple(named)
 
 
 def _bare(where: int, message: Message, losses: list[Loss]) -> Message:
     """The message without results and without blocks that say nothing."""
-    content = tuple(block for block in message.content if not _is_empty(block))
-    if len(content) != len(message.content):
-        losses.append(_loss("dropped", f"{where}].content[", "empty block", "it says nothing"))
-    if content == message.content and not message.tool_results:
+    content = message.content
+    for block in content:
+        if _is_empty(block):
+            losses.append(_loss("dropped", f"{where}].content[", "empty block", "it says nothing"))
+            content = tuple([each for each in content if not _is_empty(each)])
+            break
+    if content is message.content and not message.tool_results:
         return message
     return msgspec.structs.replace(message, content=content, tool_results=())
 

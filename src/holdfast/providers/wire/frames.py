@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 from binascii import crc32
+from collections.abc import Mapping
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -21,23 +23,27 @@ FRAME_BYTES_MAX = 24 * 1024 * 1024  # headers of 128 KiB and a payload of 16 MiB
 _PRELUDE = struct.Struct(">III")
 _FIXED = {2: ">b", 3: ">h", 4: ">i", 5: ">q", 8: ">q"}  # header types of a number, and how it is packed
 _SUM_BYTES = 4
+_KNOWN_MAX = 64
+
+Headers: TypeAlias = Mapping[str, str | int | bool | bytes]
 
 
 class Frame(msgspec.Struct, frozen=True):
     """One message of the stream."""
 
-    headers: dict[str, str | int | bool | bytes]
+    headers: Headers
     payload: bytes
 
 
 class Frames:
     """A stream that is being read."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_known")
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self._held = bytearray()
+        self._known: dict[bytes, Headers] = {}  # headers that were read: nearly all frames have the same
 
     @property
     def pending(self) -> int:
@@ -50,7 +56,7 @@ class Frames:
         found: list[Frame] = []
         at = 0
         while (size := self._size(at)) is not None and len(self._held) - at >= size:
-            found.append(_frame(bytes(self._held[at : at + size])))
+            found.append(self._frame(bytes(self._held[at : at + size])))
             at += size
         del self._held[:at]
         return found
@@ -68,21 +74,30 @@ class Frames:
             raise Invalid(f"these bytes are no AWS event stream: a frame says that it has {size} bytes.")
         return size
 
+    def _frame(self, whole: bytes) -> Frame:
+        _, headers, _ = _PRELUDE.unpack_from(whole)
+        (told,) = struct.unpack_from(">I", whole, len(whole) - _SUM_BYTES)
+        if crc32(whole[:-_SUM_BYTES]) != told:
+            raise Invalid("a frame of the AWS event stream is damaged: its checksum is wrong.")
+        begin = _PRELUDE.size + headers
+        return Frame(self._headers(whole[_PRELUDE.size : begin]), whole[begin:-_SUM_BYTES])
 
-def _frame(whole: bytes) -> Frame:
-    _, headers, _ = _PRELUDE.unpack_from(whole)
-    (told,) = struct.unpack_from(">I", whole, len(whole) - _SUM_BYTES)
-    if crc32(whole[:-_SUM_BYTES]) != told:
-        raise Invalid("a frame of the AWS event stream is damaged: its checksum is wrong.")
-    begin = _PRELUDE.size + headers
-    try:
-        found = _headers(whole[_PRELUDE.size : begin])
-    except (struct.error, IndexError, ValueError) as error:
-        raise Invalid(f"a frame of the AWS event stream has headers that cannot be read: {error}.") from error
-    return Frame(found, whole[begin:-_SUM_BYTES])
+    def _headers(self, body: bytes) -> Headers:
+        known = self._known.get(body)
+        if known is not None:
+            return known
+        try:
+            found = _headers(body)
+        except (struct.error, IndexError, ValueError) as error:
+            raise Invalid(
+                f"a frame of the AWS event stream has headers that cannot be read: {error}."
+            ) from error
+        if len(self._known) < _KNOWN_MAX:
+            self._known[body] = found
+        return found
 
 
-def _headers(body: bytes) -> dict[str, str | int | bool | bytes]:
+def _headers(body: bytes) -> Headers:
     found: dict[str, str | int | bool | bytes] = {}
     at = 0
     while at < len(body):

@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from holdfast.model.message import Message, ToolCall
 
 __all__ = ["call_ids", "keep", "kept", "own_ids"]
@@ -29,10 +31,7 @@ def kept(
     """What `vendor` itself said with a message, if that endpoint (and model) made it; None asks for any."""
     if message.vendor_metadata is None:
         return None
-    try:
-        told: object = json.loads(message.vendor_metadata)
-    except ValueError:
-        return None
+    told = _parsed(message.vendor_metadata)
     own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
     if not isinstance(own, dict):
         return None
@@ -41,6 +40,18 @@ def kept(
         if wanted is not None and facts.get(name) != wanted:
             return None
     return facts
+
+
+def _parsed(text: str) -> object:
+    """The value that a text is; None for what is no JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass  # the strict reader takes no half of a character
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def call_ids(calls: Sequence[ToolCall]) -> list[str] | None:

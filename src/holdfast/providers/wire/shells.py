@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
+import msgspec
+
 from holdfast.errors import Invalid
 from holdfast.model import names
 from holdfast.model.message import Block, File, Image, ReasoningSummary, Text, ToolCall
 from holdfast.providers.wire.media import inline, is_web
 
-__all__ = ["Changed", "Turn", "fill", "is_list", "items_of", "object_of", "size_of", "text_of"]
+__all__ = ["Changed", "Turn", "fill", "is_list", "is_object", "items_of", "object_of", "size_of", "text_of"]
 
 _TEXT, _JSON, _URI, _BASE64 = "#", "#json", "#uri", "#base64"
 _CUT = "cut"
@@ -167,6 +169,22 @@ def _parsed(text: str) -> Any:
 def object_of(value: object) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is a JSON object."""
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return False
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass  # the strict reader takes no half of a character, and no NaN
+    else:
+        return True
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def is_list(value: object) -> bool:
