@@ -13,18 +13,17 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.context.limits import ContextLimits
-from holdfast.errors import Invalid, NotFound
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.message import File, Image, Message, Text
 from holdfast.model.recipe import Frame
-from holdfast.providers import registry
 from holdfast.providers.catalog import Card, Catalog
 from holdfast.providers.tokens import Scale, Weight
 
-__all__ = ["Budget", "budget_of", "frame_size", "size_of", "weigh_frame"]
+__all__ = ["Budget", "budget_of", "frame_size", "is_small", "size_of", "weigh_frame"]
 
 _BYTE_TOKENS_MAX = 3.5  # tokens that one byte can be at the worst, margin included
+_ROOM_MIN = 3_000  # tokens that every model's budget has
 _AROUND = 64  # what stands around a message, at the worst
 _MEDIA = 8_000
 _ASKED = ("max_tokens", "max_output_tokens")  # options that say how long an answer may be
@@ -52,6 +51,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         """Whether anything of that many bytes, as `size_of` counts them, is within it: no need to weigh it."""
         return self.room is None or size * _BYTE_TOKENS_MAX <= self.room
 
+    def certainly_holds_more(self, weight: Weight, size: int) -> bool:
+        """Whether anything of that many bytes is within it beside what was weighed."""
+        if self.room is None:
+            return True
+        most = self.scale.tokens(weight, tooled=self.tooled).most
+        return most + size * _BYTE_TOKENS_MAX <= self.room
+
 
 def budget_of(
     backend: str,
@@ -65,18 +71,24 @@ def budget_of(
 
     A backend that is in no catalog, and of no known format, has none unless the limits set one.
     """
-    card = _card(backend, frame, models) if limits.window is None and window is None else None
+    is_told = limits.window is not None or window is not None
+    card = _card(backend, frame, models) if frame.sent is not None or not is_told else None
     whole = limits.window or window or (card.context_window if card else None)
     tooled = bool(frame.tools) or bool(frame.options.get("output") or frame.options.get("output_schema"))
     scale = Scale(backend)
     if whole is None:
         return Budget(backend=backend, scale=scale, tooled=tooled)
     reserved = limits.reserve or _reserve(whole, card, frame.options)
-    if card is not None:
+    if card is not None and whole == card.context_window:
         reserved = max(reserved, whole - card.input_max)
     return Budget(
         backend=backend, scale=scale, window=whole, reserved=min(reserved, whole - 1), tooled=tooled
     )
+
+
+def is_small(size: int) -> bool:
+    """Whether what has so many bytes is within any budget, so that nobody need ask which."""
+    return size * _BYTE_TOKENS_MAX <= _ROOM_MIN
 
 
 def size_of(messages: Sequence[Message]) -> int:
@@ -129,13 +141,11 @@ def _length(text: str) -> int:
 
 def _card(backend: str, frame: Frame, models: Callable[[], Catalog]) -> Card | None:
     """What is known of a backend; None for one that takes steps itself under a name of its own."""
+    known = models()
     if frame.sent is not None:
-        return models().card(frame.sent.provider, frame.sent.model)
-    try:
-        target = registry.target(backend, models())
-    except (NotFound, Invalid):
-        return None
-    return models().card(target.provider, target.model)
+        return known.card(frame.sent.provider, frame.sent.model)
+    provider, _, model = backend.partition(":")
+    return known.card(provider, model) if provider in known.aliases or provider in known.models else None
 
 
 def _reserve(window: int, card: Card | None, options: Mapping[str, Json]) -> int:

@@ -35,7 +35,7 @@ from holdfast.model.message import Message, decode_message
 from holdfast.model.recipe import Frame
 from holdfast.providers.tokens import Weight
 
-__all__ = ["Ask", "Drawn", "Reason", "draw", "framed"]
+__all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed"]
 
 Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 
@@ -96,6 +96,17 @@ def framed(frame: Frame, *, notes: bool) -> Frame:
     return msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
 
 
+def fitting_note(budget: Budget, task: Mapping[str, Json], recalled: Sequence[Recalled]) -> Message | None:
+    """The note before the current input, as much of it as its share of the budget holds."""
+    for detail in DETAILS:
+        note = turn_note(task, recalled, detail=detail)
+        if note is None or budget.certainly_holds(6 * size_of((note,))):
+            return note
+        if budget.holds(budget.scale.message(note), _LEAD_SHARE / 2):
+            return note
+    return turn_note(task, recalled[:1], detail=DETAILS[-1])
+
+
 class _Drawing:
     """One context in the making."""
 
@@ -103,7 +114,7 @@ class _Drawing:
         self._space, self._at, self._ask, self._found = space, at, ask, found
         self._budget = ask.budget
         self._words = Words(space)
-        self._note = self._turn_note()
+        self._note = fitting_note(ask.budget, ask.task, ask.recalled)
         self._outside: Weight | None = None
         self._line = None if at is None else needing.line(space, at, found.switched, fresh=ask.fresh)
         self._total: int | None = None  # how often a model has spoken on the line
@@ -305,13 +316,6 @@ class _Drawing:
             frame = framed(self._ask.frame, notes=True)
             self._outside = weigh_frame(self._budget, frame) + self._weight(self._note)
         return self._outside
-
-    def _turn_note(self) -> Message | None:
-        for detail in DETAILS:
-            note = turn_note(self._ask.task, self._ask.recalled, detail=detail)
-            if note is None or self._budget.holds(self._weight(note), _LEAD_SHARE / 2):
-                return note
-        return turn_note(self._ask.task, self._ask.recalled[:1], detail=DETAILS[-1])
 
     def _lead(
         self, checkpoint: Checkpoint, reason: Reason, shown: frozenset[str] | tuple[str, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -100,8 +101,11 @@ def encode_frame(frame: Frame) -> bytes:
 def decode_frame(body: bytes) -> Frame:
     """The frame that `body` holds; raises `Corrupt` if it is none."""
     try:
-        return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Frame)
-    except (ValueError, RecursionError) as error:
+        shape: dict[str, Any] = json.loads(body.decode("utf-8", "surrogatepass"))
+        tools = tuple(ToolSpec(**tool) for tool in shape.pop("tools", ()))
+        sent = shape.pop("sent", None)
+        return Frame(**shape, tools=tools, sent=Sent(**sent) if sent is not None else None)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(
             f"a stored frame of a context cannot be read: {error}. Run `holdfast verify`."
         ) from error

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
+from holdfast.model.recipe import Sent
 from holdfast.providers import registry
 from holdfast.providers.backend import RETRIES, Backend
 from holdfast.providers.contract import Adapter, Finished, ModelEvent, Reply, StreamParser, losses_of
@@ -45,6 +46,14 @@ class Speaker:
     def backend(self) -> str:
         """Its name, `provider:model`."""
         return self._backend.name
+
+    @property
+    def sent(self) -> Sent:
+        """How its requests are made, for the record."""
+        target = self._target
+        return Sent(
+            api=target.api, provider=target.provider, model=target.model, options=self._backend.options
+        )
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Answer `context`; ends with `Finished`.  Raises one of the errors in `transport.faults` if it cannot."""

@@ -53,9 +53,13 @@ class Draft:
         backend: str | None = None,
         usage: Usage | None = None,
         losses: Sequence[Loss] = (),
+        context: Digest | None = None,
     ) -> None:
-        """Add a message to the conversation; `losses` are those of the step in which a model said it."""
-        event, objects = appended(message, id=id, backend=backend, usage=usage)
+        """Add a message to the conversation.
+
+        `losses` are those of the step in which a model said it, `context` is the recipe of what it was shown.
+        """
+        event, objects = appended(message, id=id, backend=backend, usage=usage, context=context)
         if losses:
             kept = self.keep(encode_losses(losses))
             event = msgspec.structs.replace(event, losses=kept.digest)
@@ -98,7 +102,12 @@ class Draft:
 
 
 def appended(
-    message: Message, *, id: str, backend: str | None = None, usage: Usage | None = None
+    message: Message,
+    *,
+    id: str,
+    backend: str | None = None,
+    usage: Usage | None = None,
+    context: Digest | None = None,
 ) -> tuple[MessageAppended, tuple[Object, ...]]:
     """The event that appends a message, and the bodies that hold its words."""
     check_message(message)
@@ -115,6 +124,7 @@ def appended(
         provider=provider or None,
         model=model or None,
         usage=usage,
+        context=context,
     )
     return event, (body, vendor) if vendor else (body,)
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.context.conversation import Conversation
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved, RunFailed
 from holdfast.ledger.calls import Posting
@@ -30,6 +29,7 @@ from holdfast.model.message import Message
 from holdfast.model.run import RunRecord, RunState, Usage
 from holdfast.providers.contract import Model
 from holdfast.runtime import points
+from holdfast.runtime.attention import Attention
 from holdfast.runtime.beginning import Begun, cleaned
 from holdfast.runtime.branching import Branch
 from holdfast.runtime.call import Ruling
@@ -40,7 +40,6 @@ from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, of_run, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inference import Said, declared_names
-from holdfast.runtime.openness import standing_in_words
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
 from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
@@ -49,7 +48,6 @@ from holdfast.runtime.round import commit_round
 from holdfast.runtime.routing import Router
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.stop import COUNTERS, Counters
-from holdfast.runtime.talks import Talk
 from holdfast.runtime.words import said_by
 
 __all__ = ["LiveRun"]
@@ -75,9 +73,8 @@ class LiveRun:
         self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
         self._closing = Closing(self._desk, self._branch, begun)
-        self._tools = tuple(tool.spec for tool in self._desk.toolbox.values())
         self._names = declared_names(self._desk.toolbox)
-        self._talk = Talk(None, Conversation())  # taken up when the run does
+        self._attention = Attention(ground, shape=shape)
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
 
     async def go(self) -> Result:
@@ -178,16 +175,21 @@ class LiveRun:
         begins = self._begun.fresh and not self._counters.steps
         heard = [] if begins else await self._do(self._hear)  # to one that has just begun nothing was said
         draft = self._journal.draft("assistant_turn_committed")
-        context = self._context()
+        context = self._attention.context(self._router.model)
+        if context is None:  # it has become too large
+            context = await self._do(self._show_anew)
         await self._phase("before_inference", draft, context=context)
         said = await self._router.ask(context, heard, self._names)
         if said is None:  # another backend has taken over, and is asked anew
+            await self._do(self._hand_over)
             return [], None
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
         usage, backend = said.usage or None, self._router.model.backend
-        draft.say(said.message, id=label, backend=backend, usage=usage, losses=said.losses)
-        self._talk.add(said.message)
+        recipe, bodies = self._attention.recipe()
+        draft.say(said.message, id=label, backend=backend, usage=usage, losses=said.losses, context=recipe)
+        draft.objects += bodies
+        self._attention.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
             await self._phase("step_end", draft, message=said.message)
@@ -226,13 +228,17 @@ class LiveRun:
 
     def _listen(self) -> None:
         """Take up the conversation: what was said before, and what came in."""
-        ground, begun = self._ground, self._begun
+        begun = self._begun
         at = begun.before if begun.fresh else self._journal.head.commit
-        self._talk = ground.talks.take(ground.space, ground.timeline, at)
-        for call in self._talk.conversation.open():
-            self._talk.conversation.explain(call.id, standing_in_words(ground.space, call.id))
-        for message in begun.said:
-            self._talk.add(message)
+        self._attention.listen(self._router.model, at, self._journal.root, begun.said)
+
+    def _show_anew(self) -> Context:
+        """What the model is shown when all that was shown before, and what came since, is too much."""
+        return self._attention.anew(self._journal.head.commit)
+
+    def _hand_over(self) -> None:
+        """Take the conversation up as the backend sees it that has taken over."""
+        self._attention.again(self._router.model, self._journal.head.commit)
 
     def _is_unbegun(self) -> bool:
         """Whether the run was cut off before the plug-ins' part of its start was durable."""
@@ -254,7 +260,7 @@ class LiveRun:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
         words, cells = self._closing.hear()
         for message in words:
-            self._talk.add(message)
+            self._attention.add(message, written=False)
         return cells
 
     def _request(self, draft: Draft, label: str, said: Said, heard: list[CellWrite]) -> list[Slot]:
@@ -296,7 +302,7 @@ class LiveRun:
         message = commit_round(self._desk, slots, draft)
         self._desk.label = ""
         if message is not None:
-            self._talk.add(message)
+            self._attention.add(message)
 
     def _count(self, draft: Draft, said: Said, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + said.usage, said.message.text
@@ -350,9 +356,8 @@ class LiveRun:
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
-            self._talk.at = at
             self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.model.backend)
-            self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
+            self._attention.give(at)
         if record.state == "waiting" or not self._begun.fresh:
             return result_of(self._ground.space, record, at=at, shape=self._shape)
         return Result(
@@ -387,21 +392,6 @@ class LiveRun:
 
     def _is_ours(self) -> bool:
         return self._keeping is not None and self._keeping.still_ours()
-
-    def _context(self) -> Context:
-        agent, most = self._ground.agent, self._ground.effect_max
-        system = agent.instructions
-        if most is not None:
-            system = f"{system}\n\nOn this line no call beyond {most} is made; do not ask for any.".strip()
-        options = dict(agent.options)
-        if self._shape is not None:
-            options["output_schema"] = msgspec.json.schema(self._shape)
-        return Context(
-            system=system,
-            messages=self._talk.conversation.messages(),
-            tools=self._tools,
-            options=options,
-        )
 
     async def _phase(
         self,

@@ -1,65 +1,195 @@
-"""Talks: the conversation of a line, kept between steps so that each costs only what is new.
+"""Talks: what is shown of a line, kept between steps so that each costs only what is new.
 
-What is kept belongs to one commit and never changes for it.  For a later commit of the same
-line the messages between are added; for any other it is read anew.
+What is kept belongs to one commit and never changes for it.  For a later commit of the same line the
+messages between are added; for any other, and after a switch, it is drawn anew.  A talk knows how
+large it has become: as long as that cannot be too much for any text of its size, nothing is counted.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
+from holdfast.context.assemble import body_of, context_in
+from holdfast.context.budget import is_small, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
+from holdfast.context.framed import Framed, Setting
+from holdfast.context.media import taken_out
+from holdfast.context.tiers import Ask, Drawn, draw
+from holdfast.context.trace import Trace
 from holdfast.engines.contract import Step
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.model.digest import Digest
-from holdfast.model.message import Message
+from holdfast.model.context import Context
+from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.event import BackendSwitched
+from holdfast.model.message import Message, Text, decode_message, encode_message
+from holdfast.model.recipe import Recipe, encode_recipe
 from holdfast.projections import transcript as projection
+from holdfast.providers.tokens import Weight
 
-__all__ = ["Talk", "Talks"]
+__all__ = ["Talk", "Talks", "empty"]
 
 _KEPT_MAX = 256
 _BEHIND_MAX = 64
+_SETTINGS_MAX = 64
 
 
 class Talk:
-    """The conversation up to one commit."""
+    """What is shown of a line up to one commit."""
 
-    __slots__ = ("at", "conversation")
+    __slots__ = (
+        "_drawn",
+        "_recipe",
+        "_recipe_of",
+        "_size",
+        "_space",
+        "_unweighed",
+        "_weight",
+        "at",
+        "conversation",
+        "kept",
+        "words",
+    )
 
-    def __init__(self, at: Digest | None, conversation: Conversation) -> None:
-        """Hold a conversation that ends at a commit; None is before the first."""
-        self.at, self.conversation = at, conversation
+    def __init__(self, space: Space, at: Digest | None, drawn: Drawn) -> None:
+        """Hold what was drawn for a commit; None is before the first."""
+        self._space, self._drawn = space, drawn
+        self.at, self.conversation = at, drawn.conversation
+        self._unweighed: list[Message] = list(self.conversation.messages())
+        self._size = size_of(self._unweighed)  # of what was not weighed
+        self._weight = Weight()  # of what was
+        self.words: dict[str, str] = {}  # what was said of open calls
+        self._recipe: Object | None = None
+        self._recipe_of: tuple[object, ...] = ()
+        self.kept: set[Digest] = _known(drawn)  # bodies that the store has
 
     def add(self, message: Message) -> None:
         """Take one more message, which is about to be committed."""
-        self.conversation.add(message)
+        shown = taken_out(self._space, _as_stored(message))
+        self.conversation.add(shown)
+        self._unweighed.append(shown)
+        self._size += size_of((shown,))
+
+    def explain(self, call: str, words: str) -> None:
+        """Say of a call without a result what is known of it."""
+        self.conversation.explain(call, words)
+        self.words[call] = words
+
+    def fits(self, setting: Setting, framed: Framed, note: Message | None) -> bool:
+        """Whether all of it is within the budget; weighs only what has to be."""
+        beside = framed.size + (size_of((note,)) if note is not None else 0)
+        if not setting.is_told and is_small(self._size + beside) and not self._weight.tokens:
+            return True
+        budget = setting.budget
+        if budget.room is None:
+            return True
+        if not self._weight.tokens and budget.certainly_holds(self._size + beside):
+            return True
+        around = weigh_frame(budget, framed.frame)
+        if note is not None:
+            around += budget.scale.message(note)
+        if self._weight.tokens and budget.certainly_holds_more(around + self._weight, self._size):
+            return True
+        for message in self._unweighed:
+            self._weight += budget.scale.message(message)
+        self._unweighed, self._size = [], 0
+        return budget.holds(around + self._weight)
+
+    def context(self, framed: Framed, note: Message | None) -> Context:
+        """What a model is shown."""
+        return context_in(framed.frame, self.conversation.messages(), note, self._drawn.earlier)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether there are notes in it."""
+        return self._drawn.lead is not None or self.conversation.tells
+
+    def recipe(
+        self, backend: str, framed: Framed, note: Message | None, memory: Sequence[str]
+    ) -> tuple[Digest, list[Object]]:
+        """From what the same context can be made again, and the bodies that the store does not have yet."""
+        words = self._open_words()
+        made_of = (backend, framed, note, tuple(words.items()))
+        if self._recipe is None or not _same(self._recipe_of, made_of):
+            self._recipe, self._recipe_of = self._made(backend, framed, note, memory, words), made_of
+        new = [] if self._recipe.digest in self.kept else self._bodies(framed, note)
+        self.kept.update(each.digest for each in new)
+        return self._recipe.digest, new
+
+    def _open_words(self) -> Mapping[str, str]:
+        if not self.words:
+            return {}
+        return {call.id: self.words[call.id] for call in self.conversation.open() if call.id in self.words}
+
+    def _made(
+        self,
+        backend: str,
+        framed: Framed,
+        note: Message | None,
+        memory: Sequence[str],
+        words: Mapping[str, str],
+    ) -> Object:
+        drawn = self._drawn
+        lead = body_of(drawn.lead).digest if drawn.lead is not None else None
+        recipe = Recipe(
+            backend=backend,
+            frame=framed.kept.digest,
+            first=drawn.first,
+            older=tuple(each.id for each in drawn.older),
+            switched=drawn.switched,
+            checkpoint=drawn.checkpoint_digest,
+            lead=lead,
+            note=body_of(note).digest if note is not None else None,
+            memory=tuple(memory),
+            cut=drawn.cut,
+            open=dict(words),
+            earlier=drawn.earlier,
+        )
+        return Object.of(Kind.BODY, encode_recipe(recipe))
+
+    def _bodies(self, framed: Framed, note: Message | None) -> list[Object]:
+        assert self._recipe is not None
+        notes = [body_of(each) for each in (self._drawn.lead, note) if each is not None]
+        return [each for each in (framed.kept, *notes, self._recipe) if each.digest not in self.kept]
 
 
 class Talks:
-    """The last conversations of a store."""
+    """The last talks of a store."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, str], Talk] = OrderedDict()
+        self._settings: OrderedDict[int, tuple[object, object, Setting]] = OrderedDict()
 
-    def take(self, space: Space, timeline: str, at: Digest | None) -> Talk:
-        """The conversation that ends at `at`, taken out: whoever has it may add to it."""
+    def setting(self, agent: object, beside: tuple[object, ...], make: Callable[[], Setting]) -> Setting:
+        """What the steps of an agent share; made once for the same agent and what is beside it."""
+        found = self._settings.get(id(agent))
+        if found is None or found[0] is not agent or found[1] != beside:
+            found = (agent, beside, make())
+            with self._lock:
+                self._settings[id(agent)] = found
+                while len(self._settings) > _SETTINGS_MAX:
+                    self._settings.popitem(last=False)
+        return found[2]
+
+    def take(self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], Ask]) -> Talk:
+        """What is shown of the line up to `at`, taken out: whoever has it may add to it."""
         with self._lock:
             kept = self._kept.pop((space.name, timeline), None)
         if kept is not None and kept.at == at:
             return kept
         if kept is not None:
             new = _since(space, kept.at, at)
-            if new is not None:
-                kept.conversation.extend(_said(space, new))
-                return Talk(at, kept.conversation)
-        conversation = Conversation()
-        conversation.extend(entry.words for entry in reader.transcript(space, at) if entry.words)
-        return Talk(at, conversation)
+            if new is not None and not any(map(_is_switch, new)):
+                for message in _said(space, new):
+                    kept.add(message)
+                kept.at = at
+                return kept
+        return empty(space) if at is None else Talk(space, at, draw(space, at, ask()))
 
     def give(self, space: Space, timeline: str, talk: Talk) -> None:
         """Put it back for the next step."""
@@ -67,6 +197,30 @@ class Talks:
             self._kept[space.name, timeline] = talk
             while len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
+
+
+def empty(space: Space) -> Talk:
+    """A talk in which nothing was said."""
+    drawn = Drawn(reason="whole", conversation=Conversation(), found=Trace(), shown=[])
+    return Talk(space, None, drawn)
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether a recipe is made of the same: frames and notes are compared by identity, which is quick."""
+    return (
+        len(one) == len(other)
+        and one[0] == other[0]
+        and one[1] is other[1]
+        and one[2] is other[2]
+        and one[3] == other[3]
+    )
+
+
+def _known(drawn: Drawn) -> set[Digest]:
+    recipe, digest = drawn.found.recipe, drawn.found.recipe_digest
+    if recipe is None or digest is None:
+        return set()
+    return {each for each in (digest, recipe.frame, recipe.lead, recipe.note) if each is not None}
 
 
 def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] | None:
@@ -79,7 +233,29 @@ def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] |
     return found[::-1] if old is None and len(found) < _BEHIND_MAX else None
 
 
+def _is_switch(step: Step) -> bool:
+    return any(isinstance(event, BackendSwitched) for event in step.changeset.events)
+
+
 def _said(space: Space, steps: list[Step]) -> list[Message]:
     """What was said in these commits; what was forgotten is left out."""
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     return [entry.words for entry in reader.spoken(space, said) if entry.words]
+
+
+def _as_stored(message: Message) -> Message:
+    """The message as it is read back: lone surrogates in words become U+FFFD."""
+    try:
+        for block in message.content:
+            if isinstance(block, Text) and not block.text.isascii():
+                block.text.encode()
+        for result in message.tool_results:
+            for block in result.content:
+                if isinstance(block, Text) and not block.text.isascii():
+                    block.text.encode()
+    except UnicodeEncodeError:
+        raw = message.vendor_metadata
+        return decode_message(
+            encode_message(message), raw.encode("utf-8", "surrogatepass") if raw is not None else None
+        )
+    return message

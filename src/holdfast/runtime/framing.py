@@ -1,0 +1,147 @@
+"""Framing: what stands around the messages of a step, and what there is room for.
+
+Only the agent's own words and constant words of ours are among the system words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast.context.budget import Budget, budget_of
+from holdfast.context.notes import Recalled
+from holdfast.context.task import task_state
+from holdfast.context.tiers import Ask
+from holdfast.history.space import Space
+from holdfast.ledger import calls
+from holdfast.memory import relevant
+from holdfast.migration import book
+from holdfast.migration.extract import derive
+from holdfast.migration.facing import Facing
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.commit import LedgerRead
+from holdfast.model.digest import Digest
+from holdfast.model.effect import Effect
+from holdfast.model.recipe import Frame, Sent
+from holdfast.providers.contract import Model
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.ground import Ground
+
+__all__ = ["ask", "ask_for", "budget_for", "frame", "recalled", "sent_by", "window_of"]
+
+_QUERY_MAX = 2_000  # characters of an input by which memory is searched
+
+
+@runtime_checkable
+class Sending(Protocol):
+    """A model that is reached by a request."""
+
+    @property
+    def sent(self) -> Sent:
+        """How its requests are made."""
+        ...
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A model that says how much it takes."""
+
+    @property
+    def window(self) -> int | None:
+        """Tokens, in all; None: it does not know."""
+        ...
+
+
+def frame(
+    agent: Agent, *, effect_max: Effect | None = None, shape: Any = None, sent: Sent | None = None
+) -> Frame:
+    """The frame of an agent's steps; `shape` is the type that the last words are to have."""
+    system = agent.instructions
+    if effect_max is not None:
+        system = f"{system}\n\nOn this line no call beyond {effect_max} is made; do not ask for any.".strip()
+    options = dict(agent.options)
+    if shape is not None:
+        options["output_schema"] = msgspec.json.schema(shape)
+    tools = tuple(tool.spec for tool in agent.toolbox.values())
+    return Frame(system=system, tools=tools, options=options, sent=sent)
+
+
+def sent_by(model: object) -> Sent | None:
+    """How a model's requests are made; None: it takes contexts as they are."""
+    return model.sent if isinstance(model, Sending) else None
+
+
+def window_of(model: object) -> int | None:
+    """How many tokens a model says that it takes; None: it does not say."""
+    found: object = model.window if isinstance(model, Sized) else None
+    return found if isinstance(found, int) and found > 1 else None
+
+
+def budget_for(ground: Ground, model: Model, frame: Frame) -> Budget:
+    """What there is room for with a model."""
+    return budget_of(
+        model.backend, ground.agent.context, frame=frame, models=ground.models, window=window_of(model)
+    )
+
+
+def ask(
+    ground: Ground,
+    budget: Budget,
+    frame: Frame,
+    at: Digest | None,
+    *,
+    fresh: bool = False,
+    live: bool = False,
+) -> Ask:
+    """What is wanted for the next step after `at`, without what belongs to a turn.
+
+    `live`: the log of calls is read as far as it goes by now, and not only as far as the commit had read it.
+    """
+    space = ground.space
+    upto: Callable[[], LedgerRead | None] = lambda: book.now(space) if live else None  # noqa: E731
+    return Ask(
+        frame=frame,
+        budget=budget,
+        limits=ground.agent.context,
+        derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto()),
+        where=lambda call: _asked_at(space, call),
+        fresh=fresh,
+    )
+
+
+def ask_for(
+    ground: Ground,
+    to: Facing,
+    at: Digest | None,
+    *,
+    fresh: bool,
+    shape: Any = None,
+    checkpoint: Checkpoint | None = None,
+) -> Ask:
+    """What a backend would be asked with at a commit; `checkpoint` is the one it would begin with."""
+    sent = None
+    if to.target is not None:
+        sent = Sent(api=to.target.api, provider=to.target.provider, model=to.target.model)
+    made = frame(ground.agent, effect_max=ground.effect_max, shape=shape, sent=sent)
+    budget = budget_of(to.name, ground.agent.context, frame=made, models=ground.models, window=to.window)
+    plain = ask(ground, budget, made, at, fresh=fresh)
+    derive: Callable[[], Checkpoint] = plain.derive if checkpoint is None else lambda: checkpoint
+    return msgspec.structs.replace(
+        plain, derive=derive, task=task_state(ground.space, ground.space.root_at(at))
+    )
+
+
+def recalled(ground: Ground, query: str, at: Digest | None) -> Sequence[Recalled]:
+    """What the owner's memory says about an input; nothing if there is none, or nothing to look for."""
+    memory, limit = ground.memory, ground.agent.context.memory
+    if memory is None or limit < 1 or not query.strip() or memory.commit is None:
+        return ()
+    found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(ground.space.name, at))
+    return tuple(Recalled(each.reference, each.text, each.kind, each.trust) for each in found)
+
+
+def _asked_at(space: Space, call: str) -> str | None:
+    held = calls.find(space, call)
+    return held.record.label if held is not None else None
