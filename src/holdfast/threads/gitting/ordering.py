@@ -32,7 +32,8 @@ class Known:
         self._space = space
         self._marks: dict[Digest, int] = {}
         named = {tip.commit: tip.git for tip in tips.values()}
-        self._tips = [(ancestry.point(space, commit), git) for commit, git in named.items()]
+        points = [(ancestry.point(space, commit), git) for commit, git in named.items()]
+        self._tips = sorted(points, key=lambda tip: tip[0].depth, reverse=True)
 
     def __len__(self) -> int:
         """How many the stream has."""
@@ -55,9 +56,12 @@ class Known:
 
     def floor(self, tip: Point) -> int:
         """The depth of the last commit on the line of `tip` that git has; -1 if it has none."""
-        met = [ancestry.meet(self._space, tip, other) for other, _ in self._tips]
-        low = max((found.depth for found in met if found), default=-1)
-        high = tip.depth + 1
+        low, high = -1, tip.depth + 1
+        for other, _ in self._tips:
+            if other.depth <= low:
+                break  # the deepest come first: none of the others can reach further
+            met = ancestry.meet(self._space, tip, other)
+            low = max(low, met.depth if met else -1)
         while high - low > 1:
             middle = (low + high) // 2
             found = ancestry.ancestor(self._space, tip, middle)
