@@ -122,18 +122,28 @@ class Ops:
     def finish(self) -> Patched:
         """The patch and what it leads to.  It ends the building."""
         root, nodes = self._draft.finish()
+        if not self._ops:
+            return Patched(patch=NO_PATCH, root=root, objects=nodes)
         kept = [*self._kept.values(), *self._documents.values()]
-        objects = {item.digest: item for each in kept for item in each.objects}
+        objects: dict[Digest, Object] = {}
+        cells: dict[str, CellWrite] = {}
+        for each in kept:
+            for item in each.objects:
+                objects[item.digest] = item
+            for cell in each.cells:
+                cells[cell.name] = cell
         return Patched(
-            patch=Patch(tuple(self._ops)) if self._ops else NO_PATCH,
+            patch=Patch(tuple(self._ops)),
             root=root,
             objects=(*objects.values(), *nodes),
-            cells=tuple({cell.name: cell for each in kept for cell in each.cells}.values()),
+            cells=tuple(cells.values()),
         )
 
     def _put(self, path: str, kept: Kept) -> None:
         stored = kept.stored
-        self._take(Put(path, stored.value, stored.size, stored.form, stored.media_type), kept)
+        self._draft.put(Entry(path, stored.form, stored.media_type, stored.size, stored.value))
+        self._ops.append(Put(path, stored.value, stored.size, stored.form, stored.media_type))
+        self._kept.setdefault(stored.value, kept)
         self._documents.pop(path, None)
 
     def _take(self, op: Op, *kept: Kept) -> None:

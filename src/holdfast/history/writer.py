@@ -120,10 +120,19 @@ def commit(
         steps, objects = _chain(space, onto, proposals, at)
         _check_limits(space, proposals, objects)
         meant = meant or steps[0].commit.changeset
-        write = _write(space, onto, proposals, steps, objects, op_id=op_id, intent=meant)
-        if entries or also:
-            others = tuple(_along(timeline, head, steps[-1]) for timeline, head in also)
-            write = msgspec.structs.replace(write, entries=entries, moves=(*write.moves, *others))
+        moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
+        others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
+        write = Write(
+            space=space.name,
+            op_id=op_id,
+            intent=meant,
+            fences=space.fences,
+            objects=tuple(objects),
+            moves=(moved, *others),
+            cells=_cells(proposals, steps, onto.version + 1),
+            entries=entries,
+            is_new=not repeatable,
+        )
         try:
             return _committed(space, submit(space, write, onto), steps)
         except StaleHead as stale:
@@ -256,31 +265,6 @@ def _placed(record: Commit, parent: Step | None) -> Place:
     return rules.placed(record, above, len(parent.changeset.events) if parent else 0)
 
 
-def _write(
-    space: Space,
-    onto: Head,
-    proposals: Sequence[Proposal],
-    steps: Sequence[Step],
-    objects: Sequence[Object],
-    *,
-    op_id: str,
-    intent: Digest,
-) -> Write:
-    move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
-    cells: list[CellWrite] = []
-    for proposal, step in zip(proposals, steps, strict=True):
-        cells += (*proposal.cells, *_outbox(step, onto.version + 1))
-    return Write(
-        space=space.name,
-        op_id=op_id,
-        intent=intent,
-        fences=space.fences,
-        objects=tuple(objects),
-        moves=(move,),
-        cells=tuple(cells),
-    )
-
-
 def _along(timeline: str, head: Head | None, step: Step) -> Move:
     """The move of another timeline to the same commit."""
     return Move(
@@ -288,12 +272,18 @@ def _along(timeline: str, head: Head | None, step: Step) -> Move:
     )
 
 
-def _outbox(step: Step, version: int) -> Sequence[CellWrite]:
-    """What a commit that changes the agent's map, or memory, leaves to be done, after what earlier versions left."""
-    if not any([isinstance(event, AgentChanged | MemoryWritten) for event in step.changeset.events]):
-        return ()
-    value = canonical.encode({"depth": step.commit.depth, "version": version})
-    return (CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True),)
+def _cells(proposals: Sequence[Proposal], steps: Sequence[Step], version: int) -> tuple[CellWrite, ...]:
+    """What the proposals write beside their commits, and what commits that change the agent's map, or memory, leave to be done."""
+    cells: list[CellWrite] = []
+    for proposal, step in zip(proposals, steps, strict=True):
+        cells += proposal.cells
+        for event in proposal.events:
+            if isinstance(event, AgentChanged | MemoryWritten):
+                # After what earlier versions left.
+                value = canonical.encode({"depth": step.commit.depth, "version": version})
+                cells.append(CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True))
+                break
+    return tuple(cells)
 
 
 def _check_labels(proposal: Proposal) -> None:
@@ -305,13 +295,16 @@ def _check_labels(proposal: Proposal) -> None:
 
 
 def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
-    events = sum([len(proposal.events) for proposal in proposals])
+    events = size = 0
+    for proposal in proposals:
+        events += len(proposal.events)
+    for each in objects:
+        size += len(each.body)
     if events > space.limits.write_events_max:
         raise Invalid(
             f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
             "nothing was written. Split it."
         )
-    size = sum([len(each.body) for each in objects])
     if size > space.limits.write_bytes_max:
         raise Invalid(
             f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "

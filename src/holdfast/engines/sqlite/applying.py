@@ -7,7 +7,7 @@ behind even when it shares its transaction with others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias, cast
+from typing import cast
 
 import msgspec
 
@@ -17,10 +17,10 @@ from holdfast.engines.sqlite.adding import Adding, Stand
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import op_key, run_key, version_key
-from holdfast.engines.sqlite.known import Known, Line, note_head
+from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
-from holdfast.engines.sqlite.records import long, pack_move, short
+from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
 from holdfast.errors import Forgotten, HoldfastError, NotFound, OpReused
 from holdfast.model.commit import MoveRecord
@@ -29,9 +29,7 @@ from holdfast.model.head import Head
 
 __all__ = ["Applied", "Applier", "op_id_of", "recorded_in"]
 
-_Moved: TypeAlias = tuple[
-    Move, Hold, Object
-]  # where the timeline stands after the move, and the move's record
+_NO_KEYS: list[bytes] = []
 
 
 class Applied(msgspec.Struct, gc=False):
@@ -175,42 +173,35 @@ class Applier:
         stands: list[Stand | None],
     ) -> Applied:
         position, chain = self._append_entries(space, write) if write.entries else (0, None)
-        moved: list[_Moved] = [(move, *record_of(move, hold, write.op_id)) for move, hold in holds]
-        receipt = Receipt(
-            op_id=write.op_id,
-            heads=tuple([after.head for _, after, _ in moved]),
-            revisions=tuple(revisions),
-            position=position,
-            chain=chain,
+        moved = [record_of(move, hold, write.op_id) for move, hold in holds]
+        records = [cast("MoveRecord", stored.record) for _, stored in moved]
+        op = Op(
+            b"" if records else short(write.op_id),  # a move names the write itself
+            bytes.fromhex(write.intent),
+            _packed_moves(records, batches[-1].committing),
+            tuple(revisions),
+            position,
+            None if chain is None else bytes.fromhex(chain),
         )
-        self._add_rows(space, write, key, receipt, moved, batches, stands)
-        for move, after, stored in moved:
-            self._put_head(space, move, after, stored)
+        keys = [key, *[version_key(record.timeline, record.version) for record in records]]
+        row, last = self.known.next_row(len(batches)), len(batches) - 1
+        for at, batch in enumerate(batches):
+            completing = (op, keys) if at == last else (None, _NO_KEYS)
+            self._adding.row(row + at, space, batch, stands[at], *completing)
+        for after, stored in moved:
+            self._put_head(space, after, stored)
         for cell, revision in zip(write.cells, revisions, strict=True):
             value = None if cell.value is None else cell.value.decode()
             bound = space, cell.name, revision, value, cell.listed
             self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
             self.known.note_revision(space, cell.name, revision)
-        return Applied(receipt, space, [after for _, after, _ in moved])
-
-    def _add_rows(
-        self,
-        space: int,
-        write: Write,
-        key: bytes,
-        receipt: Receipt,
-        moved: list[_Moved],
-        batches: list[Batch],
-        stands: list[Stand | None],
-    ) -> None:
-        row = self.known.next_row(len(batches))
-        for at, batch in enumerate(batches[:-1]):
-            self._adding.row(row + at, space, batch, stands[at], None, [])
-        last = batches[-1]
-        records = [cast("MoveRecord", stored.record) for _, _, stored in moved]
-        keys = [key, *[version_key(move.timeline, move.version) for move in records]]
-        op = _op_of(write, receipt, records, last.committing)
-        self._adding.row(row + len(batches) - 1, space, last, stands[-1], op, keys)
+        after = [hold for hold, _ in moved]
+        heads = tuple([hold.head for hold in after])
+        return Applied(
+            Receipt(op_id=write.op_id, heads=heads, revisions=op.revisions, position=position, chain=chain),
+            space,
+            after,
+        )
 
     def _append_entries(self, space: int, write: Write) -> tuple[int, Digest | None]:
         sql = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
@@ -222,14 +213,13 @@ class Applier:
             self._db.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
         return position, chain
 
-    def _put_head(self, space: int, move: Move, after: Hold, stored: Object) -> None:
-        line = None if move.to is None else self.known.line(space, move.to)
+    def _put_head(self, space: int, after: Hold, stored: Object) -> None:
+        timeline, commit = after.head.timeline, after.head.commit
+        line = None if commit is None else self.known.line(space, commit)
         row = None if line is None else line.row
-        digest = bytes.fromhex(stored.digest)
-        bound = space, move.timeline, stored.body.decode(), digest, row
+        bound = space, timeline, stored.body.decode(), bytes.fromhex(stored.digest), row
         self._cursor.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", bound)
-        self.known.note_hold(space, move.timeline, after, row)
-        note_head(move.timeline, stored.body, digest, after)
+        self.known.note_hold(space, timeline, after, row)
 
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
@@ -274,19 +264,12 @@ def _again(write: Write, found: Recorded) -> Applied:
     return Applied(found.receipt)
 
 
-def _op_of(write: Write, receipt: Receipt, moves: list[MoveRecord], committing: Committing | None) -> Op:
-    digest = above = None
-    if committing is not None:
-        digest, parents = committing.digest, committing.commit.parents
-        above = parents[0] if parents else None
-    return Op(
-        b"" if moves else short(write.op_id),  # a move names the write itself
-        bytes.fromhex(write.intent),
-        tuple([pack_move(move, digest, above) for move in moves]),
-        receipt.revisions,
-        receipt.position,
-        None if receipt.chain is None else bytes.fromhex(receipt.chain),
-    )
+def _packed_moves(records: list[MoveRecord], committing: Committing | None) -> tuple[StoredMove, ...]:
+    """The moves at rest, in a row that has this commit."""
+    if committing is None:
+        return tuple([pack_move(record, None, None) for record in records])
+    above = committing.commit.first_parent
+    return tuple([pack_move(record, committing.digest, above) for record in records])
 
 
 def _no_commit(commit: Digest) -> NotFound:

@@ -25,7 +25,7 @@ from holdfast.model.commit import decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["Known", "Line", "hold_of", "note_head"]
+__all__ = ["Known", "Line", "hold_of"]
 
 _T = TypeVar("_T")
 
@@ -235,8 +235,8 @@ def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hol
     return _hold(timeline, values[0], values[1]), values[2]
 
 
-def note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
-    """A head was written, or read and checked: what reads as it read before need not be checked again."""
+def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
+    """A head was read and checked: what reads as it read before need not be checked again."""
     if len(_checked) >= _HELD_MAX:
         _checked.clear()
     _checked[digest] = timeline, move, hold
@@ -257,5 +257,5 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
     record = decode_move(move)
     hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
     check_hold(hold, record)
-    note_head(timeline, move, digest, hold)
+    _note_head(timeline, move, digest, hold)
     return hold

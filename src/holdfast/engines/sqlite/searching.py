@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar, cast
@@ -126,7 +127,9 @@ class SqliteSearch:
             everything = among == Filters()
             sql = _FOUND if everything else _FOUND_AMONG
             rest = () if everything else (among.kind, among.scope)
-            return _settled(db, lambda most: db.execute(sql, (match, most, *rest)).fetchall(), limit)
+            return _settled(
+                db, lambda most: db.execute(sql, (match, most, *rest)).fetchall(), limit, digits=None
+            )
 
         return self._at(root, found)
 
@@ -136,7 +139,7 @@ class SqliteSearch:
         def near(db: Database) -> list[Hit]:
             if _meta(db, "model") is None:
                 return []
-            return _settled(db, lambda most: _neighbours(db, vector, among, most), limit)
+            return _settled(db, lambda most: _neighbours(db, vector, among, most), limit, digits=_DIGITS)
 
         check_vectors()
         return self._at(root, near)
@@ -194,7 +197,8 @@ class SqliteSearch:
             self.close()
             if self._path is not None and not self._read_only:
                 for suffix in ("", "-wal", "-shm"):
-                    Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+                    with suppress(OSError):
+                        Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Release everything."""
@@ -225,7 +229,7 @@ class SqliteSearch:
         """What `ask` finds; `otherwise`, having thrown the index away, if it is damaged."""
         try:
             return ask(self._database())
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             if _is_passing(error) or self._path is None:  # what lies in memory cannot be damaged
                 raise translated(error, "searching memory", str(self._path)) from error
             self.discard()
@@ -349,29 +353,27 @@ def _neighbours(db: Database, vector: bytes, among: Filters, most: int) -> list[
     return db.execute(sql + " ORDER BY distance", bound).fetchall()  # pyright: ignore[reportReturnType]
 
 
-def _settled(db: Database, ask: Callable[[int], Sequence[tuple[int, float]]], limit: int) -> list[Hit]:
+def _settled(
+    db: Database, ask: Callable[[int], Sequence[tuple[int, float]]], limit: int, *, digits: int | None
+) -> list[Hit]:
     """The first `limit`, ties settled by item and path: whoever ties with the last of them is looked at too."""
     most = limit + 1
     while True:
-        rows = ask(most)
-        if len(rows) < most or _rounded(rows[-1]) > _rounded(rows[limit - 1]):
+        rows = [(row, distance if digits is None else round(distance, digits)) for row, distance in ask(most)]
+        if len(rows) < most or rows[-1][1] > rows[limit - 1][1]:
             break
         most *= 4
-    hits = [_hit(db, row) for row in rows]
+    hits = [_hit(db, row, distance) for row, distance in rows]
     hits.sort(key=lambda hit: (hit.distance, hit.item, hit.path))
     return hits[:limit]
 
 
-def _hit(db: Database, row: tuple[int, float]) -> Hit:
-    found = db.execute("SELECT path, item, digest FROM versions WHERE row = ?", (row[0],)).get
+def _hit(db: Database, row: int, distance: float) -> Hit:
+    found = db.execute("SELECT path, item, digest FROM versions WHERE row = ?", (row,)).get
     if found is None:
-        raise apsw.CorruptError(f"the index names row {row[0]}, which it does not have")
+        raise apsw.CorruptError(f"the index names row {row}, which it does not have")
     path, item, digest = found
-    return Hit(path, item, Digest(digest), _rounded(row))
-
-
-def _rounded(row: tuple[int, float]) -> float:
-    return round(row[1], _DIGITS)
+    return Hit(path, item, Digest(digest), distance)
 
 
 def _root(db: Database) -> Digest | None:
@@ -395,7 +397,7 @@ def _has_vec() -> bool:
     return True
 
 
-def _is_passing(error: apsw.Error) -> bool:
+def _is_passing(error: Exception) -> bool:
     """Whether it says nothing about the index itself."""
     return isinstance(error, apsw.BusyError | apsw.LockedError | apsw.FullError | apsw.InterruptError)
 

@@ -32,13 +32,14 @@ _Trail: TypeAlias = list[tuple[Branch, int, int]]
 class Draft:
     """One patch's worth of changes to a map; it sees its own changes, and nobody else does."""
 
-    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn")
+    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
 
     def __init__(self, reader: Reader, root: Digest) -> None:
         """Begin from the map with this root."""
         self._reader = reader
         self._root = root
         self._top: Node | None = None  # None: nothing was changed
+        self._way: tuple[bytes, _Trail, Node, int] | None = None  # to the key that is about to be changed
         self._seen = {EMPTY, root}  # nodes that need not be stored again
         self._finished: tuple[Digest, tuple[Object, ...]] | None = None
         self._torn = False  # a change began and could not be completed
@@ -55,7 +56,8 @@ class Draft:
     def value_to_change(self, path: str) -> Digest | None:
         """The value at `path`, whose place is about to be changed; None if there is none."""
         key = key_of(path)
-        _, node, offset = self._descend(key)
+        trail, node, offset = self._descend(key)
+        self._way = key, trail, node, offset
         tail = node.tail(key[offset:])
         return None if tail is None else value_of(tail)
 
@@ -128,6 +130,9 @@ class Draft:
         """Open the way to `key`: the branches passed, the node where the way ends, and its offset."""
         assert self._finished is None, "a draft is finished once"
         self._check_whole()
+        way, self._way = self._way, None
+        if way is not None and way[0] == key:
+            return way[1], way[2], way[3]
         if self._top is None:
             self._top = self._reader.root(self._root).copy()
         trail: _Trail = []
