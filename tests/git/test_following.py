@@ -133,3 +133,38 @@ def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Pat
     gitting.export(thread, tmp_path / "whole")
     assert branches(tmp_path / "g") == branches(tmp_path / "whole")
     assert clean(tmp_path / "g")
+
+
+def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path) -> None:
+    """What was there, how to stop, and then a line for each branch that moves."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "export",
+        "trip",
+        "--git",
+        "g",
+        "--follow",
+        "--store",
+        "store.db",
+    ]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+
+    with process:
+        first = [process.stdout.readline() for _ in range(5)]
+        thread.put("/a", 2, reason="second")
+        later = process.stdout.readline()
+        thread.undo(to=None)
+        last = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    assert first[0] == "Wrote 1 commit of trip to g.\n"
+    assert first[-1].startswith("Following. Ctrl-C stops it")
+    assert later.startswith("main  2 commits  ")
+    assert later.endswith("second\n")
+    assert last == "main  nothing is committed there any more\n"

@@ -19,7 +19,7 @@ from holdfast.cli.working import working
 from holdfast.threads import gitting
 from holdfast.threads.gitting import Branch, Written
 
-__all__ = ["BranchShape", "Directory", "Follow", "Followed", "Projected", "follow", "project"]
+__all__ = ["Begun", "BranchShape", "Directory", "Follow", "Followed", "Projected", "follow", "project"]
 
 Directory: TypeAlias = Annotated[
     str | None,
@@ -128,6 +128,15 @@ class Projected(Answer, frozen=True, kw_only=True):
             screen.say(("✓ ", "good"), (self.git, "name"), f" is up to date with {self.thread}.")
 
 
+class Begun(Projected, frozen=True, kw_only=True):
+    """The same, of what was there when following began."""
+
+    def show(self, screen: Screen) -> None:
+        """Print it, and that there is more to come."""
+        super().show(screen)
+        screen.say(("Following. Ctrl-C stops it; the same command goes on from here.", "quiet"))
+
+
 class Followed(Projected, frozen=True, kw_only=True):
     """The same, of what came later."""
 
@@ -151,7 +160,11 @@ def project(thread: str, directory: str, everywhere: Everywhere) -> Projected:
 def follow(thread: str, directory: str, everywhere: Everywhere) -> Iterator[Projected]:
     """The same, and again as commits arrive."""
     with reading(everywhere) as store:
-        kind = Projected
-        for written in gitting.follow(store.thread(thread), directory):
-            yield kind.of(thread, directory, written)
-            kind = Followed
+        with working("Writing", quiet=everywhere.json) as tell:
+            following = gitting.follow(
+                store.thread(thread), directory, progress=lambda done: tell("commits", done)
+            )
+            first = next(following)
+        yield Begun.of(thread, directory, first)
+        for written in following:
+            yield Followed.of(thread, directory, written)

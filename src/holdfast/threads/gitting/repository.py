@@ -99,7 +99,10 @@ class Repository:
         """Write down where the refs stand now."""
         marker = _Marker(format=_FORMAT, thread=self._thread, space=self._space, refs=dict(refs))
         new = self.directory / f"{_MARKER}.new"
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n")
+        with new.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(self.directory / _MARKER)
 
     def _check_place(self) -> None:
