@@ -168,6 +168,7 @@ def _planned(drawn: Drawn, ask: Ask, context: Context, recipe: Recipe) -> Plan:
         reserved=ask.budget.reserved,
         items=items,
         context=context,
+        left_out=drawn.left_out,
         margin=max(0, margin + off),
         recipe=recipe,
         history=drawn.history,

@@ -54,6 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int  # of these, kept free for the answer
     items: tuple[Item, ...]
     context: Context
+    left_out: int = 0  # of the last turns, those that are not shown for want of room
     margin: int = 0  # by how many tokens the count may be off
     recipe: Recipe | None = None  # from which the same context is made again
     history: tuple[

@@ -78,6 +78,7 @@ class Drawn(msgspec.Struct, kw_only=True):
     checkpoint_digest: Digest | None = None
     switched: Digest | None = None
     earlier: int = 0
+    left_out: int = 0  # of the last turns, those that did not fit
     spans: Mapping[str, tuple[int, int]] = {}
     history: tuple[Message, ...] = ()
 
@@ -179,6 +180,7 @@ class _Drawing:
         final = lay(self._words, shown, lead=lead, known=self._found.known, cut=cut)
         drawn = self._drawn(reason, final, shown)
         drawn.first = self._first(tail)
+        drawn.left_out = sum(1 for group in groups if all(each.id not in shown_now for each in group))
         drawn.older, drawn.needed, drawn.refused, drawn.cut = tuple(older), kept, refused, cut
         drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)

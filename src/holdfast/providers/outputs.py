@@ -10,9 +10,18 @@ from typing import cast
 
 from holdfast.model.canonical import Json
 
-__all__ = ["output_of"]
+__all__ = ["output_of", "request_options"]
 
 _DEFINITIONS = "#/$defs/"
+
+
+def request_options(given: dict[str, Json]) -> dict[str, Json]:
+    """The options of a request in their canonical names; an answer is streamed unless somebody says otherwise."""
+    schema = given.pop("output_schema", None)
+    if schema is not None and "output" not in given:
+        given["output"] = output_of(schema)
+    given["stream"] = given.get("stream") is not False
+    return given
 
 
 def output_of(schema: Json) -> dict[str, Json]:

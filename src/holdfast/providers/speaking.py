@@ -15,19 +15,19 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.recipe import Sent
 from holdfast.providers import registry
 from holdfast.providers.backend import RETRIES, Backend
 from holdfast.providers.contract import Adapter, Finished, ModelEvent, Reply, StreamParser, losses_of
-from holdfast.providers.outputs import output_of
+from holdfast.providers.outputs import request_options
 from holdfast.providers.registry import Target
 from holdfast.providers.transport.contract import Request, Send
 from holdfast.providers.transport.faults import BackendUnavailable, CutOff, fault
 from holdfast.providers.transport.finding import transport
 from holdfast.providers.transport.inside import Tail
 from holdfast.providers.transport.persistence import answered, pause
+from holdfast.providers.wire.native import made_by
 
 __all__ = ["Speaker"]
 
@@ -77,7 +77,7 @@ class Speaker:
     def request(self, context: Context) -> Request:
         """What would be sent."""
         target, backend = self._target, self._backend
-        options = _options({**context.options, **backend.options})
+        options = request_options({**context.options, **backend.options})
         shown = msgspec.structs.replace(context, options=options)
         rendered = self._adapter.render(shown, model=target.model, provider=target.provider)
         return Request(
@@ -123,10 +123,12 @@ class Speaker:
 def _told(reply: Reply, request: Request) -> list[ModelEvent]:
     """The events of a reply; the last says what the request and the answer could not carry over unchanged."""
     losses = losses_of(request.losses, reply.losses)
-    return [
-        msgspec.structs.replace(event, losses=losses) if losses and isinstance(event, Finished) else event
-        for event in reply.events
-    ]
+    last = reply.events[-1] if reply.events else None
+    if not isinstance(last, Finished):
+        return list(reply.events)
+    # Bedrock does not say in an answer which model gave it, and signatures are good for that model alone.
+    message = made_by(last.message, request.model)
+    return [*reply.events[:-1], msgspec.structs.replace(last, message=message, losses=losses)]
 
 
 class _Inside(Exception):
@@ -135,15 +137,6 @@ class _Inside(Exception):
     def __init__(self, fault: BackendUnavailable) -> None:
         self.fault = fault
         super().__init__(str(fault))
-
-
-def _options(given: dict[str, Json]) -> dict[str, Json]:
-    """The options in their canonical names; an answer is streamed unless somebody says otherwise."""
-    schema = given.pop("output_schema", None)
-    if schema is not None and "output" not in given:
-        given["output"] = output_of(schema)
-    given["stream"] = given.get("stream") is not False
-    return given
 
 
 def _body(whole: bytes, request: Request) -> dict[str, Any]:

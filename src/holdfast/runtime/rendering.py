@@ -1,34 +1,122 @@
-"""Rendering a line for a backend: the request that it would be sent, and what could not be carried over."""
+"""Rendering a line for a backend: what it would be shown, the request that it would be sent, and what is lost on the way.
+
+The backend that the line is on would be shown what its next step is shown.  Any other would be shown
+what it is shown after a switch: a checkpoint, the last turns, and what is needed of the rest.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.context import assemble
+from holdfast.context.assemble import Rebuilt
+from holdfast.context.budget import budget_of
 from holdfast.context.conversation import Conversation
+from holdfast.context.media import taken_out
+from holdfast.context.plan import Plan
+from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.history import reader
+from holdfast.history.space import Space
+from holdfast.migration.backends import backend_at
+from holdfast.migration.facing import Facing, Given, facing, name_of, same
+from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
+from holdfast.model.recipe import Frame
+from holdfast.projections.transcript import TranscriptEntry
 from holdfast.providers import registry
-from holdfast.providers.contract import Rendered
+from holdfast.providers.backend import Backend
+from holdfast.providers.contract import Loss, Rendered, decode_losses
+from holdfast.providers.outputs import request_options
+from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
-from holdfast.runtime.media import taken_out
 
-__all__ = ["context_of", "render", "render_as"]
+__all__ = [
+    "context_of",
+    "explained",
+    "last_step",
+    "planned",
+    "recorded",
+    "render",
+    "render_as",
+    "request",
+    "shown_at",
+]
 
 
-def render(ground: Ground, backend: str, *, at: Digest | None) -> Rendered:
-    """The request that `provider:model` would be sent for the line as it is at a commit."""
-    target = registry.target(backend)
+def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
+    """The request that a backend would be sent for the line as it is at a commit."""
+    target = facing(backend, ground.models()).target
+    if target is None:
+        raise Unsupported(
+            f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered. See plan(…) instead."
+        )
+    context = planned(ground, backend, at=at).context
+    own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
     adapter = registry.adapter(target.api)
-    return adapter.render(context_of(ground, at), model=target.model, provider=target.provider)
+    return adapter.render(_asked(context, own), model=target.model, provider=target.provider)
+
+
+def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan:
+    """What a backend would be shown after a commit, and why; None: the one that the line is on."""
+    space = ground.space
+    line = backend_at(space, at)
+    if line is None and ground.agent.backend is not None:
+        line = name_of(ground.agent.backend)
+    wanted = backend if backend is not None else _own(ground, line)
+    to = _seen(ground, wanted)
+    is_new = line is not None and not (to.name == line or same(to.name, line, ground.models()))
+    return assemble.plan(space, at, framing.ask_for(ground, to, at, fresh=is_new))
+
+
+def last_step(space: Space, at: Digest | None) -> Digest:
+    """The commit of the last message up to `at` that a model said in a run; raises `NotFound` if there is none."""
+    for step in reader.recent(space, at):
+        if assemble.spoke(step) is not None:
+            return step.digest
+    raise NotFound(
+        f"no model has spoken on '{space.label}' up to there, or it was not recorded what it was shown; "
+        "nothing was made again. See what the next step would be shown with plan()."
+    )
+
+
+def shown_at(space: Space, at: Digest | None) -> Rebuilt:
+    """What the model was shown that spoke last, at a commit or before it, byte for byte."""
+    return assemble.rebuilt(space, last_step(space, at))
+
+
+def explained(ground: Ground, shown: Rebuilt) -> Plan:
+    """The plan of what a step was shown, its tokens counted anew."""
+    recipe = shown.recipe
+    budget = budget_of(recipe.backend, ground.agent.context, frame=shown.frame, models=ground.models)
+    return assemble.explained(shown, framing.ask(ground, budget, shown.frame, None))
+
+
+def request(frame: Frame, context: Context) -> Rendered | None:
+    """The request that a step was sent; None where the model took the context as it is."""
+    sent = frame.sent
+    if sent is None:
+        return None
+    options = request_options({**context.options, **sent.options})
+    made = msgspec.structs.replace(context, options=options)
+    return registry.adapter(sent.api).render(made, model=sent.model, provider=sent.provider)
 
 
 def render_as(ground: Ground, api: str, *, at: Digest | None, model: str = "") -> Rendered:
-    """The same in a wire format; without a model it names none, and is for no backend in particular."""
+    """The whole conversation in a wire format; without a model it names none, and is for no backend in particular."""
     rendered = registry.adapter(api).render(context_of(ground, at), model=model)
     if model:
         return rendered
     return Rendered(
         body={name: value for name, value in rendered.body.items() if name != "model"}, losses=rendered.losses
     )
+
+
+def recorded(space: Space, entry: TranscriptEntry) -> tuple[Loss, ...]:
+    """What the step that said a message could not carry over unchanged; nothing where no model spoke in a run."""
+    return decode_losses(space.body(entry.losses)) if entry.losses is not None else ()
 
 
 def context_of(ground: Ground, at: Digest | None) -> Context:
@@ -43,3 +131,33 @@ def context_of(ground: Ground, at: Digest | None) -> Context:
         tools=tuple(tool.spec for tool in agent.toolbox.values()),
         options=agent.options,
     )
+
+
+def _asked(context: Context, own: Mapping[str, Json]) -> Context:
+    """The context with the options of a request; whether its answer is streamed is for whoever sends it."""
+    given: dict[str, Json] = {**context.options, **own}
+    stream = {"stream": given["stream"]} if "stream" in given else {}
+    options = {name: value for name, value in request_options(given).items() if name != "stream"}
+    return msgspec.structs.replace(context, options={**options, **stream})
+
+
+def _own(ground: Ground, line: str | None) -> Given:
+    """Whoever takes the turns of the line: what was given under its name, else the name."""
+    declared = ground.agent.backend
+    if declared is not None and (line is None or name_of(declared) == line):
+        return declared
+    if line is None:
+        raise Invalid(
+            f"'{ground.space.label}' was never run and its agent has no backend; nothing was planned. Name one."
+        )
+    return ground.handed.get(line, line)
+
+
+def _seen(ground: Ground, backend: Given) -> Facing:
+    """What is known of a backend; of one that takes steps itself, and is not at hand, its name."""
+    try:
+        return facing(backend, ground.models())
+    except (NotFound, Invalid):
+        if not isinstance(backend, str) or ":" not in backend:
+            raise
+        return Facing(name=backend)
