@@ -46,6 +46,7 @@ def test_the_example_of_the_format_is_read_and_written_back_as_it_was() -> None:
     assert yaml.safe_load(written) == yaml.safe_load(SEED)
     assert list(yaml.safe_load(written)["spec"]) == list(yaml.safe_load(SEED)["spec"])
     assert envelope.read(written) == read
+    assert "    - Persist tool calls as event log\n" in written
 
 
 def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:

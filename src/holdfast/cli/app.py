@@ -26,6 +26,7 @@ _WORDS = {
     "runs cancel": "THREAD [RUN]",
     "calls ls": "[THREAD]",
     "approvals ls": "[THREAD]",
+    "checkpoints show": "THREAD [CHECKPOINT]",
     "models ls": "[PROVIDER]",
     "export": "THREAD (--format API | --git DIR)",
 }

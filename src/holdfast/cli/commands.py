@@ -85,6 +85,12 @@ _ARTIFACTS = {
     "put": "Keep a file as an artifact of a thread",
 }
 
+_CHECKPOINTS = {
+    "ls": "List the checkpoints that switches left on a timeline, newest first",
+    "show": "Show one checkpoint as YAML, in the envelope in which it can be kept and exchanged",
+    "derive": "Show the checkpoint that a switch would make, as YAML; nothing is written",
+}
+
 _AGENTS = {
     "ls": "List agents by name, and what is kept of them",
     "show": "Show one agent: its definition, the versions of it, and its threads",
@@ -109,6 +115,7 @@ NOUNS = {
     "runs": Noun("See what agents do, go on after a crash, or stop them", _RUNS, ("run",)),
     "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
     "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
+    "checkpoints": Noun("See what a backend is told that takes over", _CHECKPOINTS, ("checkpoint",)),
     "agents": Noun("Keep agents as files, in versions", _AGENTS, ("agent",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
     "models": Noun("Know what models can do, and what they cost", _MODELS, ("model",)),
@@ -121,7 +128,7 @@ ALONE = {
     "chat": Alone("Talk to an agent at the terminal", "Start"),
     "sql": Alone("Ask the store in SQL, read-only", "Work"),
     "import": Alone("Make a thread of a saved request, reply or message list", "Work", "importing:import_"),
-    "export": Alone("Write a thread as a request in a vendor's format, or as a git repository", "Work"),
+    "export": Alone("Write a thread in a vendor's format, or to git", "Work"),
     "verify": Alone("Check everything that is stored", "Care"),
     "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
     "backup": Alone("Copy the store to a new file while others go on writing", "Care"),

@@ -123,7 +123,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             metadata=_Ref(name=self.name),
             spec=_spec_of(self.checkpoint),
         )
-        return cast("dict[str, Json]", msgspec.to_builtins(document))
+        return cast("dict[str, Json]", msgspec.json.decode(msgspec.json.encode(document)))
 
     def yaml(self) -> str:
         """The document as YAML."""

@@ -42,14 +42,14 @@ _TAKES_BACK = re.compile(
 
 def decisions(said: Sequence[Words]) -> list[Found]:
     """The decisions, in the order in which they were made."""
-    own = {words.id for words in users_own(said)}
+    own = {words.id: words for words in users_own(said)}
     found: list[Found] = []
     proposed: list[Found] = []
     for words in said:
         if words.role == "assistant":
             proposed = _proposals(words) or ([] if words.text.strip() else proposed)
         elif words.id in own:
-            _hear(words, found, proposed)
+            _hear(own[words.id], found, proposed)
             proposed = []
     return list({each.text.lower(): each for each in found}.values())[-DECISIONS_MAX:]
 

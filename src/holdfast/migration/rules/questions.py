@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from holdfast.migration.rules.decisions import decisions
-from holdfast.migration.rules.requests import users_own
+from holdfast.migration.rules.requests import asked, users_own
 from holdfast.migration.rules.words import Found, Words, sentences, shortened
 
 __all__ = ["QUESTIONS_MAX", "questions"]
@@ -45,8 +45,12 @@ def questions(said: Sequence[Words]) -> list[Found]:
 
 
 def _asked(said: Sequence[Words]) -> list[Found]:
-    own = {words.id for words in users_own(said)}
-    spoken = [words for words in said if words.text.strip() and (words.id in own or _answers(words))]
+    own = {words.id: words for words in users_own(said)}
+    spoken = [
+        own.get(words.id, words)
+        for words in said
+        if words.text.strip() and (words.id in own or _answers(words))
+    ]
     found: list[Found] = []
     for words in reversed(spoken):
         if words.role != spoken[-1].role:
@@ -61,12 +65,12 @@ def _answers(words: Words) -> bool:
 
 
 def _of(words: Words) -> list[Found]:
-    asked = [
+    found = [
         sentence
-        for sentence in sentences(words.text)
+        for sentence in (asked(words) if words.role == "user" else sentences(words.text))
         if sentence.endswith("?") and not (words.role == "assistant" and _POLITE.search(sentence))
     ]
-    return [Found(shortened(sentence), words.id, f"question.{words.role}") for sentence in asked]
+    return [Found(shortened(sentence), words.id, f"question.{words.role}") for sentence in found]
 
 
 def _declared(said: Sequence[Words]) -> list[Found]:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from holdfast.migration.rules.words import Found, Words, sentences, shortened
 
-__all__ = ["agrees", "goal", "is_courtesy", "is_request", "task", "users_own"]
+__all__ = ["agrees", "asked", "goal", "is_courtesy", "is_request", "task", "users_own"]
 
 TASK_MAX = 600  # characters
 
@@ -52,12 +54,15 @@ _AGREES = re.compile(
 )
 _NOT_THE_USERS = re.compile(
     r"^(?:</?[a-z][\w-]*(?: [^>]*)?>|analyze the tool result\b|validation feedback:|\d+ validation errors?:"
-    r"|attachments from tool call\b|this is file \w+:|for context:\s*\[|fix the errors and try again)",
+    r"|for context:\s*\[|fix the errors and try again)",
     re.IGNORECASE,
 )
+_HANDED_OVER = re.compile(r"^(?:(?:this is file \w+|attachments from tool call [\w-]+):\s*)+", re.IGNORECASE)
 _ASKING = re.compile(
-    r"^(?:who|whom|whose|what|what's|which|when|where|why|how|is|are|am|was|were|do|does|did|can|could|will|would|should|shall"
-    r"|may|might i|has|have|had|in (?:which|what))\b",
+    r"^(?:who|whom|whose|what|what's|which|why|how|can i|may i|in (?:which|what))\b", re.IGNORECASE
+)
+_CLAUSE = re.compile(
+    r"^(?:in|on|at|for|after|before|with|without|using|given|considering|based|if|when|once|while|as|to)\b[^,:]{1,80}[,:]\s*",
     re.IGNORECASE,
 )
 _WISH = re.compile(
@@ -95,8 +100,13 @@ _ORDERS = frozenset(_VERBS.split())
 
 
 def users_own(said: Iterable[Words]) -> list[Words]:
-    """The messages in which the user speaks, without those that a framework wrote in the user's name."""
-    return [words for words in said if words.role == "user" and not _is_framework(words.text)]
+    """The messages in which the user speaks, without what a framework wrote in the user's name."""
+    spoken = [
+        msgspec.structs.replace(words, text=_HANDED_OVER.sub("", words.text.lstrip()))
+        for words in said
+        if words.role == "user"
+    ]
+    return [words for words in spoken if words.text.strip() and not _is_framework(words.text)]
 
 
 def goal(first: Words | None, said: Sequence[Words], *, whole: bool) -> Found | None:
@@ -108,11 +118,11 @@ def goal(first: Words | None, said: Sequence[Words], *, whole: bool) -> Found | 
                 return Found(shortened(sentence), words.id, "goal.stated")
     begin = own if whole else users_own([first] if first else [])
     for words in begin:
-        asked = next((sentence for sentence in _asked(words) if is_request(sentence)), None)
-        if asked is not None:
-            return Found(shortened(asked), words.id, "goal.first_request")
+        first_asked = next((sentence for sentence in asked(words) if is_request(sentence)), None)
+        if first_asked is not None:
+            return Found(shortened(first_asked), words.id, "goal.first_request")
     for words in begin:
-        for sentence in _asked(words):
+        for sentence in asked(words):
             if not is_courtesy(sentence):
                 return Found(shortened(sentence), words.id, "goal.first_words")
     return None
@@ -123,7 +133,7 @@ def task(said: Sequence[Words]) -> Found | None:
     own = users_own(said)
     asked_before = _questioned(said)
     for words in reversed(own):
-        found = _asked(words)
+        found = asked(words)
         begin = next((at for at, sentence in enumerate(found) if is_request(sentence)), None)
         if begin is not None:
             return _task(said, words, found[begin:])
@@ -137,7 +147,7 @@ def is_request(sentence: str) -> bool:
     """Whether a sentence of the user asks for something."""
     if sentence.rstrip("\"'”’)").endswith("?"):
         return True
-    bare = _LEAD.sub("", sentence)
+    bare = _LEAD.sub("", _CLAUSE.sub("", _LEAD.sub("", sentence)))
     verb = re.match(r"[A-Za-z]+(?:'[a-z]+)?", bare)
     if verb and (verb[0].lower() in _ORDERS or verb[0].lower() in ("don't", "never", "always")):
         return True
@@ -177,8 +187,8 @@ def _questioned(said: Sequence[Words]) -> set[str]:
     return found
 
 
-def _asked(words: Words) -> list[str]:
-    """The sentences of a message, without labels before them and without what a framework adds."""
+def asked(words: Words) -> list[str]:
+    """The sentences of a message of the user, without labels before them and without what a framework adds."""
     found: list[str] = []
     for sentence in sentences(words.text):
         if _CRITERIA.match(sentence):

@@ -1,7 +1,7 @@
 """Words and sentences: what the rules look at, and what they find.
 
-Made for English.  Code, quotations and the reasoning that some models write into their answers
-are not looked at: a decision inside a quoted mail is not one of this conversation.
+Made for English.  Code, quotations, files that were pasted and the reasoning that some models write into
+their answers are not looked at: a decision inside a quoted mail is not one of this conversation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ LOOKED_AT_MAX = 20_000  # characters of one message: half from its beginning, ha
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_ENCLOSED = re.compile(
+    r"<(file|document|attachment|tool-content)\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
+)
 _TABLE = re.compile(r"^\s*\|.*$", re.MULTILINE)
 _QUOTED = re.compile(r"^\s*>.*$", re.MULTILINE)
 _MARKS = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|\d{1,3}[.)]\s+)")
@@ -49,7 +52,7 @@ def sentences(text: str) -> list[str]:
     """The sentences of a text, in order, each on one line and without marks of lists and headings."""
     if len(text) > LOOKED_AT_MAX:
         text = f"{text[: LOOKED_AT_MAX // 2]}\n{text[-LOOKED_AT_MAX // 2 :]}"
-    for unlooked in (_CODE, _THOUGHT, _TABLE, _QUOTED):
+    for unlooked in (_CODE, _THOUGHT, _ENCLOSED, _TABLE, _QUOTED):
         text = unlooked.sub("\n", text)
     found: list[str] = []
     for line in text.splitlines():

@@ -1,0 +1,100 @@
+"""Checkpoints on the command line: what a backend was told that took over, and what it would be told."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+import holdfast
+from holdfast import Agent, testing
+from holdfast.migration import envelope
+from holdfast.testing.script import Step
+from tests.surfaces.shell import Shell
+
+
+@holdfast.tool(effect="external_write")
+def book(flight: str) -> str:
+    """Book a flight."""
+    return f"booked {flight}"
+
+
+def script(*steps: Step, name: str = "one") -> testing.Script:
+    """A model that will say this."""
+    return testing.Script(*steps, backend=f"script:{name}")
+
+
+@pytest.fixture
+def trip(empty: Shell) -> Shell:
+    """A shell at a store with a thread that was moved to another backend after a booking."""
+    first = script(testing.use("book", flight="SK1"), testing.say("Booked. Do you need a hotel?"))
+    agent = Agent("desk", tools=[book])
+    with holdfast.open(empty.store) as store:
+        store.thread("trip", agent=agent.on(first)).run("Book me a flight to Oslo.")
+        store.thread("trip", agent=agent.on(first)).switch(script(testing.say("Fine."), name="two"))
+    return empty
+
+
+def test_what_a_switch_kept_is_listed(trip: Shell) -> None:
+    """`holdfast checkpoints ls THREAD` names each with the backends and the commit that made it."""
+    (told,) = trip.ok("checkpoint", "ls", "trip", "--json").json["checkpoints"]
+    shown = trip.ok("checkpoints", "ls", "trip").out
+
+    assert (told["from_backend"], told["to_backend"]) == ("script:one", "script:two")
+    assert told["goal"] == "Book me a flight to Oslo."
+    assert told["name"] in shown
+    assert told["commit"][:12] in shown
+
+
+def test_one_is_shown_as_the_document_that_it_is(trip: Shell) -> None:
+    """The YAML has the envelope, marks what is done, and can be read back as the same checkpoint."""
+    (listed,) = trip.ok("checkpoints", "ls", "trip", "--json").json["checkpoints"]
+
+    shown = trip.ok("checkpoints", "show", "trip", listed["name"]).out
+    told = trip.ok("checkpoints", "show", "trip", "--json").json
+
+    document = yaml.safe_load(shown)
+    assert document == told["document"]
+    assert (document["apiVersion"], document["kind"]) == ("holdfast.dev/v1alpha1", "StateCheckpoint")
+    assert document["metadata"]["name"] == listed["name"]
+    assert document["spec"]["toolCalls"][0]["note"] == "already done: do not repeat"
+    assert envelope.read(shown).is_named_after_its_content
+
+
+def test_deriving_at_the_commit_before_a_switch_gives_what_it_kept(trip: Shell) -> None:
+    """The checkpoint of a switch is what its commit says, and anybody can derive it again."""
+    kept = trip.ok("checkpoints", "show", "trip").out
+
+    again = trip.ok("checkpoints", "derive", "trip", "--at", "HEAD~1", "--to", "script:two").out
+
+    assert again == kept
+
+
+def test_deriving_writes_nothing(trip: Shell) -> None:
+    """However often it is asked, the thread stays where it is."""
+    before = trip.ok("threads", "show", "trip", "--json").json["timelines"]
+
+    first, second = (trip.ok("checkpoints", "derive", "trip", "--to", "openai:gpt-5").out for _ in range(2))
+
+    assert first == second
+    assert "toBackend: openai:gpt-5" in first
+    assert trip.ok("threads", "show", "trip", "--json").json["timelines"] == before
+
+
+def test_where_nothing_was_switched_it_says_what_to_do(shell: Shell) -> None:
+    """An empty list and a checkpoint that is not there lead on to `derive`."""
+    assert "checkpoints derive shopping" in shell.ok("checkpoints", "ls", "shopping").out
+
+    missing = shell("checkpoints", "show", "shopping")
+
+    assert missing.code == 3
+    assert "has no checkpoint" in missing.err
+    assert "checkpoints derive shopping" in missing.err
+
+
+def test_a_name_that_is_none_is_not_found(trip: Shell) -> None:
+    """A name of no checkpoint, and one of another's digits, end with 3 and name the list."""
+    for name in ("chk-ffffffffffff", "trip"):
+        missing = trip("checkpoints", "show", "trip", name)
+
+        assert missing.code == 3
+        assert "checkpoints ls trip" in missing.err
