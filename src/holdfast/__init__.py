@@ -18,6 +18,9 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from holdfast import aio, errors, testing
     from holdfast.errors import NotDone
+    from holdfast.migration.policy import Policy
+    from holdfast.migration.report import Report
+    from holdfast.migration.route import Route
     from holdfast.model.checkpoint import Checkpoint
     from holdfast.model.head import Head
     from holdfast.model.limits import Limits
@@ -53,9 +56,12 @@ __all__ = [
     "NotDone",
     "Outcome",
     "Plugin",
+    "Policy",
     "ReasoningSummary",
+    "Report",
     "Result",
     "Retry",
+    "Route",
     "Stop",
     "Store",
     "Text",
@@ -89,9 +95,12 @@ _HOMES = {
     "NotDone": "holdfast.errors",
     "Outcome": "holdfast.runtime.call",
     "Plugin": "holdfast.runtime.plugin",
+    "Policy": "holdfast.migration.policy",
     "ReasoningSummary": _MESSAGE,
+    "Report": "holdfast.migration.report",
     "Result": "holdfast.runtime.ended",
     "Retry": "holdfast.runtime.tool",
+    "Route": "holdfast.migration.route",
     "Stop": "holdfast.runtime.stop",
     "Store": "holdfast.threads.store",
     "Text": _MESSAGE,

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast.threads import agents, artifacts, change, edits, line, runs, store, thread, view
+from holdfast.threads import agents, artifacts, change, edits, line, runs, store, switching, thread, view
 from tests.docs.python_page import MARK, PAGE, generated, rendered
 from tests.docs.tables import codes
 
@@ -22,6 +22,7 @@ HELD: dict[type, str] = {
     view.View: "view",
     line.Line: "thread",
     runs.Runs: "thread",
+    switching.Switching: "thread",
     thread.Thread: "thread",
     change.Change: "change",
     edits.Edits: "change",

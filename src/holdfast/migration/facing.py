@@ -29,13 +29,13 @@ Given: TypeAlias = str | Backend | Model
 class Described(Protocol):
     """A model that says itself what it does."""
 
-    def supports(self, capability: str) -> Level:
-        """How well it does one thing of `capabilities.Capability`."""
+    def supports(self, capability: str) -> Level | None:
+        """How well it does one thing of `capabilities.Capability`; None: as what it is named after."""
         ...
 
     @property
     def window(self) -> int | None:
-        """The tokens that it takes in all; None: it does not know."""
+        """The tokens that it takes in all; None: as what it is named after."""
         ...
 
 
@@ -57,20 +57,27 @@ def facing(given: Given, models: Catalog) -> Facing:
     """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
-    if not isinstance(given, str | Backend) and isinstance(given, Described):
-        levels: dict[Capability, Level] = {each: given.supports(each.value) for each in Capability}
-        return Facing(name=name, target=_format(given, models), levels=levels, window=given.window)
     target = _format(given, models)
     if target is None:
-        return Facing(name=name, note=f"nothing is known of what {name} can do; nothing was held against it")
-    card = models.card(target.provider, target.model)
-    return Facing(
-        name=name,
-        target=target,
-        levels=abilities.of(target, models),
-        window=card.context_window,
-        note=card.note if not card.known else None,
-    )
+        seen = Facing(name=name, note=f"nothing is known of what {name} can do; nothing was held against it")
+    else:
+        card = models.card(target.provider, target.model)
+        seen = Facing(
+            name=name,
+            target=target,
+            levels=abilities.of(target, models),
+            window=card.context_window,
+            note=card.note if not card.known else None,
+        )
+    if isinstance(given, str | Backend) or not isinstance(given, Described):
+        return seen
+    return _described(seen, given)
+
+
+def _described(seen: Facing, model: Described) -> Facing:
+    """The same with what the model says itself, which counts."""
+    levels = {each: model.supports(each.value) or seen.does(each) for each in Capability}
+    return msgspec.structs.replace(seen, levels=levels, window=model.window or seen.window, note=None)
 
 
 def name_of(given: Given) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.model.message import Message, ReasoningSummary, Text, ToolCall
 from holdfast.model.run import Usage
+from holdfast.providers.capabilities import Capability, Level
 from holdfast.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, TextDelta
 from holdfast.runtime import points
 from holdfast.runtime.points import POINTS, Point
@@ -91,19 +92,37 @@ def crash(point: Point, *, nth: int = 1) -> Crash:
 class Script:
     """A model that takes the steps that it was given, in order."""
 
-    def __init__(self, *items: Item, backend: str = "script:test", pieces: int = 3) -> None:
-        """Take `items` one by one; words are handed out in that many pieces."""
+    def __init__(
+        self,
+        *items: Item,
+        backend: str = "script:test",
+        pieces: int = 3,
+        lacks: Iterable[str] = (),
+        window: int | None = None,
+    ) -> None:
+        """Take `items` one by one; words are handed out in that many pieces.
+
+        `lacks` are capabilities that it is said not to have, and `window` the tokens that it is said to
+        take, where a switch or a route looks at that; else it is what it is named after.
+        """
         for item in items:
             if not (isinstance(item, Step | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
                     f"a script is made of steps, not of {item!r}. Use say(…), use(…), step(…), fail(…)."
                 )
-        self.backend = backend
+        self.backend, self.window = backend, window
+        self._lacks = frozenset(lacks)
+        for each in sorted(self._lacks - set(Capability)):
+            raise Invalid(f"{each!r} is no capability. Use one of {', '.join(Capability)}.")
         self.contexts: list[Context] = []  # what it was shown, step by step
         self._steps = [item for item in items if not isinstance(item, Crash)]
         self._crashes = [item for item in items if isinstance(item, Crash)]
         self._pieces = max(1, pieces)
         self._offset: int | None = None
+
+    def supports(self, capability: str) -> Level | None:
+        """`none` for what it is said to lack; None for the rest: as what it is named after."""
+        return "none" if capability in self._lacks else None
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Take the next step; raises `Invalid` if there is none."""

@@ -13,6 +13,8 @@ import msgspec
 from holdfast.errors import Busy, Conflict, HoldfastError, Refused
 from holdfast.migration.facing import Given, name_of
 from holdfast.migration.report import Report
+from holdfast.providers.backend import Backend
+from holdfast.providers.contract import Model
 from holdfast.runtime import switching
 from holdfast.runtime.resolving import line_backend
 from holdfast.runtime.switching import Asked
@@ -34,7 +36,7 @@ class Switching(Runs, ABC):
         declared = self._declared.backend
         return line_backend(self._ground()) or (None if declared is None else name_of(declared))
 
-    def check_switch(self, backend: Given, *, output: Any = None) -> Report:
+    def check_switch(self, backend: str | Backend | Model, *, output: Any = None) -> Report:
         """What a switch to `backend` would keep, convert and remove, and whether the policy lets it pass.
 
         Nothing is written and nothing is sent.  `output` is the type that runs are asked for, if they are.
@@ -43,7 +45,7 @@ class Switching(Runs, ABC):
 
     def switch(
         self,
-        backend: Given,
+        backend: str | Backend | Model,
         *,
         reason: str | None = None,
         approved_by: str | None = None,
