@@ -54,9 +54,9 @@ def export(
     follow: Follow = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Exported | Projected | Iterator[Projected]:
-    """Write a thread as a request in a vendor's format, or as a git repository
+    """Write a thread in a vendor's format, or to git
 
-    With --format the request goes to the output, what could not be carried over unchanged to the
+    With --format a request goes to the output, what could not be carried over unchanged to the
     error stream. `holdfast import` makes a thread of it again.
 
     With --git the whole thread becomes a bare repository that is read and never read back: a git

@@ -79,7 +79,7 @@ Errors go to the error stream; with `--json` as `{"error": "StaleHead", "message
 
 ## JSON
 
-With `--json` a command prints one object, whose fields are listed with the command; `threads follow` prints one a line.
+With `--json` a command prints one object, whose fields are listed with the command; `threads follow` and `export --follow` print one a line.
 Times are written `2026-01-31T12:00:00.000000Z`, digests in full, and what is not there is null.
 A list that was cut short by `--limit` says so in `more`.
 
