@@ -64,7 +64,7 @@ def _said(said: Sequence[Sequence[str]]) -> list[Words]:
 
 
 def _total(judged: Iterable[tuple[list[Words], Mapping[str, Any]]]) -> dict[str, Score]:
-    total = dict.fromkeys(PARTS, Score())
+    total: dict[str, Score] = dict.fromkeys(PARTS, Score())
     for said, wanted in judged:
         for part, found in _found(said).items():
             total[part] += _score(found, _listed(wanted[part]))
