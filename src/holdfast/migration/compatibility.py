@@ -21,6 +21,7 @@ from holdfast.model.message import Block, File, Image, Message, ReasoningSummary
 from holdfast.providers import registry
 from holdfast.providers.capabilities import Capability, Level
 from holdfast.providers.contract import Loss
+from holdfast.providers.outputs import request_options
 from holdfast.providers.wire.media import kind_of
 from holdfast.providers.wire.server_tools import is_account
 
@@ -45,7 +46,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     history: Sequence[Message] = ()  # the turns in it as they were, before calls were told in words
     tokens: int = 0  # of the whole request
     budget: int | None = None  # that it has to fit into; None: not known
-    left_out: int = 0  # turns that are in the history and are not shown, for want of room
+    fits: bool = True  # within the budget, even if the count is off by its margin
+    turns: int | None = None  # that are shown, where others were left out or cut for want of room
     from_api: str | None = None  # the wire format that it comes from; None: not known
     mcp: frozenset[str] = frozenset()  # tools of MCP servers, by name
 
@@ -73,8 +75,10 @@ def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
     """What the next request could not carry over unchanged; nothing where its format is not known."""
     if to.target is None:
         return ()
+    options = request_options(dict(shown.context.options))
+    asked = msgspec.structs.replace(shown.context, options=options)
     adapter = registry.adapter(to.target.api)
-    return adapter.render(shown.context, model=to.target.model, provider=to.target.provider).losses
+    return adapter.render(asked, model=to.target.model, provider=to.target.provider).losses
 
 
 # ---- one function a topic
@@ -111,22 +115,16 @@ def _graded(topic: Topic, name: str, tools: Sequence[ToolSpec], level: Level) ->
 def _context(shown: Shown, to: Facing) -> Iterator[Item]:
     if to.window is None:
         return
-    size = _thousands(to.window)
-    if shown.budget is not None and shown.tokens > shown.budget:
-        need = f"{_thousands(shown.tokens)} are needed, and {_thousands(shown.budget)} are free"
-        yield _removed(
-            "context", f"{size} context insufficient; {need}", why="the least that has to be shown"
-        )
-    elif shown.left_out:
-        turns = f"{shown.left_out} older turn{'s' if shown.left_out > 1 else ''}"
-        yield _converted(
-            "context",
-            f"{size} context holds the recent turns; {turns} will be left out",
-            fallback="checkpoint",
-            why=f"{_thousands(shown.tokens)} tokens are shown",
-        )
+    size, need = _thousands(to.window), f"{shown.tokens:,} tokens are shown"
+    if not shown.fits:
+        free = "" if shown.budget is None else f", and {shown.budget:,} are free"
+        why = f"the least that has to be shown takes {shown.tokens:,} tokens{free}"
+        yield _removed("context", f"{size} context insufficient", why=why)
+    elif shown.turns is not None:
+        says = f"{size} context holds the last {shown.turns} turns, older ones will be left out"
+        yield _converted("context", says, fallback="checkpoint", why=need)
     else:
-        yield _kept("context", f"{size} context sufficient", why=f"{shown.tokens} tokens are shown")
+        yield _kept("context", f"{size} context sufficient", why=need)
 
 
 def _strict_json(shown: Shown, to: Facing) -> Iterator[Item]:

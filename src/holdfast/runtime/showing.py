@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.context import assemble
+from holdfast.context.plan import Plan
+from holdfast.context.tiers import Ask
 from holdfast.errors import Invalid, NotFound
+from holdfast.history.space import Space
 from holdfast.migration.compatibility import Shown
 from holdfast.migration.facing import Facing
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.digest import Digest
+from holdfast.model.recipe import Frame, decode_frame, decode_recipe
 from holdfast.providers import registry
 from holdfast.runtime import framing
+from holdfast.runtime.agent import Agent
 from holdfast.runtime.ground import Ground
+from holdfast.runtime.rendering import last_step
 
-__all__ = ["shown_to"]
+__all__ = ["is_bare", "last_frame", "shown_to"]
 
 
 def shown_to(
@@ -27,17 +35,52 @@ def shown_to(
     output: Any = None,
 ) -> Shown:
     """The conversation at a commit as `to` would be shown it once it has taken over with that checkpoint."""
-    asked = framing.ask_for(ground, to, at, fresh=True, shape=output, checkpoint=checkpoint)
-    planned = assemble.plan(ground.space, at, asked)
+    ask = framing.ask_for(ground, to, at, fresh=True, shape=output, checkpoint=checkpoint)
+    if is_bare(ground.agent):
+        ask = _as_before(ask, last_frame(ground.space, at))
+    plan = assemble.plan(ground.space, at, ask)
     return Shown(
-        context=planned.context,
-        history=planned.history,
-        tokens=planned.tokens,
-        budget=planned.budget,
-        left_out=planned.left_out,
+        context=plan.context,
+        history=plan.history,
+        tokens=plan.tokens,
+        budget=plan.budget,
+        fits=plan.fits,
+        turns=_crowded(plan, ask),
         from_api=_api(before),
         mcp=frozenset(tool.name for tool in ground.agent.toolbox.values() if tool.origin == "mcp"),
     )
+
+
+def is_bare(agent: Agent) -> bool:
+    """Whether nothing is known of an agent but its name: its code is not at hand."""
+    return agent.backend is None and not agent.tools and not agent.instructions
+
+
+def last_frame(space: Space, at: Digest | None) -> Frame | None:
+    """What stood around the messages when a model spoke last; None if that is not recorded."""
+    try:
+        spoke = assemble.spoke(space.step(last_step(space, at)))
+        assert spoke is not None, "a step that was found has spoken"
+        assert spoke.context is not None, "and says what it was shown"
+        return decode_frame(space.body(decode_recipe(space.body(spoke.context)).frame))
+    except NotFound:  # nobody has spoken, or it was forgotten
+        return None
+
+
+def _as_before(ask: Ask, frame: Frame | None) -> Ask:
+    """The same with the tools and options that were shown last."""
+    if frame is None:
+        return ask
+    known = msgspec.structs.replace(frame, sent=ask.frame.sent)
+    return msgspec.structs.replace(ask, frame=known)
+
+
+def _crowded(plan: Plan, ask: Ask) -> int | None:
+    """How many turns are shown, if it would be more had there been room; None: room is not what limits them."""
+    shown = len([item for item in plan.of(4) if item.included])
+    left = any(not item.included for item in plan.of(7))
+    is_cut = plan.recipe is not None and bool(plan.recipe.cut)
+    return shown if is_cut or (left and shown < ask.limits.turns) else None
 
 
 def _api(backend: str | None) -> str | None:

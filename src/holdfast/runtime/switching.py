@@ -29,6 +29,7 @@ from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
 from holdfast.migration.facing import Facing, Given, facing, name_of
 from holdfast.migration.report import Report
+from holdfast.migration.summarise import summarised
 from holdfast.migration.switch import (
     REASON,
     gated,
@@ -43,12 +44,14 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
 from holdfast.model.head import Head
 from holdfast.providers.backend import Backend
+from holdfast.providers.contract import Model
 from holdfast.providers.transport.finding import missing
 from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
+from holdfast.runtime.driving import drive
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.resolving import is_on
-from holdfast.runtime.showing import shown_to
+from holdfast.runtime.showing import is_bare, last_frame, shown_to
 
 __all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
@@ -75,6 +78,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     approved_by: str | None = None
     output: Any = None  # the type that runs are asked for; None: words
+    summariser: Given | None = None  # who says in its own words how things stand; None: nobody
     op_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +131,7 @@ def switch(ground: Ground, asked: Asked) -> Report:
     points.reach("switch_begun")
     to = found(ground, asked.to)
     check_taken(asked.to, to)
+    teller = None if asked.summariser is None else taking_steps(asked.summariser)
     ground.finish()
     for _ in range(_TRIES_MAX):
         earlier = _earlier(ground, asked, to)
@@ -141,6 +146,8 @@ def switch(ground: Ground, asked: Asked) -> Report:
             return _already(report)
         if not report.ok:
             raise Refused(report)
+        if teller is not None and report.checkpoint is not None:
+            report = _summarised(ground, report, report.checkpoint, teller)
         points.reach("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
         made = _written(ground, asked, report, head, ledger, bump)
@@ -191,6 +198,13 @@ def reported(
         reason=asked.reason,
     )
     return gated(report, agent.policy)
+
+
+def _summarised(ground: Ground, report: Report, checkpoint: Checkpoint, teller: Model) -> Report:
+    """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
+    told = drive(summarised(ground.space, checkpoint, teller))
+    new = told.validation.notes[len(checkpoint.validation.notes) :]
+    return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))
 
 
 def _settled(ground: Ground, head: Head) -> LedgerRead:
@@ -268,18 +282,14 @@ def _already(report: Report) -> Report:
 
 
 def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint) -> tuple[str, ...]:
-    agent = ground.agent
-    return tuple(
-        note
-        for note in (
-            to.note,
-            None
-            if agent.backend is not None or agent.tools
-            else f"the tools and instructions of agent '{agent.name}' are in its code, which was not at hand",
-            *checkpoint.validation.notes,
+    told = [to.note] if to.note else []
+    if is_bare(ground.agent):
+        known = last_frame(ground.space, checkpoint.commit) is not None
+        how = "as its last turn was shown them" if known else "not known"
+        told.append(
+            f"the code of agent '{ground.agent.name}' is not at hand: its tools and options are {how}"
         )
-        if note
-    )
+    return (*told, *checkpoint.validation.notes)
 
 
 def _check_model(ground: Ground, given: str | Backend, seen: Facing) -> None:

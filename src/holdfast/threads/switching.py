@@ -50,15 +50,25 @@ class Switching(Runs, ABC):
         reason: str | None = None,
         approved_by: str | None = None,
         output: Any = None,
+        summariser: str | Backend | Model | None = None,
         op_id: str | None = None,
     ) -> Report:
         """Let `backend` take the turns from here on, by one commit; the report of what that keeps and loses.
 
+        `summariser` is a model that says in its own words how things stand: that is kept, labelled, beside what
+        was derived if every sentence of it can be traced to messages, else it is left out and a note says why.
         Raises `Refused(report)` if the agent's policy stops it (`approved_by` is who lets pass what needs
         an approval), `Busy` if a run is on the line, `NotFound` or `Unsupported` for a backend that
         cannot be.  Then nothing was written.  An undo takes a switch back.
         """
-        asked = Asked(to=backend, reason=reason, approved_by=approved_by, output=output, op_id=op_id)
+        asked = Asked(
+            to=backend,
+            reason=reason,
+            approved_by=approved_by,
+            output=output,
+            summariser=summariser,
+            op_id=op_id,
+        )
         report = switching.switch(self._ground(), asked)
         if not isinstance(backend, str):
             self._handed.pop(report.to_backend, None)
