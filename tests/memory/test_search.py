@@ -1,0 +1,287 @@
+"""Searching: what is found, in which order, by which leg, and what can never be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast import Store, memory
+from holdfast.engines.sqlite import searching as index
+from holdfast.errors import Invalid, Unavailable
+from holdfast.history.tree import EMPTY
+from holdfast.memory.words import QUERY_TERMS_MAX, query_terms, terms
+from tests.memory.remembering import by_letters, remembering, texts
+
+HOSTILE = [
+    'seats"',
+    'seats" OR 1',
+    "seats*",
+    "NOT seats",
+    "seats AND (",
+    "terms : seats",
+    "{terms}: seats",
+    "^seats",
+    "NEAR(seats aisle, 2)",
+    "-seats",
+    "seats + aisle",
+    "seats'; DROP TABLE words; --",
+    "seats\0aisle",
+    "%_seats",
+]
+
+
+@pytest.fixture
+def seeing(store_url: str) -> Iterator[Store]:
+    """A store that sees texts by their letters, too."""
+    with holdfast.open(store_url, embed=by_letters) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_a_query_is_data(store: Store, query: str) -> None:
+    """Whatever operators it holds, it is searched for its words."""
+    held = store.memory("ann")
+    held.add("prefers aisle seats", id="seat")
+    held.add("nothing to do with it", id="other")
+
+    found = held.search(query)
+
+    assert [each.id for each in found] == ["seat"]
+
+
+def test_a_query_that_was_not_quoted_is_an_error_of_the_engine() -> None:
+    """The control: the same query as the engine's own language does not even parse."""
+    made = index.SqliteSearch(None)
+    made.move(None, EMPTY, (), ())
+    db = made._database()
+
+    with pytest.raises(apsw.SQLError, match="unterminated string"):
+        db.execute("SELECT rowid FROM words WHERE words MATCH ?", (HOSTILE[1],)).fetchall()
+
+
+def test_a_query_without_words_finds_nothing(store: Store) -> None:
+    """Punctuation alone asks for nothing."""
+    store.memory("ann").add("prefers aisle seats")
+
+    assert [list(store.memory("ann").search(query)) for query in ("", "  ", "?!", '"" () *')] == [
+        [],
+        [],
+        [],
+        [],
+    ]
+
+
+def test_words_are_found_whatever_their_form(store: Store) -> None:
+    """Capitals, accents, width and English endings make no difference; scripts without spaces are searched by letters."""
+    held = store.memory("ann")
+    held.add("Crêpes at the CAFÉ", id="cafe")
+    held.add("東京に住んでいます", id="tokyo")
+    held.add("running late", id="late")
+    held.add("Ｆｕｌｌ width", id="full")
+
+    found = {
+        query: [each.id for each in held.search(query)] for query in ("cafe crepe", "京都", "run", "full")
+    }
+
+    assert found == {"cafe crepe": ["cafe"], "京都": ["tokyo"], "run": ["late"], "full": ["full"]}
+
+
+def test_without_an_embedding_function_the_answer_says_that_words_were_all(store: Store) -> None:
+    """Nobody has to guess why a meaning was not found."""
+    store.memory("ann").add("prefers aisle seats", id="seat")
+
+    found = store.memory("ann").search("seats")
+
+    assert found.legs == ("text",)
+    assert [each.legs for each in found] == [("text",)]
+
+
+def test_both_legs_are_fused_by_rank(seeing: Store) -> None:
+    """What both found comes before what one found; the score is the sum of 1 / (60 + rank)."""
+    held = seeing.memory("ann")
+    held.add("stab", id="anagram")
+    held.add("bats", id="word")
+    held.add("zzzz bats qqqq wwww", id="far")
+
+    found = held.search("bats")
+
+    assert found.legs == ("text", "vector")
+    assert [(each.id, each.legs) for each in found] == [
+        ("word", ("text", "vector")),
+        ("far", ("text", "vector")),
+        ("anagram", ("vector",)),
+    ]
+    assert found[0].score == pytest.approx(1 / 61 + 1 / 62, abs=1e-6)
+
+
+def test_ties_are_settled_by_id(seeing: Store) -> None:
+    """Equal words in any order of writing give one order."""
+    held = seeing.memory("ann")
+    for id in ("c", "a", "d", "b"):
+        held.add("the same words", id=id)
+
+    assert [each.id for each in held.search("words", limit=3)] == ["a", "b", "c"]
+
+
+def test_filters_are_applied_before_anything_is_ranked(seeing: Store) -> None:
+    """A limit is never used up by what was not asked for."""
+    held = seeing.memory("ann")
+    for number in range(40):
+        held.add("seats seats seats", id=f"a{number:02}", kind="episodic")
+    held.add("one word about seats among many others here", id="wanted", kind="preference", scope="project")
+
+    by_kind = held.search("seats", limit=1, kind="preference")
+    by_scope = held.search("seats", limit=1, scope="project")
+    neither = held.search("seats", kind="preference", scope="user")
+
+    assert [each.id for each in (*by_kind, *by_scope)] == ["wanted", "wanted"]
+    assert list(neither) == []
+
+
+def test_what_is_passed_over_does_not_use_up_the_limit(seeing: Store) -> None:
+    """However many better ones were withdrawn, the next that counts is found, by either leg."""
+    thread = seeing.thread("t1", agent="planner", owner="ann")
+    for number in range(30):
+        thread = remembering(seeing, f"t{number}", "seats seats seats", name=f"n{number}")
+        thread.undo()
+    seeing.memory("ann").add("one word about seats among many others here", id="wanted")
+
+    found = seeing.memory("ann").search("seats", limit=1)
+
+    assert [(each.id, each.legs) for each in found] == [("wanted", ("text", "vector"))]
+
+
+def test_another_owner_s_items_are_never_found_nor_felt(store_url: str) -> None:
+    """Scores and order are the same whether or not others remember the same words."""
+    with holdfast.open(store_url, embed=by_letters) as store:
+        mine = store.memory("ann")
+        mine.add("aisle seats in planes", id="a")
+        mine.add("seats", id="b")
+        alone = [(each.id, each.score) for each in mine.search("aisle seats")]
+        for number in range(50):
+            store.memory("bob").add(f"seats seats {number}", id=f"x{number}")
+
+        beside = [(each.id, each.score) for each in mine.search("aisle seats")]
+
+        assert beside == alone
+        assert {each.item.owner for each in mine.search("seats", limit=100)} == {"ann"}
+
+
+def test_an_index_without_an_owner_would_find_the_other_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: with one index for all, the other's item comes up, and is found out against the map."""
+    shared = index.SqliteSearch(None)
+    monkeypatch.setattr("holdfast.threads.shelf.in_memory", lambda owner: shared)
+    with holdfast.open(f"memory:shared-{tmp_path.name}") as store:
+        shelf = store._shelf
+        theirs = shelf.memories.of("bob")
+        store.memory("bob").add("secret seats", id="secret")
+        memory.relevant(theirs, "seats")
+
+        root = theirs.sight().root
+        own = theirs.indexing.at(theirs.space, root, newest=True)
+
+        hits = own.found(root, ["seats"], index.Filters(), limit=5)
+        assert hits is not None
+        assert [hit.item for hit in hits] == ["secret"]
+        assert texts(store, "seats") == []
+
+
+def test_the_same_sight_gives_the_same_answer_whatever_came_after(store_url: str) -> None:
+    """Written, undone, forgotten, expired since: what was seen is seen again, byte for byte."""
+    now = [1_000_000_000_000_000]
+    with holdfast.open(store_url, embed=by_letters, clock=lambda: now[0]) as store:
+        held = store._shelf.memories.of("ann")
+        withdrawn = remembering(store, "t0", "seats by the door", name="undone")
+        withdrawn.undo()
+        thread = remembering(store, "t1", "seats by the window", name="window")
+        store.memory("ann").add("seats by the aisle", id="aisle")
+        first = memory.relevant(held, "seats by the aisle")
+        plain = memory.Sight(commit=first.sight.commit, root=first.sight.root, at=first.sight.at)
+
+        thread.undo()
+        withdrawn.redo()
+        store.memory("ann").forget("aisle")
+        store.memory("ann").add("seats by the aisle and much more", id="more")
+        now[0] += 10**12
+        again = memory.relevant(held, "seats by the aisle", sight=first.sight)
+        without = memory.relevant(held, "seats by the aisle", sight=plain)
+
+    assert [each.id for each in first] == ["aisle", "window"]
+    assert again == first
+    assert [each.reference for each in again] == [each.reference for each in first]
+    assert "undone" in [each.id for each in without], (
+        "the control: without what was withdrawn it would differ"
+    )
+
+
+def test_limits_and_questions_are_checked(store: Store) -> None:
+    """What cannot be asked is refused by name."""
+    held = store.memory("ann")
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (5, {}, "for words, not 5"),
+        ("x", {"limit": 0}, "from 1 to 1000"),
+        ("x", {"limit": True}, "from 1 to 1000"),
+        ("x", {"limit": 10_000}, "from 1 to 1000"),
+        ("x", {"kind": "vague"}, "kind is one of"),
+        ("x", {"scope": "A B"}, "cannot be a scope"),
+    ]
+
+    for query, options, why in wrong:
+        with pytest.raises(Invalid, match=why):
+            held.search(query, **options)
+
+
+@pytest.mark.parametrize(
+    ("embed", "error", "why"),
+    [
+        (lambda given: 1 / 0, Unavailable, "the embedding function failed: ZeroDivisionError"),
+        (lambda given: [], Invalid, "gave 0 vectors for 1 texts"),
+        (lambda given: [["a"] for _ in given], Invalid, "gave no vector"),
+        (lambda given: [[] for _ in given], Invalid, "no usable length"),
+        (lambda given: [[float("nan")] for _ in given], Invalid, "not finite"),
+        (lambda given: [[1.0] * (1 + (len(given[0]) < 20)) for _ in given], Invalid, "another length"),
+    ],
+)
+def test_an_embedding_function_that_goes_wrong_is_named(
+    embed: Any, error: type[Exception], why: str, store_url: str
+) -> None:
+    """The search says so, and what was remembered stays."""
+    with holdfast.open(store_url, embed=embed) as store:
+        store.memory("ann").add("prefers aisle seats", id="seat")
+
+        with pytest.raises(error, match=why):
+            store.memory("ann").search("seats")
+
+        assert store.memory("ann").get("seat").text == "prefers aisle seats"
+
+
+@pytest.mark.parametrize("embed", [5, "gpt"])
+def test_an_embedding_function_is_a_function(embed: Any) -> None:
+    """Anything else is refused before a store is opened."""
+    with pytest.raises(Invalid, match="nothing was opened"):
+        holdfast.open("memory:", embed=embed)
+
+
+def test_a_text_without_a_direction_is_found_by_its_words(seeing: Store) -> None:
+    """A vector of zeros is near nothing; the other leg does not need it."""
+    held = seeing.memory("ann")
+    held.add("12345", id="digits")
+    held.add("letters", id="letters")
+
+    assert [(each.id, each.legs) for each in held.search("12345")] == [("digits", ("text",))]
+
+
+@given(st.text(max_size=200))
+def test_terms_hold_nothing_but_letters_and_digits(text: str) -> None:
+    """So no term can end a quotation or begin an operator."""
+    assert all(term and all(letter.isalnum() for letter in term) for term in terms(text))
+    assert len(query_terms(text * 40)) <= QUERY_TERMS_MAX
