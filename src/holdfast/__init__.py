@@ -17,6 +17,7 @@ TYPE_CHECKING = (
 
 if TYPE_CHECKING:
     from holdfast import aio, errors, testing
+    from holdfast.context.limits import ContextLimits
     from holdfast.errors import NotDone
     from holdfast.migration.policy import Policy
     from holdfast.migration.report import Report
@@ -47,6 +48,7 @@ __all__ = [
     "Call",
     "CanonicalAgentState",
     "Change",
+    "ContextLimits",
     "Checkpoint",
     "File",
     "Head",
@@ -86,6 +88,7 @@ _HOMES = {
     "Call": "holdfast.runtime.call",
     "CanonicalAgentState": "holdfast.projections.state",
     "Change": "holdfast.threads.change",
+    "ContextLimits": "holdfast.context.limits",
     "Checkpoint": "holdfast.model.checkpoint",
     "File": _MESSAGE,
     "Head": "holdfast.model.head",

@@ -40,6 +40,7 @@ _THREADS = {
     "seal": "End writing on a timeline, for everybody and for good",
     "merge": "Take in what another timeline changed",
     "diff": "Compare two moments: state, messages and tool calls",
+    "context": "Show what a backend is shown of a thread: each item, its tokens, whether it is in, and why",
     "render": "Show the request that a backend would be sent, and what is lost on the way",
     "switch": "Let another backend take over a thread, after a check of what that keeps and loses",
     "bisect": "Find the first moment at which something became true",

@@ -54,12 +54,12 @@ def plan(space: Space, at: Digest | None, ask: Ask) -> Plan:
     drawn = draw(space, at, ask)
     frame = frame_of(drawn, ask.frame)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
-    return _planned(drawn, ask, context, recipe_of(drawn, ask.budget.backend, frame))
+    return _planned(drawn, ask, frame, context, recipe_of(drawn, ask.budget.backend, frame))
 
 
 def explained(rebuilt: Rebuilt, ask: Ask) -> Plan:
     """The plan of what a step was shown; only the tokens are counted anew."""
-    return _planned(rebuilt.drawn, ask, rebuilt.context, rebuilt.recipe)
+    return _planned(rebuilt.drawn, ask, rebuilt.frame, rebuilt.context, rebuilt.recipe)
 
 
 def rebuilt(space: Space, commit: Digest) -> Rebuilt:
@@ -139,8 +139,9 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     laid = lay(Words(space), shown, lead=lead, known=found.known, cut=recipe.cut)
     for call, words in recipe.open.items():
         laid.conversation.explain(call, words)
+    is_whole = recipe.first is None and lead is None and recipe.switched is None
     return Drawn(
-        reason="carried",
+        reason="whole" if is_whole else "carried",
         conversation=laid.conversation,
         found=found,
         shown=shown,
@@ -158,8 +159,8 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     )
 
 
-def _planned(drawn: Drawn, ask: Ask, context: Context, recipe: Recipe) -> Plan:
-    items = tuple(items_of(drawn, ask))
+def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Recipe) -> Plan:
+    items = tuple(items_of(drawn, ask, frame))
     count, margin = count_of(context, ask.budget)
     off = count - sum(item.tokens for item in items if item.included)
     return Plan(

@@ -8,7 +8,7 @@ from holdfast.context.budget import Budget, weigh_frame
 from holdfast.context.needed import Needed
 from holdfast.context.notes import lines_of
 from holdfast.context.plan import Item, Tier
-from holdfast.context.tiers import Ask, Drawn, framed
+from holdfast.context.tiers import Ask, Drawn
 from holdfast.context.trace import Spoken, exchanges
 from holdfast.model.context import Context
 from holdfast.model.message import Message, Text
@@ -20,11 +20,10 @@ __all__ = ["count_of", "items_of"]
 _EACH = 12  # turns that are items of their own; those before them are one
 
 
-def items_of(drawn: Drawn, ask: Ask) -> Iterator[Item]:
-    """The items of what was drawn, tier by tier."""
+def items_of(drawn: Drawn, ask: Ask, frame: Frame) -> Iterator[Item]:
+    """The items of what was drawn, tier by tier; `frame` is the one that is shown."""
     scale = _Counting(ask.budget)
-    notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
-    yield from _frame(scale, framed(ask.frame, notes=notes))
+    yield from _frame(scale, frame)
     yield from _lead(scale, drawn)
     yield from _note(scale, drawn, tier=3, prefix="Task state ")
     yield from _turns(scale, drawn, ask)
@@ -73,9 +72,9 @@ def _lead(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
     lines = [line for line in lines_of(drawn.lead) if not line.startswith("Artifacts in use: ")]
     name = f"checkpoint {drawn.checkpoint_digest[:12]}" if drawn.checkpoint_digest else "checkpoint"
     why = {
-        "switched": "the backend is new to the conversation",
-        "outgrown": "the conversation has outgrown the window",
-    }.get(drawn.reason, "as for the step before")
+        "switched": "the backend is new to it",
+        "outgrown": "the window is outgrown",
+    }.get(drawn.reason, "as for the last step")
     yield Item(
         tier=2,
         what=name,
@@ -92,7 +91,7 @@ def _note(scale: _Counting, drawn: Drawn, *, tier: Tier, prefix: str) -> Iterato
         if line.startswith(prefix):
             name = line.removeprefix(prefix).partition(" ")[0].rstrip(":")
             header = scale.text(next(iter(lines_of(drawn.note)))) if first and _is_first(drawn, line) else 0
-            why = "what the task's state says now" if tier == 3 else "found for the current input"
+            why = "as the state says now" if tier == 3 else "found for the input"
             yield Item(
                 tier=tier, what=name, tokens=scale.text(line) + header, included=True, why=why, refs=(name,)
             )
@@ -108,28 +107,28 @@ def _turns(scale: _Counting, drawn: Drawn, ask: Ask) -> Iterator[Item]:
     groups = exchanges([each for each in drawn.shown if each.id not in older])
     split = max(0, len(groups) - _EACH)
     if split:
-        yield _group(scale, drawn, groups[:split], _why(drawn, ask))
+        yield _group(scale, drawn, groups[:split], _why(drawn, ask, groups[split - 1]))
     for group in groups[split:]:
-        yield _group(scale, drawn, [group], _why(drawn, ask))
+        yield _group(scale, drawn, [group], _why(drawn, ask, group))
 
 
-def _why(drawn: Drawn, ask: Ask) -> str:
+def _why(drawn: Drawn, ask: Ask, turn: Sequence[Spoken]) -> str:
     match drawn.reason:
         case "whole":
-            return "the whole conversation fits"
+            return "all of it fits"
         case "carried":
-            return "as for the step before, and what came since"
+            return "as for the last step"
         case "switched":
-            return f"one of the last {ask.limits.turns}, or since the switch"
+            return f"one of the last {ask.limits.turns}" if turn[0].told else "since the switch"
         case "outgrown":
-            return f"one of the last {ask.limits.turns}, as far as they fit"
+            return f"one of the last {ask.limits.turns} that fit"
 
 
 def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], why: str) -> Item:
     spoken = [each for group in groups for each in group]
     cuts = [drawn.cut[each.id] for each in spoken if each.id in drawn.cut]
     if cuts:
-        why += f"; texts of more than {max(cuts):,} characters are cut: larger than the window"
+        why += f"; texts over {max(cuts):,} characters are cut: too large for the window"
     return Item(
         tier=4,
         what=_turn_names(spoken),
@@ -160,7 +159,7 @@ def _artifacts(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
                 what=f"{len(references)} artifact{'s' if len(references) > 1 else ''}",
                 tokens=scale.text(line),
                 included=True,
-                why="by reference: they came up in the last turns",
+                why="by reference",
                 refs=references,
             )
 
@@ -169,7 +168,7 @@ def _needed(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
     for each in drawn.needed:
         yield _older(each, scale.messages(_shown(drawn, each.spoken)), each.why, included=True)
     for each in drawn.refused:
-        yield _older(each, 0, f"{each.why}; it does not fit, the checkpoint has to do", included=False)
+        yield _older(each, 0, f"{each.why}; no room for it", included=False)
 
 
 def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
@@ -194,9 +193,9 @@ def _left_out(drawn: Drawn, ask: Ask) -> Iterator[Item]:
     last = before if begins_inside else before - 1
     if last < 1:
         return
-    why = "older than the last turns, and nothing refers to it"
-    if drawn.reason == "outgrown" or begins_inside:
-        why = "does not fit with what comes before it in importance"
+    why = "older, and not needed"
+    if drawn.reason == "outgrown" or begins_inside or drawn.left_out:
+        why = "no room for it"
     what = f"turns 1–{last}" if last > 1 else "turn 1"
     yield Item(tier=7, what=f"{what}, the rest", tokens=0, included=False, why=why)
 

@@ -143,7 +143,8 @@ class _Drawing:
         self._total = recipe.earlier + laid.conversation.spoken
         if not self._fits(laid):
             return None
-        drawn = self._drawn("carried", laid, shown)
+        is_whole = recipe.first is None and lead is None and recipe.switched is None
+        drawn = self._drawn("whole" if is_whole else "carried", laid, shown)
         drawn.first, drawn.older, drawn.cut = recipe.first, older, dict(recipe.cut)
         drawn.lead, drawn.lead_digest = lead, recipe.lead
         drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier

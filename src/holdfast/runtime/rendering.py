@@ -7,6 +7,7 @@ what it is shown after a switch: a checkpoint, the last turns, and what is neede
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
@@ -15,6 +16,7 @@ from holdfast.context.assemble import Rebuilt
 from holdfast.context.budget import budget_of
 from holdfast.context.conversation import Conversation
 from holdfast.context.media import taken_out
+from holdfast.context.notes import SYSTEM
 from holdfast.context.plan import Plan
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.history import reader
@@ -24,7 +26,7 @@ from holdfast.migration.facing import Facing, Given, facing, name_of, same
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
-from holdfast.model.recipe import Frame
+from holdfast.model.recipe import Frame, decode_frame, decode_recipe
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.providers import registry
 from holdfast.providers.backend import Backend
@@ -34,16 +36,28 @@ from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
 
 __all__ = [
+    "Shown",
     "context_of",
-    "explained",
     "last_step",
     "planned",
     "recorded",
     "render",
     "render_as",
     "request",
+    "shown",
     "shown_at",
 ]
+
+
+_STEPS_MAX = 400  # commits that are looked at for the last step
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step was shown."""
+
+    commit: Digest  # that holds what the model said
+    plan: Plan  # with the context, byte for byte, and its recipe
+    request: Rendered | None = None  # None: the model took the context as it is
 
 
 def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
@@ -68,7 +82,13 @@ def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan
     wanted = backend if backend is not None else _own(ground, line)
     to = _seen(ground, wanted)
     is_new = line is not None and not (to.name == line or same(to.name, line, ground.models()))
-    return assemble.plan(space, at, framing.ask_for(ground, to, at, fresh=is_new))
+    ask = framing.ask_for(ground, to, at, fresh=is_new)
+    frame = _last_frame(ground, at)
+    if frame is not None:
+        known = msgspec.structs.replace(frame, sent=ask.frame.sent)
+        budget = budget_of(to.name, ground.agent.context, frame=known, models=ground.models, window=to.window)
+        ask = msgspec.structs.replace(ask, frame=known, budget=budget)
+    return assemble.plan(space, at, ask)
 
 
 def last_step(space: Space, at: Digest | None) -> Digest:
@@ -87,11 +107,14 @@ def shown_at(space: Space, at: Digest | None) -> Rebuilt:
     return assemble.rebuilt(space, last_step(space, at))
 
 
-def explained(ground: Ground, shown: Rebuilt) -> Plan:
-    """The plan of what a step was shown, its tokens counted anew."""
-    recipe = shown.recipe
-    budget = budget_of(recipe.backend, ground.agent.context, frame=shown.frame, models=ground.models)
-    return assemble.explained(shown, framing.ask(ground, budget, shown.frame, None))
+def shown(ground: Ground, at: Digest | None) -> Shown:
+    """The same with its plan, its tokens counted anew, and with the request that was sent."""
+    commit = last_step(ground.space, at)
+    found = assemble.rebuilt(ground.space, commit)
+    models, limits = ground.models, ground.agent.context
+    budget = budget_of(found.recipe.backend, limits, frame=found.frame, models=models)
+    plan = assemble.explained(found, framing.ask(ground, budget, found.frame, None))
+    return Shown(commit=commit, plan=plan, request=request(found.frame, found.context))
 
 
 def request(frame: Frame, context: Context) -> Rendered | None:
@@ -139,6 +162,20 @@ def _asked(context: Context, own: Mapping[str, Json]) -> Context:
     stream = {"stream": given["stream"]} if "stream" in given else {}
     options = {name: value for name, value in request_options(given).items() if name != "stream"}
     return msgspec.structs.replace(context, options={**options, **stream})
+
+
+def _last_frame(ground: Ground, at: Digest | None) -> Frame | None:
+    """What stood around the last step, where the agent is only known by its name; None where it is declared."""
+    agent = ground.agent
+    if agent.backend is not None or agent.instructions or agent.tools or agent.options:
+        return None
+    for step in islice(reader.recent(ground.space, at), _STEPS_MAX):
+        spoke = assemble.spoke(step)
+        if spoke is not None and spoke.context is not None:
+            recipe = decode_recipe(ground.space.body(spoke.context))
+            frame = decode_frame(ground.space.body(recipe.frame))
+            return msgspec.structs.replace(frame, system=frame.system.removesuffix(SYSTEM).rstrip())
+    return None
 
 
 def _own(ground: Ground, line: str | None) -> Given:

@@ -143,7 +143,7 @@ class Script:
         if self._offset is None:
             self._begin(context, spoken)
         assert self._offset is not None
-        place = len(spoken) - self._offset
+        place = context.earlier + len(spoken) - self._offset
         if place >= len(self._steps):
             raise Invalid(f"the script has {len(self._steps)} steps, and the model was asked for one more.")
         item = self._steps[place]
@@ -153,7 +153,7 @@ class Script:
         """Begin with the turn that is under way: what was said before it is none of the script's."""
         asked = [index for index, message in enumerate(context.messages) if message.role == "user"]
         last = asked[-1] if asked else -1
-        self._offset = sum(1 for index in spoken if index < last)
+        self._offset = context.earlier + sum(1 for index in spoken if index < last)
         for each in self._crashes:
             points.arm(each.point, _killer(each.nth))
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET
 
+from holdfast.context.plan import Plan
 from holdfast.engines.contract import Hold
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.history import merge, reader, timelines
@@ -27,11 +28,13 @@ from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
 from holdfast.providers import registry
-from holdfast.providers.contract import Loss, Rendered
+from holdfast.providers.backend import Backend
+from holdfast.providers.contract import Loss, Model, Rendered
 from holdfast.runtime import importing, rendering
 from holdfast.runtime.agent import Agent, encoded_defaults
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.importing import Added
+from holdfast.runtime.rendering import Shown
 from holdfast.threads import directory, moments, outbox
 from holdfast.threads.artifacts import Artifacts
 from holdfast.threads.directory import Record
@@ -153,10 +156,25 @@ class Thread(Switching):
 
         return unattended(self._space, (self.timeline,), "adding messages", added).losses
 
-    def render(self, backend: str, *, at: Wanted = UNSET) -> Rendered:
-        """The request that `provider:model` would be sent at a moment, and what could not be carried over unchanged."""
-        named = registry.in_full(backend, self._shelf.models)
+    def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
+        """The request that a backend would be sent at a moment, and what could not be carried over unchanged."""
+        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
         return rendering.render(self._ground(), named, at=self._moment(at))
+
+    def plan(self, backend: str | Backend | Model | None = None, *, at: Wanted = UNSET) -> Plan:
+        """What a backend would be shown for its next step at a moment, item by item, and why; None: the line's own.
+
+        Nothing is written and nothing is sent.
+        """
+        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
+        return rendering.planned(self._ground(), named, at=self._moment(at))
+
+    def shown(self, at: Wanted = UNSET) -> Shown:
+        """What the model was shown that spoke last, at a moment or before it: the plan, and the request that was sent.
+
+        Raises `NotFound` if none spoke in a run.
+        """
+        return rendering.shown(self._ground(), self._moment(at))
 
     def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
         """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""

@@ -27,11 +27,13 @@ from holdfast.migration.recalling import Recall
 from holdfast.model import names
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
+from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.projections.state import CanonicalAgentState
 from holdfast.projections.transcript import TranscriptEntry, Turn
 from holdfast.providers.contract import Loss, decode_losses
+from holdfast.runtime import rendering
 from holdfast.threads import moments
 from holdfast.threads.loops import blocking
 from holdfast.threads.moments import LogEntry, Moment, Wanted
@@ -126,6 +128,13 @@ class View:
         """The five layers of state: transcript, ledger, working and long-term memory, runtime state."""
         commit = self._now()[1]
         return gather(self._space, commit, ledger=self._ledger(commit))
+
+    def context(self) -> Context:
+        """What the model was shown that spoke last, at this moment or before it, byte for byte.
+
+        Raises `NotFound` if none spoke in a run, `Forgotten` if a part of what it was shown was forgotten.
+        """
+        return rendering.shown_at(self._space, self._now()[1]).context
 
     def at(self, moment: Wanted = UNSET) -> View:
         """A view of another moment: a name, a head, a turn, a commit; None is before the first, unset is now."""

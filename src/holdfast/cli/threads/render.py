@@ -47,7 +47,8 @@ def render(
 ) -> Request:
     """Show the request that a backend would be sent, and what is lost on the way
 
-    Nothing is sent. The whole conversation is shown; instructions and tools of the agent's code are not.
+    Nothing is sent. It is what the backend would really be shown: after a switch, where the timeline is on another.
+    Instructions and tools are those of the last step, if the agent is declared in code.
     """
     target = registry.target(to, known_models())
     with reading(everywhere) as store:
