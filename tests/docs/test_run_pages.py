@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.ledger import bounds, calls, claims, guard, lease, tickets
+from holdfast.ledger import bounds, calls, claims, decisions, guard, lease, tickets
 from holdfast.ledger.guard import Case, Policy
 from holdfast.model.call import STATES, TRANSITIONS, CallRecord
 from holdfast.model.effect import EFFECTS
@@ -143,8 +143,9 @@ def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
     """By the prefix of its name."""
     told = {name.partition("/")[0] + "/" for name in names(section("stored-format", "Cells").tables[0])}
     kept = {calls.CALL, tickets.TICKET, records.RUN, steering.STEER, guard.TWIN, claims.KEY, bounds.BOUND}
+    marks = {tickets.ASKS, tickets.ASKED, decisions.COPY, records.WAITS}
 
-    assert {*kept, lease.LEASE, lease.RENEWAL} <= told
+    assert {*kept, *marks, lease.LEASE, lease.RENEWAL} <= told
 
 
 # ---- tools

@@ -21,6 +21,7 @@ from holdfast.errors import Conflict, Invalid, Moved, NotFound
 from holdfast.history import cells, writer
 from holdfast.history.artifacts import Staged
 from holdfast.history.space import Space
+from holdfast.ledger import listing as marks
 from holdfast.model import canonical, names
 from holdfast.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from holdfast.model.digest import Digest, Kind, Object, digest_of
@@ -37,6 +38,7 @@ __all__ = [
     "Posting",
     "advance",
     "find",
+    "last",
     "learn",
     "listing",
     "placed",
@@ -143,6 +145,11 @@ def listing(space: Space, *, after: str = "", limit: int) -> list[Held]:
     """The thread's calls by id, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=CALL, after=CALL + after, limit=limit)
     return [_held(cell) for cell in found]
+
+
+def last(space: Space, limit: int) -> list[Held]:
+    """The last so many calls of the thread, by id."""
+    return [_held(cell) for cell in marks.last(space, CALL, limit)]
 
 
 def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> Posting:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.history import cells
 from holdfast.history.space import Space
-from holdfast.ledger import calls, decisions, tickets
+from holdfast.ledger import calls, decisions, listing, tickets
 from holdfast.ledger.calls import Held
+from holdfast.ledger.decisions import COPY
 from holdfast.model.digest import Digest
 from holdfast.model.ticket import Ticket
 
 __all__ = ["decided_on", "standing", "waiting_on"]
 
-_PAGE = 200
+_ids = msgspec.json.Decoder(str)
 
 
 def standing(space: Space, id: str, line: str) -> Held | None:
@@ -25,22 +27,13 @@ def standing(space: Space, id: str, line: str) -> Held | None:
     held = calls.find(space, id)
     if held is None or held.record.timeline == line:
         return held
-    return decided_on(space, line).get(id, held)
+    cell = space.engine.cell(space.name, f"{COPY}{line}:{id}")
+    return held if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
 
 
-def decided_on(space: Space, line: str) -> dict[str, Held]:
-    """The copies that were made on `line`, each by the id of the call that its conversation names."""
-    found: dict[str, Held] = {}
-    after = ""
-    while page := tickets.listing(space, after=after, limit=_PAGE):
-        for asked in page:
-            if asked.ticket.timeline == line:
-                held = calls.read(space, asked.ticket.call)
-                first = _first(space, held)
-                if first != held.record.id:
-                    found[first] = held
-        after = page[-1].ticket.id
-    return found
+def decided_on(space: Space, line: str) -> list[str]:
+    """The calls of other lines that were decided on `line`, by the ids that its conversation has for them."""
+    return list(listing.marked(space, COPY, line))
 
 
 def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
@@ -49,21 +42,16 @@ def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
     What was asked on another line and decided there waits here still, unless the decision came along
     with the history; what was decided here waits no more.
     """
-    found: list[Ticket] = []
+    found = [each for each in tickets.open_on(space, line) if decisions.is_seen(space, each, line, head)]
     elsewhere: dict[str, list[Ticket]] = {}  # by the call that the conversation names
-    after = ""
-    while page := tickets.listing(space, after=after, limit=_PAGE):
-        for asked in page:
-            ticket = asked.ticket
-            if ticket.timeline != line:
-                if decisions.is_seen(space, ticket, line, head):
-                    elsewhere.setdefault(_first(space, calls.read(space, ticket.call)), []).append(ticket)
-            elif ticket.decision is None and decisions.is_seen(space, ticket, line, head):
-                found.append(ticket)
-        after = page[-1].ticket.id
-    here = decided_on(space, line) if elsewhere else {}
+    for ticket in tickets.elsewhere(space, line):
+        if decisions.is_seen(space, ticket, line, head):
+            first = decisions.first_of(space, calls.read(space, ticket.call).record)
+            if first.timeline != line:
+                elsewhere.setdefault(first.id, []).append(ticket)
+    here = set(decided_on(space, line)) if elsewhere else set[str]()
     for call, asked_for in elsewhere.items():
-        if call not in here and calls.read(space, call).record.timeline != line:
+        if call not in here:
             found += _still_open(space, asked_for, head)
     return found
 
@@ -76,10 +64,3 @@ def _still_open(space: Space, asked: list[Ticket], head: Digest | None) -> list[
     if any(decisions.took_in(space, ticket, head) for ticket in asked):
         return []
     return [msgspec.structs.replace(asked[0], decision=None)]
-
-
-def _first(space: Space, held: Held) -> str:
-    """The call that a copy, or a copy of a copy, was made from."""
-    while held.record.copied_from is not None:
-        held = calls.read(space, held.record.copied_from)
-    return held.record.id

@@ -32,13 +32,26 @@ from holdfast.model.event import ApprovalDecided
 from holdfast.model.ticket import DECISIONS, Decision, Ticket, Verdict
 from holdfast.projections.calls import Transition
 
-__all__ = ["Outcome", "Rework", "decide", "deciding", "due", "expire_due", "is_seen", "took_in", "withdraw"]
+__all__ = [
+    "COPY",
+    "Outcome",
+    "Rework",
+    "decide",
+    "deciding",
+    "due",
+    "expire_due",
+    "first_of",
+    "is_seen",
+    "took_in",
+    "withdraw",
+]
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 """What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
 
+COPY = "copy/"  # cells: the call that was decided on a line, by the line and the call that it was copied from
+
 _TRIES_MAX = 16
-_PAGE = 200
 _WALK_MAX = 10_000  # commits that are looked at for a decision that came with the history of a line
 
 
@@ -123,7 +136,7 @@ def deciding(
     closed, step = tickets.closing(asked, decision)
     state, changes = _leads_to(held.record, asked.ticket, decision, value, rework)
     posting = calls.advance(held, state, at=decision.at, step=step, **changes)
-    return posting.also(cells=(closed,), objects=(value,) if value else ())
+    return posting.also(cells=closed, objects=(value,) if value else ())
 
 
 def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> Outcome:
@@ -149,15 +162,13 @@ def expire_due(space: Space, *, now: int | None = None) -> list[Outcome]:
     """Close every ticket of the thread that is due, as each one says; `now` is the space's clock unless given."""
     moment = space.clock() if now is None else now
     closed: list[Outcome] = []
-    after = ""
-    while page := tickets.listing(space, after=after, limit=_PAGE):
-        for asked in page:
-            if asked.ticket.decision is None and due(asked.ticket, moment):
-                posting = _lapsing(calls.read(space, asked.ticket.call), asked, moment)
-                moved = calls.post_first(space, posting)
-                if moved is not None:  # else somebody else was first
-                    closed.append(Outcome(tickets.read(space, asked.ticket.id).ticket, moved, True))
-        after = page[-1].ticket.id
+    for ticket in tickets.opened(space):
+        asked = tickets.read(space, ticket.id)
+        if asked.ticket.decision is None and due(ticket, moment):
+            posting = _lapsing(calls.read(space, ticket.call), asked, moment)
+            moved = calls.post_first(space, posting)
+            if moved is not None:  # else somebody else was first
+                closed.append(Outcome(tickets.read(space, ticket.id).ticket, moved, True))
     return closed
 
 
@@ -333,7 +344,22 @@ def _copying(
         step=Transition(ticket=msgspec.Raw(value)),
     )
     cell = CellWrite(name=TICKET + decided.id, expected=0, value=value)
-    return posting.also(cells=(cell,), objects=(wanted.value,) if wanted.value else ())
+    cells = (cell, tickets.closed(decided), _copied(space, line, origin, id))
+    return posting.also(cells=cells, objects=(wanted.value,) if wanted.value else ())
+
+
+def _copied(space: Space, line: str, origin: CallRecord, copy: str) -> CellWrite:
+    """The cell by which the line finds the copy, by the call that its conversation names."""
+    name = f"{COPY}{line}:{first_of(space, origin).id}"
+    before = space.engine.cell(space.name, name)
+    return CellWrite(name=name, expected=before.revision if before else 0, value=canonical.encode(copy))
+
+
+def first_of(space: Space, record: CallRecord) -> CallRecord:
+    """The call that a copy, or a copy of a copy, was made from."""
+    while record.copied_from is not None:
+        record = calls.read(space, record.copied_from).record
+    return record
 
 
 def _id_on(ticket: Ticket, line: str) -> str:

@@ -1,4 +1,4 @@
-"""Holding the cells of calls and tickets against the log: the two must say the same.
+"""Holding the cells of calls and tickets, and the marks of tickets, against the log: they must say the same.
 
 The entries are chained and the cells are not, so this is how an altered cell is found.  A call
 that was settled is remembered by a digest alone; memory grows by some dozen bytes a call.
@@ -15,7 +15,8 @@ from holdfast.engines.contract import Cell
 from holdfast.errors import Corrupt
 from holdfast.history.space import Space
 from holdfast.ledger.calls import CALL
-from holdfast.ledger.tickets import TICKET
+from holdfast.ledger.listing import mark
+from holdfast.ledger.tickets import ASKED, ASKS, TICKET
 from holdfast.model import canonical
 from holdfast.model.call import SETTLED, CallRecord
 from holdfast.model.digest import Digest, Kind, digest_of
@@ -31,7 +32,7 @@ _TRIES_MAX = 5
 _LEFT_OUT: dict[str, dict[str, Any]] = {
     prefix: {field.encode_name: field.default for field in msgspec.structs.fields(kind) if not field.required}
     for prefix, kind in ((CALL, CallRecord), (TICKET, Ticket))
-}
+} | {ASKS: {}, ASKED: {}}
 
 
 def faults(space: Space) -> list[tuple[str, str]]:
@@ -50,7 +51,7 @@ def faults(space: Space) -> list[tuple[str, str]]:
 
 def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
     left = dict(told.marks)
-    for prefix in (CALL, TICKET):
+    for prefix in (CALL, TICKET, ASKS, ASKED):
         for cell in _cells(space, prefix):
             expected = left.pop(cell.name, None)
             if expected is None:
@@ -102,6 +103,10 @@ class _Told:
         for prefix, records in ((CALL, book.calls), (TICKET, book.tickets)):
             for id, record in records.items():
                 self.marks[prefix + id] = _mark(canonical.encode_struct(record), prefix)
+        for ticket in book.tickets.values():
+            place = ASKS if ticket.decision is None else ASKED
+            marked = mark(place, ticket.timeline, ticket.id, expected=0, present=True)
+            self.marks[marked.name] = _mark(marked.value or b"", place)
 
     def _steps(self) -> Iterator[tuple[int, Transition]]:
         self.position = 0

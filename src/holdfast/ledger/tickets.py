@@ -1,7 +1,8 @@
 """Tickets: opening the question that a call waits for, and finding it again.
 
 A ticket is opened by the posting that suspends its call, so neither is ever there without the
-other.  Its cell is listed while it is open: a store finds what waits over all its threads.
+other.  Its cell is listed while it is open: a store finds what waits over all its threads.  A mark on
+its line says the same within the thread, and another one, once it is decided, that it was there.
 
 An approval covers exactly the arguments and the fingerprint that the ticket shows.
 """
@@ -17,6 +18,7 @@ from holdfast.errors import NotFound
 from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls, schema
+from holdfast.ledger import listing as marks
 from holdfast.ledger.calls import Changes, Held, Posting
 from holdfast.ledger.guard import Repeats
 from holdfast.model import canonical
@@ -25,12 +27,18 @@ from holdfast.model.ticket import Decision, OnTimeout, Resume, Ticket
 from holdfast.projections.calls import Transition
 
 __all__ = [
+    "ASKED",
+    "ASKS",
     "TICKET",
     "Asked",
     "ask",
+    "closed",
     "closing",
+    "elsewhere",
     "find",
     "listing",
+    "open_on",
+    "opened",
     "question",
     "read",
     "repetition",
@@ -39,6 +47,8 @@ __all__ = [
 ]
 
 TICKET = "ticket/"  # cells of tickets, by id
+ASKS = "asks/"  # marks of open tickets, by line
+ASKED = "asked/"  # marks of decided tickets, by line
 
 _tickets = msgspec.json.Decoder(Ticket)
 
@@ -123,16 +133,22 @@ def ask(call: Held | CallRecord, ticket: Ticket) -> Posting:
     else:
         record = msgspec.structs.replace(call, at=ticket.asked_at, **void)
         posting = calls.propose(record, "awaiting_approval", step=step)
-    opened = CellWrite(name=TICKET + ticket.id, expected=0, value=value, listed=True)
-    return posting.also(cells=(opened,))
+    cell = CellWrite(name=TICKET + ticket.id, expected=0, value=value, listed=True)
+    return posting.also(cells=(cell, marks.mark(ASKS, ticket.timeline, ticket.id, expected=0, present=True)))
 
 
-def closing(asked: Asked, decision: Decision) -> tuple[CellWrite, Transition]:
-    """What the posting must hold that a decision leads to: the ticket's cell, and what the entry says of it."""
+def closing(asked: Asked, decision: Decision) -> tuple[tuple[CellWrite, ...], Transition]:
+    """What the posting must hold that a decision leads to: the ticket's cells, and what the entry says of it."""
     ticket = msgspec.structs.replace(asked.ticket, decision=decision)
     value = canonical.encode_struct(ticket)
-    write = CellWrite(name=TICKET + ticket.id, expected=asked.revision, value=value)
-    return write, Transition(decided=ticket.id, decision=decision)
+    cell = CellWrite(name=TICKET + ticket.id, expected=asked.revision, value=value)
+    open_no_more = marks.mark(ASKS, ticket.timeline, ticket.id, expected=1, present=False)
+    return (cell, open_no_more, closed(ticket)), Transition(decided=ticket.id, decision=decision)
+
+
+def closed(ticket: Ticket) -> CellWrite:
+    """The mark of a ticket that is decided, in the same write."""
+    return marks.mark(ASKED, ticket.timeline, ticket.id, expected=0, present=True)
 
 
 def find(space: Space, id: str) -> Asked | None:
@@ -155,6 +171,22 @@ def listing(space: Space, *, after: str = "", limit: int) -> list[Asked]:
     """The thread's tickets by id, decided ones too, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=TICKET, after=TICKET + after, limit=limit)
     return [_asked(cell) for cell in found]
+
+
+def open_on(space: Space, line: str) -> list[Ticket]:
+    """The open tickets of a line, by id."""
+    return [read(space, id).ticket for id in marks.marked(space, ASKS, line)]
+
+
+def opened(space: Space) -> list[Ticket]:
+    """The open tickets of the thread, on whatever line."""
+    return [read(space, id).ticket for id in marks.marked_elsewhere(space, ASKS, "")]
+
+
+def elsewhere(space: Space, line: str) -> list[Ticket]:
+    """The tickets of other lines, decided ones too, by id."""
+    ids = {id for prefix in (ASKS, ASKED) for id in marks.marked_elsewhere(space, prefix, line)}
+    return [read(space, id).ticket for id in sorted(ids)]
 
 
 def waiting(engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[tuple[str, Asked]]:

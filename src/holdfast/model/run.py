@@ -93,6 +93,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancel: str | None = None  # somebody asked it to stop, and why
     after: Digest | None = None  # its last commit, while it waits
     steered: int = 0  # how many messages were queued for it
+    waited: int = 0  # how often it was marked as waiting, or that was taken back
 
 
 def check_run_step(record: RunRecord, to: RunState) -> None:

@@ -132,7 +132,7 @@ def continued(
     )
     lease = leases.taken(taking)
     with _expecting(ground, lease):
-        records.apply(ground.space, "resume", taking, told)
+        records.apply(ground.space, "resume", taking, *told)
     head = reader.head_to_move(ground.space, record.timeline)
     journal = _journal(ground, record, head, lease)
     waited = record.state == "waiting"
@@ -197,7 +197,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         is_new = journal.write(
             op_id=inbound.op_id,
             intent=inbound.intent(ground.timeline) if inbound.op_id else None,
-            cells=(taking, records.new(record)),
+            cells=(taking, *records.new(record)),
         )
     if not is_new:
         return None

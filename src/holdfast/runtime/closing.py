@@ -113,7 +113,7 @@ class Closing:
         while not self._is_hindered(status):
             told, kept = records.moved(self.kept, status, at=self._desk.now(), **fields)
             try:
-                leave((*cells, told, releasing(self._lease)))
+                leave((*cells, *told, releasing(self._lease)))
             except Moved:
                 if not self._is_changed():
                     raise

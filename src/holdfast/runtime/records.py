@@ -1,7 +1,7 @@
 """Run records: one cell of the thread's space for each run.
 
 A run that has not ended is listed over all threads of the store, so that whoever starts up
-finds what was interrupted.  A run goes from state to state only as `RUN_TRANSITIONS` allows.
+finds what was interrupted; one that waits is marked on its line.  A run goes from state to state only as `RUN_TRANSITIONS` allows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,30 @@ from holdfast.engines.contract import CellWrite, Engine, Write
 from holdfast.errors import NotFound
 from holdfast.history import cells, writer
 from holdfast.history.space import Space
+from holdfast.ledger import listing as marks
 from holdfast.model import canonical
 from holdfast.model.digest import Kind, digest_of
 from holdfast.model.head import Head
 from holdfast.model.run import ENDED, RunRecord, RunState, check_run_step
 
-__all__ = ["RUN", "Kept", "apply", "changed", "find", "listing", "moved", "new", "open_runs", "read"]
+__all__ = [
+    "RUN",
+    "WAITS",
+    "Kept",
+    "apply",
+    "changed",
+    "find",
+    "last",
+    "listing",
+    "moved",
+    "new",
+    "open_runs",
+    "read",
+    "waiting",
+]
 
 RUN = "run/"  # cells of runs, by id
+WAITS = "waits/"  # marks of runs that wait, by line
 
 _PAGE = 100
 _SHOWN = 200
@@ -70,9 +86,22 @@ def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
         after = (page[-1].name, page[-1].space)
 
 
-def new(record: RunRecord) -> CellWrite:
-    """The write that enters a run."""
-    return _write(record, 0)
+def last(space: Space, limit: int) -> list[RunRecord]:
+    """The last so many runs of the thread, by id."""
+    return [cells.read(cell, _records) for cell in marks.last(space, RUN, limit)]
+
+
+def waiting(space: Space, timeline: str) -> list[RunRecord]:
+    """The runs that wait on a line."""
+    found = [find(space, id) for id in marks.marked(space, WAITS, timeline)]
+    return [kept.record for kept in found if kept is not None]
+
+
+def new(record: RunRecord) -> tuple[CellWrite, ...]:
+    """The writes that enter a run."""
+    if record.state != "waiting":
+        return (_write(record, 0),)
+    return _write(msgspec.structs.replace(record, waited=1), 0), _waits(record, present=True)
 
 
 def changed(kept: Kept, **fields: Any) -> tuple[CellWrite, Kept]:
@@ -81,10 +110,15 @@ def changed(kept: Kept, **fields: Any) -> tuple[CellWrite, Kept]:
     return _write(record, kept.revision), Kept(record, kept.revision + 1)
 
 
-def moved(kept: Kept, to: RunState, *, at: int, **fields: Any) -> tuple[CellWrite, Kept]:
-    """The write that takes a run to another state; raises `Conflict` if it cannot go there."""
-    check_run_step(kept.record, to)
-    return changed(kept, state=to, at=at, **fields)
+def moved(kept: Kept, to: RunState, *, at: int, **fields: Any) -> tuple[tuple[CellWrite, ...], Kept]:
+    """The writes that take a run to another state; raises `Conflict` if it cannot go there."""
+    before = kept.record
+    check_run_step(before, to)
+    if (before.state == "waiting") == (to == "waiting"):
+        told, kept = changed(kept, state=to, at=at, **fields)
+        return (told,), kept
+    told, kept = changed(kept, state=to, at=at, waited=before.waited + 1, **fields)
+    return (told, _waits(before, present=to == "waiting")), kept
 
 
 def apply(space: Space, what: str, *cells: CellWrite, op_id: str | None = None) -> None:
@@ -97,6 +131,11 @@ def apply(space: Space, what: str, *cells: CellWrite, op_id: str | None = None) 
         cells=cells,
     )
     writer.submit(space, write, Head("main", 0, None))
+
+
+def _waits(record: RunRecord, *, present: bool) -> CellWrite:
+    """The mark of a run that waits; its revision is what the record counts."""
+    return marks.mark(WAITS, record.timeline, record.id, expected=record.waited, present=present)
 
 
 def _write(record: RunRecord, expected: int) -> CellWrite:

@@ -7,7 +7,7 @@ finished first.  A run that waits goes on when somebody has decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
 from holdfast.runtime.resolving import model_for, whose
 
-__all__ = ["cancel", "earlier", "end_cancelled", "is_interrupted", "open_on", "resume", "run"]
+__all__ = ["cancel", "earlier", "end_cancelled", "is_interrupted", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
@@ -191,15 +191,12 @@ async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
 def _end_undone(space: Space, record: RunRecord) -> RunRecord:
     """End a run that waits and was undone: its questions are taken back, and no line is touched."""
     why = record.cancel or "cancelled"
-    after = ""
-    while page := tickets.listing(space, after=after, limit=_PAGE):
-        for asked in page:
-            if asked.ticket.run == record.id and asked.ticket.decision is None:
-                with suppress(Decided):
-                    decisions.withdraw(space, asked.ticket.call, why=why)
-        after = page[-1].ticket.id
+    for ticket in tickets.open_on(space, record.timeline):
+        if ticket.run == record.id:
+            with suppress(Decided):
+                decisions.withdraw(space, ticket.call, why=why)
     told, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
-    records.apply(space, "end", told)
+    records.apply(space, "end", *told)
     return kept.record
 
 
@@ -235,13 +232,6 @@ class _Nobody(msgspec.Struct, frozen=True):
         raise AssertionError("a run that only ends asks no model")
 
 
-def open_on(space: Space, timeline: str | None = None) -> Iterator[RunRecord]:
-    """The runs of a thread that have not ended, those of one line if it is named."""
-    for name, record in records.open_runs(space.engine):
-        if name == space.name and timeline in (None, record.timeline):
-            yield record
-
-
 async def _finish_first(ground: Ground, id: str) -> None:
     """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
     try:
@@ -260,8 +250,7 @@ def _to_resume(ground: Ground, id: str | None) -> Kept:
     held = leases.current(space, timeline)
     if held is not None:
         return records.read(space, held.run)
-    open_here = [record for record in open_on(space, timeline) if record.state == "waiting"]
-    waiting = [record for record in open_here if _is_present(space, record)]
+    waiting = [record for record in records.waiting(space, timeline) if _is_present(space, record)]
     decided = [record for record in waiting if _is_decided(ground, record)]
     if not decided:
         origin = _decided_here(ground)
@@ -307,9 +296,11 @@ def _continuation(ground: Ground, origin: RunRecord) -> Kept:
         kind=None,
         cancel=None,
         after=None,
+        steered=0,
+        waited=0,
     )
-    records.apply(space, "continue", records.new(record))
-    return Kept(record, 1)
+    records.apply(space, "continue", *records.new(record))
+    return records.read(space, record.id)
 
 
 def _is_decided(ground: Ground, record: RunRecord) -> bool:

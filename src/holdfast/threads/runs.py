@@ -223,6 +223,8 @@ class Runs(Line, ABC):
 
         Calls of runs have ids in the order in which they were asked for.  With a `limit` the last so many.
         """
+        if run is None and limit is not None:
+            return [held.record for held in calls.last(self._space, limit)]
         found: list[CallRecord] = []
         after = ""
         while page := calls.listing(self._space, after=after, limit=_PAGE):
@@ -238,13 +240,14 @@ class Runs(Line, ABC):
 
     def runs(self, *, limit: int | None = None) -> list[RunRecord]:
         """The runs of this thread, oldest first; with a `limit` the last so many."""
+        if limit is not None:
+            return sorted(records.last(self._space, limit), key=lambda each: each.begun_at)
         found: list[RunRecord] = []
         after = ""
         while page := records.listing(self._space, after=after, limit=_PAGE):
             found += page
             after = page[-1].id
-        found.sort(key=lambda each: each.begun_at)
-        return found if limit is None else found[-limit:]
+        return sorted(found, key=lambda each: each.begun_at)
 
     @abstractmethod
     def _ground(self) -> Ground:
