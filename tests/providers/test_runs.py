@@ -58,6 +58,18 @@ def test_what_a_step_could_not_carry_over_is_in_the_history(vendor: Vendor, tmp_
     assert verified.ok
 
 
+@each_vendor
+def test_what_was_said_is_known_to_be_of_its_model(vendor: Vendor) -> None:
+    """Also where the answer does not say which model gave it: signatures are good for that one alone."""
+    with playing(vendor.streamed()) as place, holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
+        thread.run("Hi")
+        kept = json.loads(thread.transcript()[-1].message.vendor_metadata or "{}")
+
+    ((_, facts),) = kept.items()
+    assert facts["model"] in ("m", vendor.backend.partition(":")[2])
+
+
 def test_the_command_line_tells_what_a_run_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

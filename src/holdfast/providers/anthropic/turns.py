@@ -2,79 +2,39 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
-
-import msgspec
+from typing import Any, cast
 
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from holdfast.providers.anthropic.blocks import FILE_ID
 from holdfast.providers.anthropic.capabilities import IMAGE_TYPES, same_model, traits_of
 from holdfast.providers.anthropic.parse import VENDOR
-from holdfast.providers.contract import Loss, LossKind
-from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
-from holdfast.providers.wire.ids import CallIds
-from holdfast.providers.wire.layout import Piece, fits, layout_of
+from holdfast.providers.wire.blocks import BlockTurns, Layout, words_of
+from holdfast.providers.wire.exchanges import Answer, Exchange
+from holdfast.providers.wire.layout import Piece
 from holdfast.providers.wire.media import inline, is_web
-from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.server_tools import is_account, told
 
 __all__ = ["Turns"]
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
-_LEGAL_ID = r"[a-zA-Z0-9_-]{1,128}"
 _ERROR_WORDS = "The tool failed and said nothing more."
-_STANDS_FOR = " "  # in the place of thinking that has no words, so that it counts as something said
 
 
-class _Layout(NamedTuple):
-    """What Anthropic itself said with a message."""
-
-    pieces: tuple[Piece, ...]
-    thinking: bool  # whether its model is the one that is asked now
-
-
-class Turns:
+class Turns(BlockTurns):
     """The turns of one request, as they are written."""
+
+    vendor = VENDOR
+    legal_id = r"[a-zA-Z0-9_-]{1,128}"
+    id_prefix = "toolu_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
         """`names` are tools by their canonical names, as they are called here."""
-        self.turns: list[dict[str, Any]] = []
-        self.losses: list[Loss] = []
-        self.system: list[str] = []  # words of system messages that stood before everything else
-        self._model, self._provider, self._names = model, provider, names
+        super().__init__(model, provider, names)
         self._traits = traits_of(model)
-        self._ids = CallIds(_LEGAL_ID, prefix="toolu_")
-        self._met: Counter[str] = Counter()
-        self._given: dict[int, str] = {}  # the id of a call here, by its answer
-        self._layouts: dict[int, _Layout] = {}
-        self._messages: Sequence[Message] = ()
-        self._answered: set[int | None] = set()  # the messages whose results are in the last turn
 
-    def write(self, messages: Sequence[Message]) -> None:
-        """All messages."""
-        own = own_ids(messages, VENDOR, endpoint=self._provider)
-        self._ids = CallIds(_LEGAL_ID, prefix="toolu_", own=own)
-        self._layouts = {
-            at: layout for at, message in enumerate(messages) if (layout := self._layout(message)) is not None
-        }
-        self._messages = [
-            _standing(message, self._layouts[at].pieces) if at in self._layouts else message
-            for at, message in enumerate(messages)
-        ]
-        found, losses = exchanges(self._messages)
-        self.losses += losses
-        for exchange in found:
-            self._write(exchange)
-
-    def _layout(self, message: Message) -> _Layout | None:
-        facts = kept(message, VENDOR, endpoint=self._provider)
-        pieces = layout_of(facts, message)
-        if facts is None or pieces is None:
-            return None
-        return _Layout(pieces, same_model(facts.get("model"), self._model))
+    def _is_asked(self, made_by: object) -> bool:
+        return same_model(made_by, self._model)
 
     def _write(self, exchange: Exchange) -> None:
         role = exchange.message.role
@@ -98,21 +58,16 @@ class Turns:
         if blocks:
             self.turns.append({"role": role, "content": blocks})
 
-    def _lose(self, kind: LossKind, where: str, what: str, why: str) -> None:
-        self.losses.append(Loss(kind=kind, where=where, what=what, why=why))
-
     # Assistant turns
 
     def _assistant(self, exchange: Exchange) -> list[dict[str, Any]]:
-        layout = self._layouts.get(exchange.where)
-        message = self._messages[exchange.where] if layout else exchange.message
-        pieces: Sequence[Piece] = (
-            layout.pieces if layout else _plain(len(message.content), len(exchange.answers))
-        )
+        message, pieces, layout = self._laid_out(exchange)
         made: list[dict[str, Any]] = []
         for piece in pieces:
             if piece.call is not None:
-                made.append(self._call(exchange.answers[piece.call], exchange.where) | (piece.add or {}))
+                where = f"messages[{exchange.where}].tool_calls[{piece.call}]"
+                call = self._called(exchange.answers[piece.call], where)._asdict()
+                made.append({"type": "tool_use", **call, **(piece.add or {})})
             elif piece.native is not None:
                 made += self._native(piece, message, layout, exchange.where)
             elif piece.content is not None:
@@ -123,9 +78,7 @@ class Turns:
             return [said for _ in made for said in self._text("", f"messages[{exchange.where}].content")]
         return made
 
-    def _native(
-        self, piece: Piece, message: Message, layout: _Layout | None, at: int
-    ) -> list[dict[str, Any]]:
+    def _native(self, piece: Piece, message: Message, layout: Layout | None, at: int) -> list[dict[str, Any]]:
         """A block of Anthropic's own, as it came."""
         native = dict(piece.native or {})
         where = f"messages[{at}].content[{piece.content}]"
@@ -137,8 +90,10 @@ class Turns:
                 self._lose("dropped", where, "reasoning", "it has no signature, which Anthropic demands")
                 return []
         block = None if piece.content is None else message.content[piece.content]
-        if piece.fill is not None and isinstance(block, Text | ReasoningSummary):
-            native[piece.fill] = "" if block.text == _STANDS_FOR else block.text
+        if piece.fill is not None and isinstance(block, ReasoningSummary):
+            native[piece.fill] = words_of(block)
+        elif piece.fill is not None and isinstance(block, Text):
+            native[piece.fill] = block.text
         return [native]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
@@ -159,42 +114,10 @@ class Turns:
                     return self._account(block, where)
                 return self._words(block, where, "an assistant turn holds no media")
 
-    def _call(self, answer: Answer, at: int) -> dict[str, Any]:
-        call = answer.call
-        where = f"messages[{at}].tool_calls"
-        number = self._met[call.id]
-        self._met[call.id] += 1
-        key = call.id if not number else f"{call.id}\n{number}"
-        made = self._ids.of(key)
-        if self._ids.changed(call.id):
-            self._lose("converted", where, "tool call id", f"'{call.id}' is called '{made}' here")
-        self._given[id(answer)] = made
-        name = self._names.get(call.name, call.name)
-        if name != call.name:
-            self._lose("converted", where, "tool name", f"'{call.name}' is called '{name}' here")
-        return {"type": "tool_use", "id": made, "name": name, "input": self._input(call.args, where)}
-
-    def _input(self, args: str, where: str) -> dict[str, Any]:
-        try:
-            value: object = json.loads(args or "{}", parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            value = args
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        self._lose(
-            "repaired",
-            where,
-            "arguments",
-            "they are no JSON object; they were put into one, under 'arguments'",
-        )
-        return {"arguments": value}
-
     # User turns
 
     def _user(self, exchange: Exchange) -> list[dict[str, Any]]:
-        layout = self._layouts.get(exchange.where)
-        message = self._messages[exchange.where] if layout else exchange.message
-        pieces: Sequence[Piece] = layout.pieces if layout else _plain(len(message.content))
+        message, pieces, _ = self._laid_out(exchange)
         return self._shown(message.content, pieces, f"messages[{exchange.where}].content")
 
     def _shown(self, content: Sequence[Block], pieces: Sequence[Piece], where: str) -> list[dict[str, Any]]:
@@ -291,27 +214,19 @@ class Turns:
 
     def _result(self, answer: Answer) -> dict[str, Any]:
         result = answer.result
-        where = "messages" if answer.where is None else f"messages[{answer.where}].tool_results"
-        piece = self._piece_of(answer)
-        inside = piece.inside if piece and piece.inside and fits(piece.inside, len(result.content)) else None
-        content = self._shown(result.content, inside or _plain(len(result.content)), where)
+        inside, beside = self._inside(answer)
+        content = self._shown(result.content, inside, f"{answer.place}.content")
         made: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._given[id(answer)]}
         if result.status == "error":
             made["is_error"] = True
             if not content:
-                self._lose("repaired", where, "tool result", "an error without words; some were put there")
+                self._lose(
+                    "repaired", answer.place, "tool result", "an error without words; some were put there"
+                )
                 content = [{"type": "text", "text": _ERROR_WORDS}]
         if content:
             made["content"] = content
-        return made | ((piece.add or {}) if piece else {})
-
-    def _piece_of(self, answer: Answer) -> Piece | None:
-        """What Anthropic itself said with a result."""
-        if answer.where is None or answer.where not in self._layouts:
-            return None
-        results = self._messages[answer.where].tool_results
-        at = next((at for at, each in enumerate(results) if each is answer.result), None)
-        return next((piece for piece in self._layouts[answer.where].pieces if piece.result == at), None)
+        return made | beside
 
     # System messages within the conversation
 
@@ -334,31 +249,8 @@ class Turns:
             self._turn("user", [{"type": "text", "text": f"<system>\n{words}\n</system>"}] if words else [])
 
 
-def _standing(message: Message, pieces: Sequence[Piece]) -> Message:
-    """The message with something in the place of thinking that has no words, so that it is not taken for empty."""
-    wordless = {
-        piece.content
-        for piece in pieces
-        if piece.native is not None
-        and piece.content is not None
-        and _is_wordless(message.content[piece.content])
-    }
-    content = tuple(
-        ReasoningSummary(_STANDS_FOR) if at in wordless else block for at, block in enumerate(message.content)
-    )
-    return msgspec.structs.replace(message, content=content) if wordless else message
-
-
 def _is_blank(block: Mapping[str, Any]) -> bool:
     return block["type"] == "text" and not block["text"].strip()
-
-
-def _is_wordless(block: Block) -> bool:
-    return isinstance(block, ReasoningSummary) and not block.text
-
-
-def _plain(content: int, calls: int = 0) -> list[Piece]:
-    return [*(Piece(content=at) for at in range(content)), *(Piece(call=at) for at in range(calls))]
 
 
 def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -392,7 +284,3 @@ def _decoded(body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -2,81 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-import msgspec
-
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from holdfast.model.message import Block, File, Image, ReasoningSummary, Text
 from holdfast.providers.bedrock.capabilities import claude, refuses_media, same
 from holdfast.providers.bedrock.formats import format_of, name_of
 from holdfast.providers.bedrock.parse import VENDOR
-from holdfast.providers.contract import Loss, LossKind
-from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
-from holdfast.providers.wire.ids import CallIds
-from holdfast.providers.wire.layout import Piece, fits, layout_of
+from holdfast.providers.wire.blocks import BlockTurns, Layout, parsed, words_of
+from holdfast.providers.wire.exchanges import Answer, Exchange
+from holdfast.providers.wire.layout import Piece
 from holdfast.providers.wire.media import inline, kind_of
-from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.server_tools import is_account, told
 
 __all__ = ["Turns"]
 
-_LEGAL_ID = r"[a-zA-Z0-9_-]{1,64}"
 _ERROR_WORDS = "The tool failed and said nothing more."
-_STANDS_FOR = " "  # in the place of thinking that has no words, so that it counts as something said
 _DOCUMENT_WORDS = "See the document."
 
 
-class _Layout(NamedTuple):
-    """What Bedrock itself said with a message."""
-
-    pieces: tuple[Piece, ...]
-    thinking: bool  # whether its model is the one that is asked now
-
-
-class Turns:
+class Turns(BlockTurns):
     """The messages of one request, as they are written."""
+
+    vendor = VENDOR
+    legal_id = r"[a-zA-Z0-9_-]{1,64}"
+    id_prefix = "tooluse_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
         """`names` are tools by their canonical names, as they are called here."""
-        self.turns: list[dict[str, Any]] = []
-        self.losses: list[Loss] = []
-        self.system: list[str] = []  # words of system messages that stood before everything else
-        self._model, self._provider, self._names = model, provider, names
+        super().__init__(model, provider, names)
         self._claude = claude(model)
-        self._ids = CallIds(_LEGAL_ID, prefix="tooluse_")
-        self._met: Counter[str] = Counter()
-        self._given: dict[int, str] = {}  # the id of a call here, by its answer
         self._documents: set[str] = set()
-        self._layouts: dict[int, _Layout] = {}
-        self._messages: Sequence[Message] = ()
-        self._answered: set[int | None] = set()  # the messages whose results are in the last turn
 
-    def write(self, messages: Sequence[Message]) -> None:
-        """All messages."""
-        own = own_ids(messages, VENDOR, endpoint=self._provider)
-        self._ids = CallIds(_LEGAL_ID, prefix="tooluse_", own=own)
-        self._layouts = {
-            at: layout for at, message in enumerate(messages) if (layout := self._layout(message)) is not None
-        }
-        self._messages = [
-            _standing(message, self._layouts[at].pieces) if at in self._layouts else message
-            for at, message in enumerate(messages)
-        ]
-        found, losses = exchanges(self._messages)
-        self.losses += losses
-        for exchange in found:
-            self._write(exchange)
-
-    def _layout(self, message: Message) -> _Layout | None:
-        facts = kept(message, VENDOR, endpoint=self._provider)
-        pieces = layout_of(facts, message)
-        if facts is None or pieces is None:
-            return None
-        made_by = facts.get("model")  # an answer of Bedrock does not say it
-        return _Layout(pieces, made_by is None or same(made_by, self._model))
+    def _is_asked(self, made_by: object) -> bool:
+        return made_by is None or same(made_by, self._model)  # a recorded answer of Bedrock does not say it
 
     def _write(self, exchange: Exchange) -> None:
         role, where = exchange.message.role, exchange.where
@@ -105,22 +64,17 @@ class Turns:
             self.turns.append({"role": role, "content": blocks})
         self._answered = self._answered if same else set()
 
-    def _lose(self, kind: LossKind, where: str, what: str, why: str) -> None:
-        self.losses.append(Loss(kind=kind, where=where, what=what, why=why))
-
     # Assistant messages
 
     def _assistant(self, exchange: Exchange) -> list[dict[str, Any]]:
-        layout = self._layouts.get(exchange.where)
-        message = self._messages[exchange.where] if layout else exchange.message
-        pieces: Sequence[Piece] = (
-            layout.pieces if layout else _plain(len(message.content), len(exchange.answers))
-        )
+        message, pieces, layout = self._laid_out(exchange)
         made: list[dict[str, Any]] = []
         for piece in pieces:
             where = f"messages[{exchange.where}].content[{piece.content}]"
             if piece.call is not None:
-                made.append(self._call(exchange.answers[piece.call], exchange.where))
+                place = f"messages[{exchange.where}].tool_calls[{piece.call}]"
+                call = self._called(exchange.answers[piece.call], place)
+                made.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.input}})
             elif piece.native is not None:
                 block = None if piece.content is None else message.content[piece.content]
                 made += self._native(piece, block, layout, where)
@@ -129,7 +83,7 @@ class Turns:
         return made
 
     def _native(
-        self, piece: Piece, block: Block | None, layout: _Layout | None, where: str
+        self, piece: Piece, block: Block | None, layout: Layout | None, where: str
     ) -> list[dict[str, Any]]:
         """A block of Bedrock's own, as it came."""
         native: dict[str, Any] = dict(piece.native or {})
@@ -145,8 +99,7 @@ class Turns:
         if self._claude is not None and not bare.get("signature"):
             self._lose("dropped", where, "reasoning", "it has no signature, which Claude demands")
             return []
-        words = "" if block.text == _STANDS_FOR else block.text
-        return [{"reasoningContent": {"reasoningText": {"text": words, **bare}}}]
+        return [{"reasoningContent": {"reasoningText": {"text": words_of(block), **bare}}}]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
         match block:
@@ -160,34 +113,10 @@ class Turns:
                     return self._account(block, where)
                 return self._words(block, where, "an assistant message holds no media")
 
-    def _call(self, answer: Answer, at: int) -> dict[str, Any]:
-        call = answer.call
-        where = f"messages[{at}].tool_calls"
-        number = self._met[call.id]
-        self._met[call.id] += 1
-        made = self._ids.of(call.id if not number else f"{call.id}\n{number}")
-        if self._ids.changed(call.id):
-            self._lose("converted", where, "tool call id", f"'{call.id}' is called '{made}' here")
-        self._given[id(answer)] = made
-        name = self._names.get(call.name, call.name)
-        if name != call.name:
-            self._lose("converted", where, "tool name", f"'{call.name}' is called '{name}' here")
-        return {"toolUse": {"toolUseId": made, "name": name, "input": self._input(call.args, where)}}
-
-    def _input(self, args: str, where: str) -> dict[str, Any]:
-        value = _parsed(args or "{}")
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        why = "they are no JSON object; they were put into one, under 'arguments'"
-        self._lose("repaired", where, "arguments", why)
-        return {"arguments": args if value is None else value}
-
     # User messages
 
     def _user(self, exchange: Exchange) -> list[dict[str, Any]]:
-        layout = self._layouts.get(exchange.where)
-        message = self._messages[exchange.where] if layout else exchange.message
-        pieces: Sequence[Piece] = layout.pieces if layout else _plain(len(message.content))
+        message, pieces, _ = self._laid_out(exchange)
         made = self._shown(message.content, pieces, f"messages[{exchange.where}].content")
         if any("document" in block for block in made) and not any("text" in block for block in made):
             self._lose(
@@ -212,7 +141,7 @@ class Turns:
     def _shown_block(self, block: Block, where: str, add: Mapping[str, Any]) -> list[dict[str, Any]]:
         match block:
             case Text():
-                if add.get("json") is True and (value := _parsed(block.text)) is not None:
+                if add.get("json") is True and (value := parsed(block.text)) is not None:
                     return [{"json": value}]
                 return self._text(block.text, where)
             case ReasoningSummary():
@@ -274,18 +203,16 @@ class Turns:
 
     def _result(self, answer: Answer) -> dict[str, Any]:
         result = answer.result
-        where = "messages" if answer.where is None else f"messages[{answer.where}].tool_results"
-        piece = self._piece_of(answer)
-        inside = piece.inside if piece and piece.inside and fits(piece.inside, len(result.content)) else None
-        shown = self._shown(result.content, inside or _plain(len(result.content)), where)
-        content = [self._in_result(block, where) for block in shown]
+        inside, beside = self._inside(answer)
+        shown = self._shown(result.content, inside, f"{answer.place}.content")
+        content = [self._in_result(block, answer.place) for block in shown]
         if result.status == "error" and not content:
-            self._lose("repaired", where, "tool result", "an error without words; some were put there")
+            self._lose("repaired", answer.place, "tool result", "an error without words; some were put there")
             content = [{"text": _ERROR_WORDS}]
         made: dict[str, Any] = {"toolUseId": self._given[id(answer)], "content": content}
         if result.status == "error":
             made["status"] = "error"
-        return {"toolResult": made | ((piece.add or {}) if piece else {})}
+        return {"toolResult": made | beside}
 
     def _in_result(self, block: dict[str, Any], where: str) -> dict[str, Any]:
         """A block as a result may hold it: all but audio."""
@@ -293,14 +220,6 @@ class Turns:
             return block
         self._lose("converted", where, "file", "told in words: a result holds no audio")
         return {"text": f"[file of type audio/{block['audio']['format']}, not shown]"}
-
-    def _piece_of(self, answer: Answer) -> Piece | None:
-        """What Bedrock itself said with a result."""
-        if answer.where is None or answer.where not in self._layouts:
-            return None
-        results = self._messages[answer.where].tool_results
-        at = next((at for at, each in enumerate(results) if each is answer.result), None)
-        return next((piece for piece in self._layouts[answer.where].pieces if piece.result == at), None)
 
     def _system(self, exchange: Exchange) -> None:
         """A system message: Bedrock knows none within the conversation."""
@@ -319,43 +238,8 @@ class Turns:
             self._turn("user", [{"text": f"<system>\n{words}\n</system>"}] if words else [], exchange.where)
 
 
-def _standing(message: Message, pieces: Sequence[Piece]) -> Message:
-    """The message with something in the place of thinking that has no words, so that it is not taken for empty."""
-    wordless = {
-        piece.content
-        for piece in pieces
-        if piece.native is not None
-        and piece.content is not None
-        and _is_wordless(message.content[piece.content])
-    }
-    content = tuple(
-        ReasoningSummary(_STANDS_FOR) if at in wordless else block for at, block in enumerate(message.content)
-    )
-    return msgspec.structs.replace(message, content=content) if wordless else message
-
-
-def _is_wordless(block: Block) -> bool:
-    return isinstance(block, ReasoningSummary) and not block.text
-
-
-def _plain(content: int, calls: int = 0) -> list[Piece]:
-    return [*(Piece(content=at) for at in range(content)), *(Piece(call=at) for at in range(calls))]
-
-
 def _is_text(body: bytes) -> bool:
     try:
         return bool(body.decode().strip())
     except UnicodeDecodeError:
         return False
-
-
-def _parsed(text: str) -> object:
-    """The JSON value of a text; None if it is none."""
-    try:
-        return cast("object", json.loads(text, parse_constant=_no_constant))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -115,7 +115,7 @@ class _History:
         results: list[Part] = []
         behind: list[Part] = []
         for answer in exchange.answers:
-            result, media = self._result(exchange, answer)
+            result, media = self._result(answer)
             results.append(result)
             behind += media
         contents: Contents = [{"role": "user", "parts": results}]
@@ -123,12 +123,11 @@ class _History:
             contents.append({"role": "user", "parts": [{"text": "From the results above:"}, *behind]})
         return contents
 
-    def _result(self, exchange: Exchange, answer: Answer) -> tuple[Part, list[Part]]:
+    def _result(self, answer: Answer) -> tuple[Part, list[Part]]:
         native = None if answer.where is None else self._native_result(answer, answer.where)
         if native is not None:
             return native, []
-        place = exchange.where if answer.where is None else answer.where
-        part, media = self._writer.result(answer.call, answer.result, f"messages[{place}].tool_results")
+        part, media = self._writer.result(answer.call, answer.result, answer.place)
         if answer.call.id in self._nameless:
             del part["functionResponse"]["id"]
         return part, media
@@ -136,12 +135,11 @@ class _History:
     def _native_result(self, answer: Answer, place: int) -> Part | None:
         message = self._messages[place]
         facts = self._facts(message)
-        if facts is None or answer.result not in message.tool_results:
+        if facts is None:
             return None
-        at = message.tool_results.index(answer.result)
         for part in items_of(facts.get("parts")):
             shell = object_of(object_of(part).get("functionResponse"))
-            if shell.get(RESULT) == at and shell.get("size") == size_of(answer.result.content):
+            if shell.get(RESULT) == answer.at and shell.get("size") == size_of(answer.result.content):
                 try:
                     filled: Part = fill(part, answer.result.content)
                 except Changed:

@@ -18,7 +18,7 @@ from holdfast.providers.openai_chat.render import render
 from holdfast.providers.openai_chat.request import read_request
 from holdfast.providers.openai_chat.servers import Server, server
 from holdfast.providers.openai_chat.stream import ChatStream
-from holdfast.providers.wire.sending import sendable
+from holdfast.providers.wire.sending import detached, sendable
 
 __all__ = ["ChatAdapter"]
 
@@ -34,7 +34,8 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the server takes, whatever the history looks like."""
-        return sendable(render(context, self._origin(provider, model), self._server(provider), self.api))
+        shown = detached(context)
+        return sendable(render(shown, self._origin(provider, model), self._server(provider), self.api))
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None

@@ -1,8 +1,8 @@
 """Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
 
-Each server has its address and the name of the variable that holds its key; a key of OpenAI's is
-never sent to another server by name.  The body goes out exactly as it was rendered, and the bytes
-of the answer come back as they are.
+Each server has its address and the name of the variable that holds its key; the key in a variable
+goes to no other address than its owner's, unless the user says that it does (`api_key=`).  The body
+goes out exactly as it was rendered, and the bytes of the answer come back as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
 from holdfast.providers.transport.contract import Request
@@ -52,7 +53,11 @@ PLACES: dict[str, Place] = {
     "fireworks": Place("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
     "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
-_ELSEWHERE = Place("", "OPENAI_API_KEY")  # an address that the user gave, and the SDK's own convention
+_ELSEWHERE = Place("")  # an address that the user gave; whose key it would take nobody can know
+_SAID_SO = (
+    "openai",
+    "azure-openai",
+)  # whoever gives one of these as provider= says whose server an address is
 _NO_KEY = "none"  # the SDK wants one, the server does not
 
 
@@ -116,12 +121,21 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
         )
     if request.api_key is not None or base_url is None:
         return base_url, request.api_key
-    key = os.environ.get(place.key) if place.key else None
+    key = _key(base_url, request.provider, place)
     if key is None and place.key and request.base_url is None:
         raise AccessRefused(
             f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
         )
     return base_url, key or _NO_KEY
+
+
+def _key(base_url: str, provider: str, place: Place) -> str | None:
+    """The key in the variable of whoever is at an address; None where that cannot be known."""
+    host = urlsplit(base_url).hostname or ""
+    if host.endswith(".openai.com"):
+        return os.environ.get("OPENAI_API_KEY")
+    own = provider in _SAID_SO or (place.base_url and host == urlsplit(place.base_url).hostname)
+    return os.environ.get(place.key) if place.key and own else None
 
 
 def created(client: Any, request: Request) -> Any:

@@ -228,13 +228,11 @@ class Turns:
         return json.dumps({"arguments": args}) if args else "{}"
 
     def _result(self, answer: Answer, call: dict[str, Any], moved: list[tuple[str, Block, str]]) -> None:
-        where, own = "messages", _NONE
+        own = _NONE
         if answer.where is not None:
             source = self.context.messages[answer.where]
-            at = source.tool_results.index(answer.result) if answer.result in source.tool_results else 0
-            where = f"messages[{answer.where}].tool_results[{at}]"
             own = beside(source, self.origin) if len(source.tool_results) == 1 else _NONE
-        words = self._result_words(answer.result, answer.call.name, where, moved)
+        words = self._result_words(answer.result, answer.call.name, answer.place, moved)
         self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": words, **own.fields})
 
     def _result_words(

@@ -127,12 +127,10 @@ class _History:
         if not exchange.answers:
             return [*items, *moved] if moved else items
         kinds = {item.get("call_id"): item.get("type") for item in items}
-        return [*items, *[self._answer(exchange, answer, kinds) for answer in exchange.answers], *moved]
+        return [*items, *[self._answer(answer, kinds) for answer in exchange.answers], *moved]
 
-    def _answer(self, exchange: Exchange, answer: Answer, kinds: Mapping[Any, Any]) -> dict[str, Any]:
-        place = exchange.where if answer.where is None else answer.where
-        where = f"messages[{place}].tool_results"
-        item = self._result(answer.call, answer.result, answer.where, where)
+    def _answer(self, answer: Answer, kinds: Mapping[Any, Any]) -> dict[str, Any]:
+        item = self._result(answer.call, answer.result, answer.where, answer.place)
         call_kind = kinds.get(item["call_id"])
         if OUTPUTS[item["type"]] != call_kind:
             item["type"] = f"{call_kind}_output"

@@ -26,6 +26,12 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     call: ToolCall
     result: ToolResult
     where: int | None  # the message that holds the result; None: it was made up
+    at: int = 0  # which of that message's results it is
+
+    @property
+    def place(self) -> str:
+        """Where the result stands, as a report says it."""
+        return "messages" if self.where is None else f"messages[{self.where}].tool_results[{self.at}]"
 
 
 class Exchange(msgspec.Struct, frozen=True, gc=False):
@@ -39,13 +45,13 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 class _Call:
     """A call on its way to a result."""
 
-    __slots__ = ("call", "place", "result", "where")
+    __slots__ = ("at", "call", "result", "where")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.result: ToolResult | None = None
         self.where: int | None = None
-        self.place = ""  # of the result, as the report says it
+        self.at = 0  # which of that message's results it is
 
 
 def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
@@ -98,13 +104,13 @@ def _give(
     if open_one is None:
         open_one = before[-1]
         why = "a later result of the same call stands"
-        losses.append(_loss("dropped", open_one.place, "tool result", why))
-    open_one.result, open_one.where, open_one.place = result, where, place
+        losses.append(_loss("dropped", f"{open_one.where}].tool_results[{open_one.at}", "tool result", why))
+    open_one.result, open_one.where, open_one.at = result, where, at
 
 
 def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
     if each.result is not None:
-        return Answer(each.call, each.result, each.where)
+        return Answer(each.call, each.result, each.where, each.at)
     place = f"{where}].tool_calls[{at}"
     losses.append(_loss("repaired", place, "tool call", "it had no result; one that says so was put there"))
     return Answer(each.call, ToolResult(each.call.id, "error", (Text(NO_RESULT),)), None)
@@ -130,7 +136,8 @@ def _distinct(
                 _loss("repaired", f"{where}].tool_calls[{at}", "tool call id", "an earlier call has it")
             )
             call = msgspec.structs.replace(answer.call, id=id)
-            answer = Answer(call, msgspec.structs.replace(answer.result, call_id=id), answer.where)
+            result = msgspec.structs.replace(answer.result, call_id=id)
+            answer = Answer(call, result, answer.where, answer.at)
         named.append(answer)
     calls = tuple(answer.call for answer in named)
     return msgspec.structs.replace(message, tool_calls=calls), tuple(named)

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.context import Context
 from holdfast.providers.capabilities import Level
 from holdfast.providers.contract import Asked, Rendered, Reply, StreamParser
-from holdfast.providers.wire.sending import sendable
+from holdfast.providers.wire.sending import detached, sendable
 from holdfast.providers.wire.unread import Known, asked
 
 __all__ = ["Format"]
@@ -53,7 +53,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the vendor takes, and what could not be carried over unchanged."""
-        return sendable(self.renders(context, model=model, provider=provider))
+        return sendable(self.renders(detached(context), model=model, provider=provider))
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.message import Message, ToolCall
 
-__all__ = ["call_ids", "keep", "kept", "own_ids"]
+__all__ = ["call_ids", "keep", "kept", "made_by", "own_ids"]
 
 
 def keep(vendor: str, facts: Mapping[str, Any]) -> str:
@@ -40,6 +40,17 @@ def kept(
         if wanted is not None and facts.get(name) != wanted:
             return None
     return facts
+
+
+def made_by(message: Message, model: str) -> Message:
+    """The message as one of that model's, where what its vendor kept with it does not say whose it is."""
+    told = None if message.vendor_metadata is None else _parsed(message.vendor_metadata)
+    if not isinstance(told, dict) or len(cast("dict[str, Any]", told)) != 1:
+        return message
+    ((vendor, facts),) = cast("dict[str, Any]", told).items()
+    if not isinstance(facts, dict) or cast("dict[str, Any]", facts).get("model") is not None:
+        return message
+    return msgspec.structs.replace(message, vendor_metadata=keep(vendor, {**facts, "model": model}))
 
 
 def _parsed(text: str) -> object:

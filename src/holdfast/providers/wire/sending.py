@@ -11,9 +11,16 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.model.context import Context
 from holdfast.providers.contract import Loss, Rendered
 
-__all__ = ["sendable"]
+__all__ = ["detached", "sendable"]
+
+
+def detached(context: Context) -> Context:
+    """The same context with tools and options of its own: what a caller does to a request changes nothing else."""
+    tools = [msgspec.structs.replace(tool, parameters=_copied(tool.parameters)) for tool in context.tools]
+    return msgspec.structs.replace(context, tools=tools, options=_copied(context.options))
 
 
 def sendable(rendered: Rendered) -> Rendered:
@@ -27,6 +34,16 @@ def sendable(rendered: Rendered) -> Rendered:
     except (OverflowError, TypeError):
         return rendered  # what the quick encoder does not know is for the SDK's to say
     return rendered
+
+
+def _copied(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {name: _copied(each) for name, each in cast("Mapping[str, Any]", value).items()}
+        case list() | tuple():
+            return [_copied(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _mended(value: Any) -> Any:
