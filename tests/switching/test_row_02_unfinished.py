@@ -1,0 +1,183 @@
+"""Row 2: a switch with an unfinished external write is refused or gated; a suspended approval survives it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Policy, Store, Thread, Tool
+from holdfast.errors import Refused
+from holdfast.testing import Script, say, use
+from holdfast.testing.script import Step
+from tests.switching.scenes import Counting, committed
+
+B = "anthropic:claude-sonnet-4-5"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store in memory, and one in a file."""
+    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def world() -> Counting:
+    """What is done to the outside."""
+    return Counting()
+
+
+def payer(tool: Tool, *steps: Step, policy: Policy | None = None) -> Agent:
+    """An agent that pays."""
+    script = Script(*steps, backend="openai:gpt-5")
+    return Agent("payer", backend=script, tools=[tool], policy=policy or Policy())
+
+
+def uncertain(store: Store, world: Counting, policy: Policy | None = None) -> Thread:
+    """A thread whose last payment nobody knows the outcome of."""
+    agent = payer(world.tool(), use("pay", to="boom"), say("I do not know."), policy=policy)
+    thread = store.thread("rent", agent=agent)
+    thread.run("Pay")
+    assert [call.state for call in thread.calls()] == ["unknown"]
+    return thread
+
+
+def test_an_unknown_write_is_in_the_way(store: Store, world: Counting) -> None:
+    """Nobody could tell the new backend what became of it: nothing is switched, and the report says what to do."""
+    thread = uncertain(store, world)
+    before = thread.head
+
+    with pytest.raises(Refused, match=r"Unfinished tool call: pay .* is unknown\. Settle it first"):
+        thread.switch(B)
+
+    assert thread.head == before
+    assert not thread.check_switch(B).ok
+
+
+def test_once_it_is_settled_the_switch_is_made(store: Store, world: Counting) -> None:
+    """Control: what stood in the way was that call and nothing else."""
+    thread = uncertain(store, world)
+    (call,) = thread.calls()
+
+    thread.resolve(call.id, "done", by="ann")
+
+    assert thread.switch(Script(say("Hello."), backend=B)).switched
+    assert world.done == {"boom": 1}
+
+
+def test_a_policy_can_leave_it_to_a_person(store: Store, world: Counting) -> None:
+    """Refused without a name; with one the switch is made, and the checkpoint lists the call as maybe done."""
+    thread = uncertain(store, world, Policy(unfinished="approve"))
+
+    with pytest.raises(Refused, match="Somebody has to approve"):
+        thread.switch(B)
+    report = thread.switch(Script(say("Hello."), backend=B), approved_by="ann")
+
+    assert committed(thread).approved_by == "ann"
+    assert report.checkpoint is not None
+    assert [(each.tool, each.state, each.is_written) for each in report.checkpoint.calls] == [
+        ("pay", "unknown", True)
+    ]
+
+
+def test_a_policy_can_wait_for_a_call_that_is_under_way(store: Store) -> None:
+    """The switch goes on when the call is settled, and not before."""
+    begun, end = threading.Event(), threading.Event()
+
+    @holdfast.tool(effect="external_write")
+    def slow() -> str:
+        """Take a while."""
+        begun.set()
+        assert end.wait(30)
+        return "done"
+
+    agent = payer(slow, say("Hello."), policy=Policy(unfinished="wait"))
+    thread = store.thread("rent", agent=agent)
+    thread.run("Hello")
+    by_hand = threading.Thread(target=lambda: store.thread("rent", agent=agent).call(slow, {}, id="call-1"))
+    by_hand.start()
+    assert begun.wait(30)
+    ended = threading.Timer(0.2, end.set)
+    ended.start()
+
+    report = thread.switch(Script(say("Hello."), backend=B))
+
+    by_hand.join()
+    assert end.is_set()
+    assert report.switched
+    assert report.of("unfinished") is None
+
+
+def test_without_waiting_a_call_that_is_under_way_is_in_the_way(store: Store) -> None:
+    """Control: the usual policy refuses at once."""
+    begun, end = threading.Event(), threading.Event()
+
+    @holdfast.tool(effect="external_write")
+    def slow() -> str:
+        """Take a while."""
+        begun.set()
+        assert end.wait(30)
+        return "done"
+
+    agent = payer(slow, say("Hello."))
+    thread = store.thread("rent", agent=agent)
+    by_hand = threading.Thread(target=lambda: store.thread("rent", agent=agent).call(slow, {}, id="call-1"))
+    by_hand.start()
+    assert begun.wait(30)
+
+    with pytest.raises(Refused, match="is started"):
+        thread.switch(B)
+
+    end.set()
+    by_hand.join()
+
+
+def test_an_approval_that_waits_survives_a_switch_and_is_decided_after(store: Store, world: Counting) -> None:
+    """The question is the same one; when it is approved the call is made once, and the new backend goes on."""
+    agent = payer(world.tool(ask=True), use("pay", to="ann"))
+    thread = store.thread("rent", agent=agent)
+    waiting = thread.run("Pay Ann")
+    (asked,) = waiting.approvals
+    second = Script(say("Ann has her rent."), backend=B)
+
+    report = thread.switch(second)
+    assert thread.approvals() == [asked]
+    thread.decide(asked.call, "approve", by="ben")
+    result = thread.resume()
+
+    assert (result.run, result.status, result.text) == (waiting.run, "succeeded", "Ann has her rent.")
+    assert world.done == {"ann": 1}
+    assert report.checkpoint is not None
+    assert [each.call for each in report.checkpoint.pending_approvals] == [asked.call]
+    assert len(second.contexts) == 1
+
+
+def test_an_approval_can_be_denied_after_a_switch(store: Store, world: Counting) -> None:
+    """Then nothing is done, and the new backend is told."""
+    thread = store.thread("rent", agent=payer(world.tool(ask=True), use("pay", to="ann")))
+    (asked,) = thread.run("Pay Ann").approvals
+    second = Script(say("Very well."), backend=B)
+
+    thread.switch(second)
+    thread.decide(asked.call, "deny", by="ben", why="not this month")
+    result = thread.resume()
+
+    assert (result.status, world.done) == ("succeeded", {})
+    assert "not this month" in str(list(second.contexts[0].messages))
+
+
+def test_a_call_of_another_line_is_in_nobody_s_way_here(store: Store, world: Counting) -> None:
+    """What became unknown on a fork does not keep main from being switched."""
+    agent = payer(world.tool(), say("Hello."), use("pay", to="boom"), say("I do not know."))
+    thread = store.thread("rent", agent=agent)
+    thread.run("Hello")
+    thread.fork("what-if").run("Pay")
+
+    report = thread.switch(Script(say("Hello."), backend=B))
+
+    assert report.switched
+    assert not thread.on("what-if").check_switch(B).ok

@@ -1,0 +1,267 @@
+"""Row 8: the primary fails before, during and after a tool call.
+
+Failover is recorded with its reason, the turn goes on where it stands, and no effect is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Policy, Route, Store, Thread
+from holdfast.errors import RunFailed
+from holdfast.migration.route import Trigger
+from holdfast.model.context import Context
+from holdfast.model.event import BackendSwitched, CheckpointCreated
+from holdfast.model.run import Usage
+from holdfast.providers.contract import CallDelta, ModelEvent, TextDelta
+from holdfast.providers.transport.faults import (
+    BackendUnavailable,
+    ContentRefused,
+    ContextTooLong,
+    CutOff,
+    RateLimited,
+    RequestRejected,
+)
+from holdfast.testing import Script, fail, say, step, use
+from tests.switching.scenes import PICTURE, Counting, committed
+
+A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store in memory, and one in a file."""
+    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def world() -> Counting:
+    """What is done to the outside."""
+    return Counting()
+
+
+class BreaksOff:
+    """A model that breaks off in the middle of asking for a tool."""
+
+    backend = A
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Say half of it."""
+        yield TextDelta("I will pay")
+        yield CallDelta(0, "pay", '{"to": "an')
+        raise CutOff("the answer broke off")
+
+
+def switches(thread: Thread) -> list[BackendSwitched]:
+    """The switches of a line, oldest first."""
+    events = [event for commit in reversed(thread.log()) for event in commit.events]
+    return [event for event in events if isinstance(event, BackendSwitched)]
+
+
+MOMENTS = {
+    "before": lambda: Script(fail(), backend=A),
+    "during": BreaksOff,
+    "after": lambda: Script(use("pay", to="ann"), fail(), backend=A),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_next_backend_finishes_the_turn_and_nothing_is_paid_twice(
+    store: Store, world: Counting, moment: str
+) -> None:
+    """Whenever the primary fails, Ann is paid once, and the history says who took over and why."""
+    wants = [] if moment == "after" else [use("pay", to="ann")]
+    spare = Script(*wants, say("Ann has her rent."), backend=B)
+    agent = Agent("payer", backend=MOMENTS[moment](), tools=[world.tool()], route=Route([spare]))
+    thread = store.thread("rent", agent=agent)
+
+    result = thread.run("Pay Ann")
+
+    assert (result.status, result.text) == ("succeeded", "Ann has her rent.")
+    assert world.done == {"ann": 1}
+    (switch,) = switches(thread)
+    assert (switch.from_backend, switch.to_backend) == (A, B)
+    assert (switch.why or "").startswith("failover, error: ")
+    assert thread.backend == B
+
+
+def test_after_an_effect_the_checkpoint_lists_it(store: Store, world: Counting) -> None:
+    """The new backend is told what the turn has done; the report says that nothing is replayed."""
+    spare = Script(say("Ann has her rent."), backend=B)
+    primary = Script(use("pay", to="ann"), fail(), backend=A)
+    agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]))
+    thread = store.thread("rent", agent=agent)
+
+    thread.run("Pay Ann")
+
+    made = next(each for each in thread.log() if any(isinstance(e, CheckpointCreated) for e in each.events))
+    report = committed(thread, made.digest)
+    assert any("nothing is replayed" in note for note in report.notes)
+    (kept,) = thread.checkpoints()
+    assert [(done.tool, done.is_written) for done in kept.checkpoint.calls] == [("pay", True)]
+    assert "do not repeat" in "".join(message.text for message in spare.contexts[0].messages).lower()
+
+
+def test_a_new_backend_that_repeats_the_call_is_stopped(store: Store, world: Counting) -> None:
+    """The guard asks, whatever the new model believes."""
+    spare = Script(use("pay", to="ann"), say("Paid."), backend=B)
+    primary = Script(use("pay", to="ann"), fail(), backend=A)
+    agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]))
+
+    result = store.thread("rent", agent=agent).run("Pay Ann")
+
+    assert result.status == "waiting"
+    assert world.done == {"ann": 1}
+
+
+def test_asking_the_next_backend_from_the_start_pays_twice(store: Store, world: Counting) -> None:
+    """Control: a failover that replays the turn, without the ledger's rule, repeats the payment."""
+    tool = world.tool(guard="allow")
+    primary = Agent("payer", backend=Script(use("pay", to="ann"), fail(), backend=A), tools=[tool])
+    with pytest.raises(RunFailed):
+        store.thread("rent", agent=primary).run("Pay Ann")
+
+    spare = primary.on(Script(use("pay", to="ann"), say("Paid."), backend=B))
+    store.thread("rent-again", agent=spare).run("Pay Ann")
+
+    assert world.done == {"ann": 2}
+
+
+def test_a_policy_can_have_the_run_fail_after_an_effect(store: Store, world: Counting) -> None:
+    """Then nobody takes over, and what was done stands in the ledger; before an effect the route is taken."""
+    policy, spare = Policy(after_effect="fail"), Script(say("Hello."), backend=B)
+    primary = Script(use("pay", to="ann"), fail(), backend=A)
+    agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]), policy=policy)
+    thread = store.thread("rent", agent=agent)
+
+    with pytest.raises(RunFailed, match="cannot be reached"):
+        thread.run("Pay Ann")
+
+    assert (switches(thread), world.done) == ([], {"ann": 1})
+    bare = Agent("payer", backend=Script(fail(), backend=A), route=Route([spare]), policy=policy)
+    assert store.thread("other", agent=bare).run("Hello").text == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("error", "trigger"),
+    [
+        (RateLimited("slow down", retry_after=1.0), "rate_limit"),
+        (BackendUnavailable("overloaded"), "error"),
+        (ContextTooLong("too long"), "context"),
+        (RequestRejected("no tools here"), "capability"),
+        (ConnectionError("reset"), "error"),
+    ],
+)
+def test_each_trigger_is_recorded_by_its_name(store: Store, error: Exception, trigger: Trigger) -> None:
+    """And only those that the route names: without it the run fails with the backend's own error."""
+    script = Script(fail(error), backend=A, window=1_000)
+    spare = Script(say("Hello."), backend=B)
+    named, other = (
+        Route([spare], triggers=[trigger]),
+        Route([spare], triggers=["budget"], budget_tokens=10**9),
+    )
+
+    thread = store.thread("named", agent=Agent("payer", backend=script, route=named))
+    thread.run("Hello")
+
+    assert (switches(thread)[0].why or "").startswith(f"failover, {trigger}: ")
+    with pytest.raises(RunFailed, match=type(error).__name__):
+        store.thread("other", agent=Agent("payer", backend=script, route=other)).run("Hello")
+
+
+def test_a_content_policy_is_no_reason_to_ask_somebody_else(store: Store) -> None:
+    """Another backend is no way around it."""
+    spare = Script(say("Hello."), backend=B)
+    agent = Agent("payer", backend=Script(fail(ContentRefused("no")), backend=A), route=Route([spare]))
+
+    with pytest.raises(RunFailed, match="ContentRefused"):
+        store.thread("rent", agent=agent).run("Hello")
+
+    assert spare.contexts == []
+
+
+def test_who_cannot_be_shown_a_picture_is_not_asked(store: Store) -> None:
+    """A backend without vision hands over before it is asked, to the first that can see."""
+    blind = Script(say("What picture?"), backend="script:blind", lacks=["images"])
+    also_blind = Script(say("What picture?"), backend="script:also-blind", lacks=["images"])
+    sees = Script(say("A dot."), backend=B)
+    agent = Agent("viewer", backend=blind, route=Route([also_blind, sees]))
+    thread = store.thread("photo", agent=agent)
+
+    result = thread.run(holdfast.Message("user", (PICTURE,)))
+
+    assert result.text == "A dot."
+    assert (blind.contexts, also_blind.contexts) == ([], [])
+    assert (switches(thread)[0].why or "").startswith("failover, capability: it does not do images")
+
+
+def test_who_lacks_a_requirement_is_passed_over(store: Store) -> None:
+    """The report says who, and why."""
+    lacking = Script(say("No."), backend="script:lacking", lacks=["structured_output"])
+    fine = Script(say("Yes."), backend=B)
+    route = Route([lacking, fine], requires=["structured_output"])
+    thread = store.thread("form", agent=Agent("clerk", backend=Script(fail(), backend=A), route=route))
+
+    result = thread.run("Fill it in")
+
+    assert result.text == "Yes."
+    made = next(each for each in thread.log() if any(isinstance(e, BackendSwitched) for e in each.events))
+    assert any("script:lacking" in note for note in committed(thread, made.digest).notes)
+
+
+def test_a_budget_moves_a_run_on(store: Store, world: Counting) -> None:
+    """Once a run has taken so many tokens on one backend the next one goes on with it."""
+    costly = step(use("pay", to="ann"), say("Paying.", usage=Usage(input_tokens=900, output_tokens=200)))
+    spare = Script(say("Ann has her rent."), backend=B)
+    route = Route([spare], triggers=["budget"], budget_tokens=1_000)
+    agent = Agent("payer", backend=Script(costly, backend=A), tools=[world.tool()], route=route)
+    thread = store.thread("rent", agent=agent)
+
+    result = thread.run("Pay Ann")
+
+    assert (result.text, world.done) == ("Ann has her rent.", {"ann": 1})
+    assert "1,100 tokens" in (switches(thread)[0].why or "")
+
+
+def test_a_route_is_gone_along_until_somebody_answers(store: Store) -> None:
+    """Each one that fails is left for the next; when all have failed the last error stands."""
+    third = Script(say("Hello."), backend=C)
+    agent = Agent("a", backend=Script(fail(), backend=A), route=Route([Script(fail(), backend=B), third]))
+    thread = store.thread("one", agent=agent)
+    nobody = Agent("a", backend=Script(fail(), backend=A), route=Route([Script(fail(), backend=B)]))
+
+    assert thread.run("Hello").text == "Hello."
+
+    assert [event.to_backend for event in switches(thread)] == [B, C]
+    with pytest.raises(RunFailed, match="cannot be reached"):
+        store.thread("two", agent=nobody).run("Hello")
+
+
+def test_the_line_stays_with_whom_it_came_to(store: Store) -> None:
+    """The next run begins there; a switch moves it back."""
+    primary = Script(fail(), say("I am back."), backend=A)
+    spare = Script(say("Hello."), say("Still me."), backend=B)
+    thread = store.thread("one", agent=Agent("a", backend=primary, route=Route([spare])))
+    thread.run("Hello")
+
+    assert thread.run("Who is it?").text == "Still me."
+    thread.switch(Script(say("I am back."), backend=A))
+
+    assert thread.run("And now?").text == "I am back."
+
+
+def test_what_a_policy_refuses_is_passed_over_too(store: Store) -> None:
+    """Nobody takes over who would lose what the policy does not let go."""
+    blind = Script(say("What picture?"), backend="script:blind", lacks=["images"])
+    primary = Script(fail(), backend=A)
+    agent = Agent("v", backend=primary, route=Route([blind]), policy=Policy(block=["images"]))
+
+    with pytest.raises(RunFailed, match="cannot be reached"):
+        store.thread("photo", agent=agent).run(holdfast.Message("user", (PICTURE,)))
+
+    assert blind.contexts == []
