@@ -41,6 +41,7 @@ __all__ = [
     "Piece",
     "Staged",
     "Upload",
+    "check_upload",
     "get",
     "listing",
     "ls",
@@ -70,6 +71,9 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str
     name: str | None = None
     at: int | None = None  # µs since 1970, UTC, when it was listed; None: it never was
+    call: str | None = None  # the call whose result it is
+    run: str | None = None
+    commit: Digest | None = None  # the commit that named it, or that tells of the call
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +141,7 @@ def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
             _apply(space, write)
         except Conflict:
             for cell in staged.cells:
-                _check_upload(space, cell)
+                check_upload(space, cell)
             if listed is None or listed.expected == _revision(space, listed.name):
                 raise  # it was not about the listing
         else:
@@ -253,7 +257,7 @@ class _Uploading:
         try:
             _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
         except Conflict:
-            _check_upload(self._space, told)
+            check_upload(self._space, told)
             raise
         self._at = upload.at
         self._revision += 1
@@ -315,7 +319,7 @@ def _revision(space: Space, name: str) -> int:
     return cell.revision if cell else 0
 
 
-def _check_upload(space: Space, cell: CellWrite) -> None:
+def check_upload(space: Space, cell: CellWrite) -> None:
     """Raise `Conflict`, saying why, if the upload was taken for abandoned."""
     if _revision(space, cell.name) != cell.expected:
         raise Conflict(

@@ -75,7 +75,7 @@ class Thread(Switching):
         self.agent = record.agent
         self.owner = record.owner
         self.begun_at = record.begun_at  # µs since 1970, UTC
-        self.artifacts = Artifacts(space)
+        self.artifacts = Artifacts(standing)
 
     def on(self, timeline: str) -> Thread:
         """A handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
