@@ -15,22 +15,20 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from inspect import CORO_CREATED, getcoroutinestate
 from os import PathLike
-from threading import Event
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
 
-from holdfast.engines.contract import Receipt
-from holdfast.errors import Busy, Invalid, NotFound, RunFailed
+from holdfast.errors import Busy, NotFound, RunFailed
 from holdfast.history.values import Given as GivenValue
 from holdfast.history.writer import OnConflict
+from holdfast.memory.embedding import Embed
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest
@@ -48,10 +46,7 @@ from holdfast.runtime.streaming import Following, Watching
 from holdfast.runtime.tool import Tool
 from holdfast.threads import (
     agents,
-    artifacts,
-    change,
     definitions,
-    edits,
     line,
     opening,
     store,
@@ -59,9 +54,21 @@ from holdfast.threads import (
     thread,
     view,
 )
-from holdfast.threads.twins import Awaited, Flowing, Given, Later, Twin, as_it_is, handed, seen_through
+from holdfast.threads.awaiting import AgentChange, Artifacts, Change, Held, Memory
+from holdfast.threads.twins import Awaited, Flowing, Given, Later, as_it_is, handed, seen_through
 
-__all__ = ["AgentChange", "AgentMap", "Artifacts", "Change", "Definitions", "Store", "Thread", "View", "open"]
+__all__ = [
+    "AgentChange",
+    "AgentMap",
+    "Artifacts",
+    "Change",
+    "Definitions",
+    "Memory",
+    "Store",
+    "Thread",
+    "View",
+    "open",
+]
 
 _WORKERS = 16
 
@@ -72,143 +79,6 @@ _V = TypeVar("_V", bound=view.View)
 _L = TypeVar("_L", bound=line.Line)
 
 
-class _Held(Twin, Generic[_H]):
-    """The face of an object that is there from the start."""
-
-    def __init__(self, crew: ThreadPoolExecutor, held: _H) -> None:
-        super().__init__(crew)
-        self._held = held
-
-    def __repr__(self) -> str:
-        return f"<aio {self._held!r}>"
-
-    def target(self) -> _H:
-        """The blocking object."""
-        return self._held
-
-
-class _Edits(Twin):
-    """A map under change."""
-
-    paths = Awaited(edits.Edits.paths)
-    put = Awaited(edits.Edits.put)
-    delete = Awaited(edits.Edits.delete)
-    clear = Awaited(edits.Edits.clear)
-    replace = Awaited(edits.Edits.replace)
-    set = Awaited(edits.Edits.set)
-    unset = Awaited(edits.Edits.unset)
-    append = Awaited(edits.Edits.append)
-    insert = Awaited(edits.Edits.insert)
-    remove = Awaited(edits.Edits.remove)
-    merge = Awaited(edits.Edits.merge)
-    increment = Awaited(edits.Edits.increment)
-
-    @overload
-    async def get(self, path: str, *, default: Any = ...) -> Any: ...
-    @overload
-    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
-        """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
-        return await self.work(lambda: self.target().get(path, type=type, default=default))
-
-
-class AgentChange(_Edits):
-    """The changes that a block makes to the agent's own map."""
-
-    def __init__(self, crew: ThreadPoolExecutor, block: Change) -> None:
-        """Change the map of the agent whose thread `block` changes."""
-        super().__init__(crew)
-        self._block = block
-
-    def target(self) -> change.AgentChange:
-        """The blocking object."""
-        return self._block.target().agent
-
-    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
-        """Do `work` on a worker, in its turn among everything that the block does."""
-        return self._block.work(work)
-
-
-class Change(_Edits):
-    """A block of changes: a commit in the making.  What is asked of it at once is done in the order of asking."""
-
-    def __init__(self, crew: ThreadPoolExecutor, make: Callable[[], change.Change]) -> None:
-        """Prepare a block; `thread.change` is the way to get one."""
-        super().__init__(crew)
-        self._make = make
-        self._made: change.Change | None = None
-        self._last = Event()  # set when what was asked for last is done
-        self._last.set()
-        self._asked: list[
-            Coroutine[Any, Any, Any]
-        ] = []  # for; each is to be awaited before the block is left
-        self.agent = AgentChange(crew, self)
-
-    say = Awaited(change.Change.say)
-    add = Awaited(change.Change.add)
-
-    @property
-    def head(self) -> Head | None:
-        """Where the timeline stood on entering; after leaving, where it stands."""
-        return self._made.head if self._made else None
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """What the commit made true; None before it, or if there was nothing to write."""
-        return self._made.receipt if self._made else None
-
-    async def __aenter__(self) -> Self:
-        """Read the head."""
-        await self.work(self._enter)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Commit, unless the block raised or changed nothing; raises `Invalid` if something was not awaited."""
-        forgotten = [each for each in self._asked if getcoroutinestate(each) == CORO_CREATED]
-        for each in forgotten:
-            each.close()
-        self._asked.clear()
-        if forgotten and kind is None:
-            unfit = Invalid(
-                f"{len(forgotten)} of what this block asked for was not awaited; nothing was written."
-            )
-            await self.work(partial(self.target().__exit__, Invalid, unfit, None))
-            raise unfit
-        await self.work(partial(self.target().__exit__, kind, error, trace))
-
-    def target(self) -> change.Change:
-        """The blocking object."""
-        if self._made is None:
-            raise Invalid("this change is not open; nothing was done. Use it inside its `async with` block.")
-        return self._made
-
-    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
-        """Do `work` on a worker, after everything that was asked of this block before."""
-        asked = self._work(work)
-        self._asked.append(asked)
-        return asked
-
-    async def _work(self, work: Callable[[], _R]) -> _R:
-        before, done = self._last, Event()
-        self._last = done
-
-        def in_turn() -> _R:
-            # The crew takes work in the order in which it is handed over, so what is waited for is under way.
-            before.wait()
-            try:
-                return work()
-            finally:
-                done.set()
-
-        return await super().work(in_turn)
-
-    def _enter(self) -> None:
-        self._made = self._made or self._make()
-        self._made.__enter__()
-
-
 def _as_view(crew: ThreadPoolExecutor, found: view.View) -> View:
     return View(crew, found)
 
@@ -217,7 +87,7 @@ def _as_thread(crew: ThreadPoolExecutor, found: thread.Thread) -> Thread:
     return Thread(crew, found)
 
 
-class _View(_Held[_V]):
+class _View(Held[_V]):
     """The reading half."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: _V) -> None:
@@ -295,15 +165,6 @@ class AgentMap(_Line[agents.AgentMap]):
         """Hold an agent's map; `store.agent` is the way to get one."""
         super().__init__(crew, held)
         self.name = held.name
-
-
-class Artifacts(_Held[artifacts.Artifacts]):
-    """What a thread keeps beside its state: content of any size, named by digest."""
-
-    put = Awaited(artifacts.Artifacts.put)
-    get = Flowing(artifacts.Artifacts.get, as_it_is)
-    show = Awaited(artifacts.Artifacts.show)
-    ls = Flowing(artifacts.Artifacts.ls, as_it_is)
 
 
 class Thread(_Line[thread.Thread]):
@@ -426,7 +287,7 @@ class Thread(_Line[thread.Thread]):
         return msgspec.structs.replace(ground, hands=partial(seen_through, self.crew), sole=False)
 
 
-class Definitions(_Held[definitions.Definitions]):
+class Definitions(Held[definitions.Definitions]):
     """The agents whose definitions are kept in a store."""
 
     apply = Awaited(definitions.Definitions.apply)
@@ -435,7 +296,7 @@ class Definitions(_Held[definitions.Definitions]):
     versions = Flowing(definitions.Definitions.versions, as_it_is)
 
 
-class Store(_Held[store.Store]):
+class Store(Held[store.Store]):
     """Everything that one database holds.  Use it in an `async with` statement, or close it."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: store.Store) -> None:
@@ -452,6 +313,7 @@ class Store(_Held[store.Store]):
     backup = Awaited(store.Store.backup)
     facts = Awaited(store.Store.facts)
     agent = Given(store.Store.agent, AgentMap)
+    memory = Given(store.Store.memory, Memory)
     approvals = Awaited(store.Store.approvals)
 
     async def resume(self, agent: Agent) -> list[Result]:
@@ -523,6 +385,7 @@ def open(
     ids: Callable[[], str] | None = None,
     limits: Limits | None = None,
     create: bool = True,
+    embed: Embed | Literal["minilm"] | None = None,
 ) -> _Opening:
     """Open a store as `holdfast.open` does: `async with aio.open(…) as store`, or `await aio.open(…)`."""
     return _Opening(
@@ -535,5 +398,6 @@ def open(
             ids=ids,
             limits=limits,
             create=create,
+            embed=embed,
         )
     )

@@ -17,7 +17,7 @@ from holdfast.engines.contract import Write
 from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
 from holdfast.history import patching
 from holdfast.history.tree import EMPTY
-from holdfast.threads import agents, artifacts, change, definitions, store, thread, view
+from holdfast.threads import agents, artifacts, change, definitions, memory, store, thread, view
 
 TWINS = [
     (store.Store, aio.Store),
@@ -27,6 +27,7 @@ TWINS = [
     (change.Change, aio.Change),
     (change.AgentChange, aio.AgentChange),
     (artifacts.Artifacts, aio.Artifacts),
+    (memory.Memory, aio.Memory),
     (definitions.Definitions, aio.Definitions),
 ]
 
