@@ -25,6 +25,7 @@ from holdfast.model.context import Context
 from holdfast.model.event import MessageAppended, ToolCallRequested
 from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Model
+from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.ended import of_run
@@ -167,7 +168,9 @@ class Router:
         draft.extend(holds.events)
         draft.objects += holds.objects
         journal.stage(draft)
+        points.reach("switch_checked")
         journal.write(cells=cells)
+        points.reach("switch_written")
         journal.feed.committed(journal.head.commit, spoken=True)  # half an answer is none
 
     def _calls(self) -> list[CallRecord]:
