@@ -42,6 +42,10 @@ class Other:
         assert self._pipe.poll(ANSWER_SECONDS), "the other process does not answer"
         return self._pipe.recv()
 
+    def is_heard(self) -> bool:
+        """Whether it has sent something, or ended."""
+        return self._pipe.poll(0)
+
     def rest(self) -> list[Any]:
         """Everything that it still sends until it ends."""
         answers: list[Any] = []
