@@ -18,6 +18,7 @@ from holdfast.context.needed import by_id, line
 from holdfast.context.plan import Plan
 from holdfast.context.tiers import Ask, Drawn, draw, framed
 from holdfast.context.trace import retrace
+from holdfast.context.unseen import named
 from holdfast.engines.contract import Step
 from holdfast.errors import NotFound, Unsupported
 from holdfast.history.space import Space
@@ -95,7 +96,7 @@ def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, 
     """A frame with messages in it."""
     return Context(
         system=frame.system,
-        messages=noted(messages, note),
+        messages=named(noted(messages, note), frame.unseen),
         tools=frame.tools,
         options=frame.options,
         earlier=earlier,

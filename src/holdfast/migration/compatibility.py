@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.context.unseen import lost
 from holdfast.migration.facing import Facing
 from holdfast.migration.policy import Topic
 from holdfast.migration.report import Item
@@ -72,13 +73,15 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
 
 
 def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
-    """What the next request could not carry over unchanged; nothing where its format is not known."""
+    """What the next request could not carry over unchanged; of a format that is not known, what is named in words."""
+    named = lost(shown.history, to.unseen)
     if to.target is None:
-        return ()
+        return named
     options = request_options(dict(shown.context.options))
     asked = msgspec.structs.replace(shown.context, options=options)
     adapter = registry.adapter(to.target.api)
-    return adapter.render(asked, model=to.target.model, provider=to.target.provider).losses
+    rendered = adapter.render(asked, model=to.target.model, provider=to.target.provider)
+    return (*named, *rendered.losses)
 
 
 # ---- one function a topic

@@ -19,7 +19,14 @@ from holdfast.providers.catalog import Catalog
 from holdfast.providers.contract import Model
 from holdfast.providers.registry import Target
 
-__all__ = ["Described", "Facing", "Given", "check_backend", "facing", "name_of", "same"]
+__all__ = ["MEDIA", "Described", "Facing", "Given", "check_backend", "facing", "name_of", "same"]
+
+MEDIA = {
+    "image": Capability.IMAGES,
+    "file": Capability.DOCUMENTS,
+    "audio": Capability.AUDIO,
+    "video": Capability.VIDEO,
+}
 
 Given: TypeAlias = str | Backend | Model
 """What may be handed in where a backend is wanted."""
@@ -51,6 +58,11 @@ class Facing(msgspec.Struct, frozen=True, kw_only=True):
     def does(self, capability: Capability) -> Level:
         """How well it does one thing; what nobody knows counts as done."""
         return "full" if self.levels is None else self.levels.get(capability, "full")
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The kinds of media that it takes none of."""
+        return tuple(kind for kind, capability in MEDIA.items() if self.does(capability) == "none")
 
 
 def facing(given: Given, models: Catalog) -> Facing:

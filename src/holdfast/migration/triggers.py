@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable, Unsupported
-from holdfast.migration.facing import Facing
+from holdfast.migration.facing import MEDIA, Facing
 from holdfast.migration.route import Trigger
 from holdfast.model.context import Context
 from holdfast.model.message import File, Image
@@ -21,13 +21,6 @@ from holdfast.providers.wire.media import kind_of
 from holdfast.providers.wire.server_tools import is_account
 
 __all__ = ["lacking", "needs", "trigger_of"]
-
-_MEDIA = {
-    "image": Capability.IMAGES,
-    "file": Capability.DOCUMENTS,
-    "audio": Capability.AUDIO,
-    "video": Capability.VIDEO,
-}
 
 
 def trigger_of(error: BaseException) -> Trigger | None:
@@ -59,7 +52,7 @@ def needs(context: Context) -> frozenset[Capability]:
             if isinstance(block, Image):
                 found.add(Capability.IMAGES)
             elif isinstance(block, File) and not is_account(block):
-                found.add(_MEDIA.get(kind_of(block.mime_type, block.uri), Capability.DOCUMENTS))
+                found.add(MEDIA.get(kind_of(block.mime_type, block.uri), Capability.DOCUMENTS))
     if context.tools:
         found.add(Capability.TOOLS)
     return frozenset(found)

@@ -51,6 +51,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: Sequence[ToolSpec] = ()
     options: Mapping[str, Json] = {}
     sent: Sent | None = None  # None: the model takes contexts as they are
+    unseen: tuple[str, ...] = ()  # kinds of media that the model takes none of: they are named in words
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,11 +16,12 @@ from holdfast.context.framed import Framed, Setting
 from holdfast.context.notes import Recalled
 from holdfast.context.task import task_state
 from holdfast.context.tiers import Ask, draw, fitting_note
+from holdfast.context.unseen import lost
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest, Object
 from holdfast.model.message import Message
-from holdfast.providers.contract import Model
+from holdfast.providers.contract import Loss, Model
 from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.openness import standing_in_words
@@ -92,6 +93,10 @@ class Attention:
         memory = [each.reference for each in self._recalled]
         return self._talk.recipe(self._model.backend, self._around(), self._note, memory)
 
+    def lost(self) -> tuple[Loss, ...]:
+        """What of the conversation the last context only names, because the model takes none of it."""
+        return lost(self._talk.conversation.messages(), self._set.frame.unseen)
+
     def give(self, at: Digest | None) -> None:
         """Keep what is shown for the next run on the line, which stands at `at`."""
         self._talk.at = at
@@ -105,10 +110,16 @@ class Attention:
     def _ready(self, model: Model) -> None:
         ground = self._ground
         sent, window = framing.sent_by(model), framing.window_of(model)
-        beside = (ground.effect_max, self._shape, model.backend, sent, window)
+        beside = (ground.effect_max, self._shape, model.backend, type(model), sent, window)
 
         def make() -> Setting:
-            frame = framing.frame(ground.agent, effect_max=ground.effect_max, shape=self._shape, sent=sent)
+            frame = framing.frame(
+                ground.agent,
+                effect_max=ground.effect_max,
+                shape=self._shape,
+                sent=sent,
+                unseen=framing.unseen_by(ground, model),
+            )
             is_told = window is not None or ground.agent.context.window is not None
             return Setting(frame, lambda: framing.budget_for(ground, model, frame), is_told=is_told)
 

@@ -19,7 +19,7 @@ from holdfast.ledger import calls
 from holdfast.memory import relevant
 from holdfast.migration import book
 from holdfast.migration.extract import derive
-from holdfast.migration.facing import Facing
+from holdfast.migration.facing import Described, Facing, facing
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
@@ -29,7 +29,7 @@ from holdfast.providers.contract import Model
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.ground import Ground
 
-__all__ = ["ask", "ask_for", "budget_for", "frame", "recalled", "sent_by", "window_of"]
+__all__ = ["ask", "ask_for", "budget_for", "frame", "recalled", "sent_by", "unseen_by", "window_of"]
 
 _QUERY_MAX = 2_000  # characters of an input by which memory is searched
 
@@ -55,7 +55,12 @@ class Sized(Protocol):
 
 
 def frame(
-    agent: Agent, *, effect_max: Effect | None = None, shape: Any = None, sent: Sent | None = None
+    agent: Agent,
+    *,
+    effect_max: Effect | None = None,
+    shape: Any = None,
+    sent: Sent | None = None,
+    unseen: tuple[str, ...] = (),
 ) -> Frame:
     """The frame of an agent's steps; `shape` is the type that the last words are to have."""
     system = agent.instructions
@@ -65,12 +70,18 @@ def frame(
     if shape is not None:
         options["output_schema"] = msgspec.json.schema(shape)
     tools = tuple(tool.spec for tool in agent.toolbox.values())
-    return Frame(system=system, tools=tools, options=options, sent=sent)
+    return Frame(system=system, tools=tools, options=options, sent=sent, unseen=unseen)
 
 
 def sent_by(model: object) -> Sent | None:
     """How a model's requests are made; None: it takes contexts as they are."""
     return model.sent if isinstance(model, Sending) else None
+
+
+def unseen_by(ground: Ground, model: Model) -> tuple[str, ...]:
+    """The kinds of media that a model takes none of, as far as that is known."""
+    known = isinstance(model, Sending | Described)
+    return facing(model, ground.models()).unseen if known else ()
 
 
 def window_of(model: object) -> int | None:
@@ -124,7 +135,7 @@ def ask_for(
     sent = None
     if to.target is not None:
         sent = Sent(api=to.target.api, provider=to.target.provider, model=to.target.model)
-    made = frame(ground.agent, effect_max=ground.effect_max, shape=shape, sent=sent)
+    made = frame(ground.agent, effect_max=ground.effect_max, shape=shape, sent=sent, unseen=to.unseen)
     budget = budget_of(to.name, ground.agent.context, frame=made, models=ground.models, window=to.window)
     plain = ask(ground, budget, made, at, fresh=fresh)
     derive: Callable[[], Checkpoint] = plain.derive if checkpoint is None else lambda: checkpoint

@@ -179,15 +179,18 @@ class LiveRun:
         if context is None:  # it has become too large
             context = await self._do(self._show_anew)
         await self._phase("before_inference", draft, context=context)
-        said = await self._router.ask(context, heard, self._names)
+        unseen = self._attention.lost()
+        kinds = {loss.what for loss in unseen}
+        said = await self._router.ask(context, heard, self._names, unseen=kinds)
         if said is None:  # another backend has taken over, and is asked anew
             await self._do(self._hand_over)
             return [], None
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
         usage, backend = said.usage or None, self._router.model.backend
+        losses = (*unseen, *said.losses)
         recipe, bodies = self._attention.recipe()
-        draft.say(said.message, id=label, backend=backend, usage=usage, losses=said.losses, context=recipe)
+        draft.say(said.message, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
         draft.objects += bodies
         self._attention.add(said.message)
         points.reach("before_intent")

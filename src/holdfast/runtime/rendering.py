@@ -18,6 +18,7 @@ from holdfast.context.conversation import Conversation
 from holdfast.context.media import taken_out
 from holdfast.context.notes import SYSTEM
 from holdfast.context.plan import Plan
+from holdfast.context.unseen import lost
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.history import reader
 from holdfast.history.space import Space
@@ -67,10 +68,12 @@ def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
         raise Unsupported(
             f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered. See plan(…) instead."
         )
-    context = planned(ground, backend, at=at).context
+    plan = planned(ground, backend, at=at)
     own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
     adapter = registry.adapter(target.api)
-    return adapter.render(_asked(context, own), model=target.model, provider=target.provider)
+    made = adapter.render(_asked(plan.context, own), model=target.model, provider=target.provider)
+    named = lost(plan.history, facing(backend, ground.models()).unseen)
+    return Rendered(body=made.body, losses=(*named, *made.losses)) if named else made
 
 
 def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan:
@@ -85,7 +88,7 @@ def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan
     ask = framing.ask_for(ground, to, at, fresh=is_new)
     frame = _last_frame(ground, at)
     if frame is not None:
-        known = msgspec.structs.replace(frame, sent=ask.frame.sent)
+        known = msgspec.structs.replace(frame, sent=ask.frame.sent, unseen=ask.frame.unseen)
         budget = budget_of(to.name, ground.agent.context, frame=known, models=ground.models, window=to.window)
         ask = msgspec.structs.replace(ask, frame=known, budget=budget)
     return assemble.plan(space, at, ask)

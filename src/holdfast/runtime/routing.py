@@ -7,7 +7,7 @@ goes on where it stands.  Who would lose what the policy does not let pass is pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -16,7 +16,7 @@ from holdfast.engines.contract import CellWrite, Step
 from holdfast.errors import HoldfastError
 from holdfast.ledger import calls
 from holdfast.ledger.guard import done
-from holdfast.migration.facing import Facing, Given, facing, name_of
+from holdfast.migration.facing import MEDIA, Facing, Given, facing, name_of
 from holdfast.migration.report import Report
 from holdfast.migration.route import Route, Trigger
 from holdfast.migration.switch import REASON, switched
@@ -58,14 +58,20 @@ class Router:
         self._tried: set[str] = set()
 
     async def ask(
-        self, context: Context, heard: Sequence[CellWrite], names: Mapping[str, str]
+        self,
+        context: Context,
+        heard: Sequence[CellWrite],
+        names: Mapping[str, str],
+        *,
+        unseen: Collection[str] = (),
     ) -> Said | None:
         """What the model says; None: another has taken over, which `heard` was written with, and is to be asked anew.
 
+        `unseen` are the kinds of media that the context only names, because this model takes none.
         Raises what the model raises, if nobody takes over.
         """
         route = self._route
-        if route is not None and await self._desk.do(partial(self._before, route, context, heard)):
+        if route is not None and await self._desk.do(partial(self._before, route, context, heard, unseen)):
             return None
         desk = self._desk
         try:
@@ -75,9 +81,11 @@ class Router:
                 raise
         return None
 
-    def _before(self, route: Route, context: Context, cells: Sequence[CellWrite]) -> bool:
+    def _before(
+        self, route: Route, context: Context, cells: Sequence[CellWrite], unseen: Collection[str]
+    ) -> bool:
         """Whether another takes the next step, because of what is to be shown or was spent."""
-        want = self._foreseen(route, context)
+        want = self._foreseen(route, context, unseen)
         return want is not None and self._go_on(route, want, cells)
 
     def _after(self, route: Route, error: Exception, cells: Sequence[CellWrite]) -> bool:
@@ -90,7 +98,7 @@ class Router:
         window = self._facing(route).window if trigger == "context" else None
         return self._go_on(route, _Want(trigger=trigger, why=said_by(error), window=window), cells)
 
-    def _foreseen(self, route: Route, context: Context) -> _Want | None:
+    def _foreseen(self, route: Route, context: Context, unseen: Collection[str]) -> _Want | None:
         """What speaks against the next step on this backend, before it is taken."""
         most = route.budget_tokens
         if most is not None and (spent := self._spent()) >= most:
@@ -101,7 +109,7 @@ class Router:
             return None
         from holdfast.migration.triggers import lacking, needs
 
-        wanted = needs(context)
+        wanted = needs(context) | {MEDIA[kind] for kind in unseen}
         missing = lacking(self._facing(route), wanted) if wanted else ()
         if not missing:
             return None

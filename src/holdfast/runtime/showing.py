@@ -71,7 +71,7 @@ def _as_before(ask: Ask, frame: Frame | None) -> Ask:
     """The same with the tools and options that were shown last."""
     if frame is None:
         return ask
-    known = msgspec.structs.replace(frame, sent=ask.frame.sent)
+    known = msgspec.structs.replace(frame, sent=ask.frame.sent, unseen=ask.frame.unseen)
     return msgspec.structs.replace(ask, frame=known)
 
 
