@@ -314,6 +314,7 @@ class Store(Held[store.Store]):
     facts = Awaited(store.Store.facts)
     agent = Given(store.Store.agent, AgentMap)
     memory = Given(store.Store.memory, Memory)
+    owners = Flowing(store.Store.owners, as_it_is)
     approvals = Awaited(store.Store.approvals)
 
     async def resume(self, agent: Agent) -> list[Result]:

@@ -117,3 +117,32 @@ def test_a_thread_without_artifacts_says_so(shell: Shell) -> None:
     """In words for people, as an empty list for programs."""
     assert "has no artifact" in shell.ok("artifacts", "ls", "shopping").out
     assert shell.ok("artifacts", "ls", "shopping", "--json").json["artifacts"] == []
+
+
+def test_a_name_of_a_collection_is_committed_and_resolved_as_of_a_moment(shell: Shell) -> None:
+    """Put twice, it leads to the last one now and to the first one before."""
+    for words in (b"one", b"two"):
+        shell.ok("artifacts", "put", "shopping", "-", "--name", "design/draft", stdin=words)
+
+    now = shell.ok("artifacts", "show", "shopping", "artifact://design/draft", "--json").json["artifact"]
+    before = shell.ok("artifacts", "show", "shopping", "design/draft", "--at", "HEAD~1", "--json").json[
+        "artifact"
+    ]
+
+    assert now["named"] == "artifact://design/draft"
+    assert now["sha256"] == hashlib.sha256(b"two").hexdigest()
+    assert before["sha256"] == hashlib.sha256(b"one").hexdigest()
+    assert now["commit"] in [each["digest"] for each in _log(shell)]
+    assert f"commit {now['commit'][:12]}" in shell.ok("artifacts", "ls", "shopping").out
+
+
+def test_another_thread_s_name_is_not_found(shell: Shell) -> None:
+    """Whatever it is called by."""
+    shell.ok("artifacts", "put", "shopping", "-", "--name", "design/draft", stdin=b"one")
+    shell.ok("threads", "begin", "other", "--agent", "helper")
+
+    assert shell("artifacts", "show", "other", "artifact://design/draft").code == 3
+
+
+def _log(shell: Shell) -> list[dict[str, str]]:
+    return shell.ok("threads", "log", "shopping", "--commits", "--json").json["commits"]

@@ -79,6 +79,14 @@ _APPROVALS = {
     "answer": "Answer a call's question, or give its result yourself",
 }
 
+_MEMORY = {
+    "ls": "List what is remembered for an owner, or who has a memory",
+    "add": "Remember something for an owner",
+    "search": "Find what is remembered for an owner, the best first",
+    "show": "Show one item: its words, who said it, and where it comes from",
+    "forget": "Let an item be remembered no more, whoever wrote it; its past stays",
+}
+
 _ARTIFACTS = {
     "ls": "List the artifacts of a thread",
     "show": "Show what is known of an artifact without reading its content",
@@ -118,6 +126,7 @@ NOUNS = {
     "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
     "checkpoints": Noun("See what a backend is told that takes over", _CHECKPOINTS, ("checkpoint",)),
     "agents": Noun("Keep agents as files, in versions", _AGENTS, ("agent",)),
+    "memory": Noun("Know what is kept across threads for an owner", _MEMORY, ("memories",)),
     "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
     "models": Noun("Know what models can do, and what they cost", _MODELS, ("model",)),
     "providers": Noun("Know the vendors' formats, and what they refuse", _PROVIDERS, ("provider",)),

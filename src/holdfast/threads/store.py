@@ -14,6 +14,7 @@ from holdfast.history.space import label_of
 from holdfast.history.verify import Report
 from holdfast.ledger import verifying
 from holdfast.model.head import MAIN
+from holdfast.model.memory import MEMORY
 from holdfast.model.run import RunRecord
 from holdfast.runtime import records
 from holdfast.runtime.agent import Agent
@@ -28,6 +29,8 @@ from holdfast.threads.shelf import Shelf
 from holdfast.threads.thread import Thread
 
 __all__ = ["Store"]
+
+_PAGE = 100
 
 
 @blocking
@@ -98,6 +101,16 @@ class Store:
     def memory(self, owner: str) -> Memory:
         """What is remembered for an owner, across all threads and agents; nobody else's is ever found there."""
         return Memory(self._shelf.memories.of(owner))
+
+    def owners(self) -> Iterator[str]:
+        """Those who have a memory, by name, read as they are asked for."""
+        after = MEMORY
+        while page := self._shelf.engine.spaces(after=after, limit=_PAGE):
+            for name in page:
+                if not name.startswith(MEMORY):
+                    return
+                yield name.removeprefix(MEMORY)
+            after = page[-1]
 
     def approvals(self) -> list[Approval]:
         """Everything that waits for a decision, over all threads, oldest first."""

@@ -12,11 +12,12 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.artifacts.listed import ArtifactShape, digest_of
-from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import size
 from holdfast.errors import Conflict, Invalid
+from holdfast.model.head import MAIN
 
 __all__ = ["Saved", "get"]
 
@@ -39,13 +40,18 @@ class Saved(Answer, frozen=True, kw_only=True):
 def get(
     thread: ThreadId,
     artifact: Annotated[
-        str, Parameter(name="ARTIFACT", help="Its digest, the first digits of it, or its name")
+        str,
+        Parameter(
+            name="ARTIFACT", help="Its digest, the first digits of it, its name, or a reference artifact://…"
+        ),
     ],
     /,
     *,
     output: Annotated[
         str | None, Parameter(metavar="FILE", help="Write to this new file, instead of to the output")
     ] = None,
+    at: At = None,
+    timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Saved | None:
     """Write the content of an artifact to a file or a pipe
@@ -57,8 +63,8 @@ def get(
             "an artifact may hold anything, so it is not written to a terminal. Name a file with --output."
         )
     with reading(everywhere) as store:
-        kept = store.thread(thread).artifacts
-        digest = digest_of(kept, artifact)
+        kept = store.thread(thread, timeline=timeline).artifacts
+        digest = digest_of(kept, artifact, at=at)
         pieces = kept.get(digest)
         if output is None:
             _pour(pieces)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import islice
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.cli.wording import stamp
 from holdfast.errors import Invalid, NotFound
 from holdfast.history.artifacts import Listed
+from holdfast.history.naming import is_referable
 from holdfast.threads.artifacts import Artifacts
 
 __all__ = ["ArtifactShape", "digest_of"]
@@ -27,6 +29,10 @@ class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     sha256: str  # of the plain content, as sha256sum prints it
     at: str | None  # when it was listed; null: it never was
+    named: str | None = None  # artifact://<collection>/<name>, where it has such a name
+    call: str | None = None  # the call whose result it is
+    run: str | None = None
+    commit: str | None = None  # that named it, or tells of the call
 
     @classmethod
     def of(cls, listed: Listed) -> ArtifactShape:
@@ -39,14 +45,23 @@ class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
             size=listed.size,
             sha256=listed.sha256,
             at=None if listed.at is None else stamp(listed.at),
+            named=f"artifact://{listed.name}" if listed.name and listed.commit else None,
+            call=listed.call,
+            run=listed.run,
+            commit=listed.commit,
         )
 
 
-def digest_of(artifacts: Artifacts, given: str) -> str:
+def digest_of(artifacts: Artifacts, given: str, *, at: str | None = None) -> str:
     """The digest of the artifact that a person means: by digest, its beginning, reference or name.
 
-    Raises `NotFound` if it fits none that is listed, `Invalid` if it fits several.
+    A name of the form collection/name is looked up as of the moment `at`, None being now.  Raises `NotFound` if it
+    fits none that is listed, `Invalid` if it fits several.
     """
+    if given.startswith("artifact://") and not given.startswith(_SCHEME):
+        return artifacts.resolve(given, at=UNSET if at is None else at)
+    if is_referable(given) and (found := artifacts.names(at=UNSET if at is None else at).get(given)):
+        return found
     wanted = given.removeprefix(_SCHEME)
     if len(wanted) == _DIGEST_LENGTH:
         return wanted

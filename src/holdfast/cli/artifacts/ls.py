@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, cut_off
 from holdfast.cli.artifacts.listed import ArtifactShape
-from holdfast.cli.options import EVERYWHERE, Everywhere, Limit, ThreadId
+from holdfast.cli.options import EVERYWHERE, Everywhere, Limit, ThreadId, Timeline
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.showing import digest
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import count, moment, size
+from holdfast.model.head import MAIN
 
 __all__ = ["Artifacts", "ls"]
 
@@ -18,6 +22,7 @@ _COLUMNS = (
     Column("name", "name", gives_way=True),
     Column("type", gives_way=True),
     Column("size", right=True),
+    Column("from", gives_way=True),
     Column("when", "when"),
     Column("artifact", "digest"),
 )
@@ -42,6 +47,7 @@ class Artifacts(Answer, frozen=True, kw_only=True):
                     each.name or "",
                     each.media_type,
                     size(each.size),
+                    _origin(each),
                     moment(each.at) if each.at else "",
                     digest(each.digest),
                 )
@@ -52,9 +58,26 @@ class Artifacts(Answer, frozen=True, kw_only=True):
             screen.say((f"The first {count(len(self.artifacts), 'artifact')}; --limit 0 lists all.", "quiet"))
 
 
-def ls(thread: ThreadId, /, *, limit: Limit = 100, everywhere: Everywhere = EVERYWHERE) -> Artifacts:
+def ls(
+    thread: ThreadId,
+    /,
+    *,
+    calls: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="The results of calls, too")
+    ] = False,
+    limit: Limit = 100,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Artifacts:
     """List the artifacts of a thread"""
     with reading(everywhere) as store:
-        listed = store.thread(thread).artifacts.ls()
+        listed = store.thread(thread, timeline=timeline).artifacts.ls(calls=calls)
         found, more = cut_off(list(islice(listed, limit + 1 if limit else None)), limit)
         return Artifacts(thread=thread, artifacts=[ArtifactShape.of(each) for each in found], more=more)
+
+
+def _origin(each: ArtifactShape) -> str:
+    """Where it comes from, in a word."""
+    if each.call is not None:
+        return f"call {each.call}"
+    return f"commit {each.commit[:12]}" if each.commit else ""

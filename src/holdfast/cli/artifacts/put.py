@@ -12,11 +12,12 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.artifacts.listed import ArtifactShape
-from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import writing
 from holdfast.cli.wording import size
 from holdfast.cli.working import Tell, working
+from holdfast.model.head import MAIN
 
 __all__ = ["Kept", "put"]
 
@@ -45,16 +46,22 @@ def put(
     /,
     *,
     name: Annotated[
-        str | None, Parameter(metavar="TEXT", help="What to list it as; the file's name if left out")
+        str | None,
+        Parameter(
+            metavar="TEXT",
+            help="What to list it as; the file's name if left out. One such as design/draft is committed, and "
+            "artifact://design/draft leads to it",
+        ),
     ] = None,
     media_type: Annotated[
         str | None, Parameter(metavar="TYPE", help="Its media type; found from the content if left out")
     ] = None,
+    timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Kept:
     """Keep a file as an artifact of a thread"""
     with writing(everywhere) as store, _opened(file) as (source, total):
-        kept = store.thread(thread).artifacts
+        kept = store.thread(thread, timeline=timeline).artifacts
         named = name if name is not None or file == "-" else Path(file).name
         with working("Keeping", total=total, quiet=everywhere.json) as tell:
             digest = kept.put(_pieces(source, tell), media_type=media_type, name=named)

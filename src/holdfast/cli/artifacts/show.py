@@ -8,10 +8,11 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.artifacts.listed import ArtifactShape, digest_of
-from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
+from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.screen import Part, Screen
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import moment, size
+from holdfast.model.head import MAIN
 
 __all__ = ["Described", "show"]
 
@@ -30,6 +31,10 @@ class Described(Answer, frozen=True, kw_only=True):
             ("type", known.media_type),
             ("size", f"{size(known.size)} ({known.size:,} bytes)"),
             ("listed", moment(known.at) if known.at else None),
+            ("reference", known.named),
+            ("call", known.call),
+            ("run", known.run),
+            ("commit", (known.commit, "digest") if known.commit else None),
             ("sha256", known.sha256),
             ("digest", (known.digest, "digest")),
         ]
@@ -39,13 +44,20 @@ class Described(Answer, frozen=True, kw_only=True):
 def show(
     thread: ThreadId,
     artifact: Annotated[
-        str, Parameter(name="ARTIFACT", help="Its digest, the first digits of it, or its name")
+        str,
+        Parameter(
+            name="ARTIFACT", help="Its digest, the first digits of it, its name, or a reference artifact://…"
+        ),
     ],
     /,
     *,
+    at: At = None,
+    timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Described:
     """Show what is known of an artifact without reading its content"""
     with reading(everywhere) as store:
-        kept = store.thread(thread).artifacts
-        return Described(thread=thread, artifact=ArtifactShape.of(kept.show(digest_of(kept, artifact))))
+        kept = store.thread(thread, timeline=timeline).artifacts
+        return Described(
+            thread=thread, artifact=ArtifactShape.of(kept.show(digest_of(kept, artifact, at=at)))
+        )

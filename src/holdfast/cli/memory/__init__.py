@@ -1,0 +1,3 @@
+"""Commands about memory: what is kept across threads for an owner."""
+
+from __future__ import annotations

@@ -1,0 +1,43 @@
+"""`holdfast memory forget`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer, HeadShape
+from holdfast.cli.memory.items import Owner
+from holdfast.cli.options import EVERYWHERE, Everywhere
+from holdfast.cli.screen import Screen
+from holdfast.cli.showing import digest
+from holdfast.cli.stores import writing
+
+__all__ = ["Gone", "forget"]
+
+
+class Gone(Answer, frozen=True, kw_only=True):
+    """Something that is not remembered any more."""
+
+    owner: str
+    item: str
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(
+            f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
+        )
+
+
+def forget(
+    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    /,
+    *,
+    owner: Owner,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Gone:
+    """Let an item be remembered no more, whoever wrote it; its past stays"""
+    with writing(everywhere) as store:
+        head = store.memory(owner).forget(item)
+        return Gone(owner=owner, item=item, head=HeadShape.of(head))

@@ -1,0 +1,88 @@
+"""Items of memory as answers, and the options that the commands about them share."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast.cli.wording import stamp
+from holdfast.memory import Found
+from holdfast.model.memory import ItemKind, Remembered, Source
+
+__all__ = ["AnyKind", "AnyScope", "FoundShape", "ItemId", "ItemShape", "Owner", "SourceShape"]
+
+Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="Whose memory")]
+ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
+AnyKind: TypeAlias = Annotated[
+    ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)
+]
+AnyScope: TypeAlias = Annotated[
+    str | None, Parameter(name="--scope", metavar="NAME", help="Only items of this scope")
+]
+
+
+class SourceShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an item comes from."""
+
+    thread: str
+    commit: str
+    run: str | None
+    call: str | None
+    agent: str | None
+
+    @classmethod
+    def of(cls, source: Source) -> SourceShape:
+        """The origin as programs read it."""
+        return cls(
+            thread=source.thread,
+            commit=source.commit,
+            run=source.run,
+            call=source.call,
+            agent=source.agent,
+        )
+
+
+class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is remembered."""
+
+    id: str
+    owner: str
+    text: str
+    kind: str
+    scope: str
+    trust: str  # who said it
+    at: str
+    expires_at: str | None  # null: it is kept until it is forgotten
+    reference: str
+    source: SourceShape | None  # null: it was added by hand
+
+    @classmethod
+    def of(cls, item: Remembered) -> ItemShape:
+        """The item as programs read it."""
+        return cls(
+            id=item.id,
+            owner=item.owner,
+            text=item.text,
+            kind=item.kind,
+            scope=item.scope,
+            trust=item.trust,
+            at=stamp(item.at),
+            expires_at=None if item.expires_at is None else stamp(item.expires_at),
+            reference=item.reference,
+            source=SourceShape.of(item.source) if item.source else None,
+        )
+
+
+class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that a search found."""
+
+    item: ItemShape
+    score: float
+    legs: list[str]  # text, vector: which found it
+
+    @classmethod
+    def of(cls, found: Found) -> FoundShape:
+        """The find as programs read it."""
+        return cls(item=ItemShape.of(found.item), score=found.score, legs=list(found.legs))

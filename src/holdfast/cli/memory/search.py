@@ -1,0 +1,85 @@
+"""`holdfast memory search`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from holdfast.cli.answer import Answer
+from holdfast.cli.memory.items import AnyKind, AnyScope, FoundShape, Owner
+from holdfast.cli.options import EVERYWHERE, Everywhere
+from holdfast.cli.safe import shortened
+from holdfast.cli.screen import Column, Screen
+from holdfast.threads.opening import open as open_store
+
+__all__ = ["Recalled", "search"]
+
+_TEXT_SHOWN = 200
+_COLUMNS = (
+    Column("score", right=True),
+    Column("text", gives_way=True),
+    Column("found by"),
+    Column("kind"),
+    Column("said by"),
+    Column("item", "name"),
+)
+
+
+class Recalled(Answer, frozen=True, kw_only=True):
+    """What a search found, the best first."""
+
+    owner: str
+    query: str
+    legs: list[str]  # text, vector: how it was searched
+    found: list[FoundShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table, and how it was searched."""
+        if not self.found:
+            screen.say("Nothing was found for ", (self.owner, "name"), ".")
+        else:
+            screen.table(
+                _COLUMNS,
+                [
+                    (
+                        f"{each.score:.4f}",
+                        shortened(each.item.text, _TEXT_SHOWN),
+                        " + ".join(each.legs),
+                        each.item.kind,
+                        each.item.trust,
+                        each.item.id,
+                    )
+                    for each in self.found
+                ],
+            )
+        if "vector" not in self.legs:
+            screen.say(("By words alone; --embed minilm searches by meaning too.", "quiet"))
+
+
+def search(
+    query: Annotated[str, Parameter(name="QUERY", help="What to look for", allow_leading_hyphen=True)],
+    /,
+    *,
+    owner: Owner,
+    kind: AnyKind = None,
+    scope: AnyScope = None,
+    limit: Annotated[int, Parameter(metavar="N", help="At most so many")] = 8,
+    embed: Annotated[
+        Literal["minilm"] | None,
+        Parameter(help="Search by meaning too, with this model", show_default=False),
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Recalled:
+    """Find what is remembered for an owner, the best first
+
+    Words of the query are words: no operator in it means anything.
+    """
+    with open_store(everywhere.store, read_only=True, embed=embed) as store:
+        found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
+        return Recalled(
+            owner=owner,
+            query=query,
+            legs=list(found.legs),
+            found=[FoundShape.of(each) for each in found],
+        )

@@ -1,0 +1,102 @@
+"""The commands about memory: what goes in is found, shown and forgotten, for its owner alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.surfaces.shell import Shell
+
+
+@pytest.fixture
+def kept(shell: Shell) -> str:
+    """The id of an item that ann has."""
+    added = shell.ok(
+        *("memory", "add", "prefers aisle seats", "--owner", "ann", "--kind", "preference"),
+        *("--id", "seat", "--scope", "travel", "--trust", "system", "--json"),
+    )
+    return added.json["item"]["id"]
+
+
+def test_an_item_is_shown_as_it_was_added(shell: Shell, kept: str) -> None:
+    """Every fact about it, for programs and for people."""
+    shown = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]
+    printed = shell.ok("memory", "show", kept, "--owner", "ann").out
+
+    assert (shown["text"], shown["kind"], shown["scope"], shown["trust"]) == (
+        "prefers aisle seats",
+        "preference",
+        "travel",
+        "system",
+    )
+    assert shown["reference"].startswith("mem://travel/ann/seat@")
+    assert (shown["source"], shown["expires_at"]) == (None, None)
+    assert all(
+        fact in printed for fact in ("prefers aisle seats", "preference", "travel", "system", "mem://")
+    )
+
+
+def test_a_reference_shows_a_version_that_is_gone(shell: Shell, kept: str) -> None:
+    """By its commit, whatever was forgotten since."""
+    reference = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]["reference"]
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    assert shell.ok("memory", "show", reference, "--owner", "ann", "--json").json["item"]["id"] == "seat"
+    assert shell("memory", "show", kept, "--owner", "ann").code == 3
+
+
+def test_searching_says_how_it_was_searched(shell: Shell, kept: str) -> None:
+    """The score, the legs that found it, and that words were all."""
+    found = shell.ok("memory", "search", 'seats" OR *', "--owner", "ann", "--json").json
+    printed = shell.ok("memory", "search", "seats", "--owner", "ann").out
+
+    assert found["legs"] == ["text"]
+    assert [(each["item"]["id"], each["legs"]) for each in found["found"]] == [(kept, ["text"])]
+    assert "By words alone" in printed
+
+
+def test_filters_and_limits(shell: Shell, kept: str) -> None:
+    """Kind and scope leave out the rest; a list says if there is more."""
+    shell.ok("memory", "add", "seats are blue", "--owner", "ann", "--id", "blue")
+
+    by_kind = shell.ok("memory", "search", "seats", "--owner", "ann", "--kind", "semantic", "--json").json
+    by_scope = shell.ok("memory", "ls", "--owner", "ann", "--scope", "travel", "--json").json
+    first = shell.ok("memory", "ls", "--owner", "ann", "--limit", "1", "--json").json
+
+    assert [each["item"]["id"] for each in by_kind["found"]] == ["blue"]
+    assert [each["id"] for each in by_scope["items"]] == [kept]
+    assert (len(first["items"]), first["more"]) == (1, True)
+
+
+def test_without_an_owner_the_list_says_who_has_a_memory(shell: Shell, kept: str) -> None:
+    """By name; and each finds its own alone."""
+    shell.ok("memory", "add", "likes seats by the door", "--owner", "bob")
+
+    assert shell.ok("memory", "--json").json["owners"] == ["ann", "bob"]
+    assert "seat" not in str(shell.ok("memory", "ls", "--owner", "carl", "--json").json["items"])
+    assert len(shell.ok("memory", "search", "seats", "--owner", "bob", "--json").json["found"]) == 1
+    assert shell("memory", "show", kept, "--owner", "bob").code == 3
+
+
+def test_an_item_can_be_kept_for_a_while(shell: Shell) -> None:
+    """Its end is shown."""
+    added = shell.ok("memory", "add", "code 1234", "--owner", "ann", "--keep", "30d", "--json").json["item"]
+
+    assert added["expires_at"] > added["at"]
+    assert shell("memory", "add", "x", "--owner", "ann", "--keep", "soon").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("add", "x"),
+        ("search", "x"),
+        ("add", "x", "--owner", "ann", "--kind", "vague"),
+        ("add", "", "--owner", "ann"),
+        ("add", "x", "--owner", "ann", "--id", "../x"),
+        ("search", "x", "--owner", "ann", "--limit", "0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
+    """Without an owner, with a kind that there is not, without words: nothing is written."""
+    assert shell("memory", *words).code == 2
+    assert shell.ok("memory", "--json").json["owners"] == []
