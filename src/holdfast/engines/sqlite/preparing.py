@@ -20,14 +20,19 @@ from holdfast.errors import NotFound
 from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
 from holdfast.model.commit import Commit, decode_commit, encode_commit
 from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import MessageAppended, ToolCallRequested
+from holdfast.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
 
 __all__ = ["Batch", "Committing", "Prepared", "lay", "prepare", "spans_of"]
 
 _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
-_BODY, _COMMIT = Kind.BODY, Kind.COMMIT
-_WITH_COMMIT = (_BODY, Kind.CHANGESET, _COMMIT)  # words stand in the commit's own row, where SQL finds them
+_BODY, _COMMIT, _CHECKPOINT = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT
+_WITH_COMMIT = (
+    _BODY,
+    _CHECKPOINT,
+    Kind.CHANGESET,
+    _COMMIT,
+)  # words stand in the commit's own row, where SQL finds them
 _BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
 _NOWHERE: tuple[int, int] = (0, 0)
 _encoder = msgspec.json.Encoder()
@@ -97,7 +102,7 @@ def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
 def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
     """Where words of a changeset's events stand in the row's bodies: [event, start, size, vendor start, vendor size].
 
-    The words of a message and the arguments of a call, so that stock `sqlite3` can show them.
+    The words of a message, the arguments of a call and a checkpoint, so that stock `sqlite3` can show them.
     """
     found: list[tuple[int, int, int, int, int]] = []
     for at, event in enumerate(() if changeset is None else changeset.events):
@@ -106,6 +111,8 @@ def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, in
             found.append((at, *said, *(vendor or _NOWHERE)))
         elif isinstance(event, ToolCallRequested) and (asked := span(event.args)) is not None:
             found.append((at, *asked, *_NOWHERE))
+        elif isinstance(event, CheckpointCreated) and (told := span(event.checkpoint)) is not None:
+            found.append((at, *told, *_NOWHERE))
     return _encoder.encode(found).decode() if found else None
 
 
@@ -118,14 +125,15 @@ def _lay_state(
     start = 0
     for found in objects:
         keys.append(object_key(found.digest))
-        text = _plain_text(found.body) if found.kind is _BODY else None
+        text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
         if text is None:
             fields, depth = bases.against(_KIND_AT[found.kind], space, found)
             batch.bases.append((found, len(items), depth))
             items.append(fields)
         else:
             size = len(found.body)
-            items.append((_BODY_AT, Form.BODIES, b"", size))
+            at = _BODY_AT if found.kind is _BODY else _KIND_AT[found.kind]
+            items.append((at, Form.BODIES, b"", size))
             batch.bodies.append(text)
             spans[found.digest] = start, size
             start += size

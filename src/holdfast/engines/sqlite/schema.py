@@ -22,9 +22,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check", "lay"]
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
-SCHEMA_VERSION = 1
-
-_STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next
+SCHEMA_VERSION = 2  # 2: checkpoints are shown
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -64,7 +62,37 @@ CREATE TABLE entries(
 ) WITHOUT ROWID;
 """
 
-_VIEWS = """
+_EVENTS = """
+CREATE VIEW conversation_events AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
+       json_extract(e.value, '$.type') AS event_type,
+       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.body') = '', json_remove(e.value, '$.body'), e.value)
+            WHEN json_extract(e.value, '$.type') = 'message.appended' THEN json_set(json_remove(e.value, '$.body'), '$.message', json(
+                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
+                            json_extract(s.value, '$[2]')) AS TEXT)))
+            WHEN json_extract(e.value, '$.type') = 'checkpoint.created' THEN json_set(e.value, '$.state_checkpoint', json(
+                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
+                            json_extract(s.value, '$[2]')) AS TEXT)))
+            ELSE json_set(e.value, '$.args_json', CAST(substr(CAST(l.bodies AS BLOB),
+                1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')) AS TEXT))
+       END AS payload_json,
+       json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
+FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key;
+"""
+
+_CHECKPOINTS = """
+CREATE VIEW state_checkpoints AS
+SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
+       json_extract(payload_json, '$.state_checkpoint.summary') AS summary,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.activeGoals'), '[]') AS active_goals_json,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.relevantMemoryRefs'), '[]') AS memory_refs_json,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.activeArtifacts'), '[]') AS artifact_refs_json, created_at
+FROM conversation_events WHERE event_type = 'checkpoint.created';
+"""
+
+_VIEWS = f"""
 CREATE VIEW threads AS
 SELECT substr(c.name, 8) AS id, json_extract(c.value, '$.agent') AS agent,
        json_extract(c.value, '$.owner') AS owner, s.id AS space, json_extract(c.value, '$.begun_at') AS begun_at
@@ -85,21 +113,7 @@ WITH RECURSIVE back(conversation_id, row) AS (
 )
 SELECT conversation_id, row FROM back;
 
-CREATE VIEW conversation_events AS
-SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
-       json_extract(e.value, '$.type') AS event_type,
-       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.body') = '', json_remove(e.value, '$.body'), e.value)
-            WHEN json_extract(e.value, '$.type') = 'message.appended' THEN json_set(json_remove(e.value, '$.body'), '$.message', json(
-                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
-                            json_extract(s.value, '$[2]')) AS TEXT)))
-            ELSE json_set(e.value, '$.args_json', CAST(substr(CAST(l.bodies AS BLOB),
-                1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')) AS TEXT))
-       END AS payload_json,
-       json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
-       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
-FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
-LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key;
-
+{_EVENTS}
 CREATE VIEW conversations AS
 SELECT t.id, t.agent AS agent_id, (
     SELECT coalesce(json_extract(e.payload_json, '$.to_backend'), e.provider || ':' || e.model)
@@ -109,14 +123,7 @@ SELECT t.id, t.agent AS agent_id, (
 ) AS current_backend, strftime('%Y-%m-%dT%H:%M:%fZ', t.begun_at / 1e6, 'unixepoch') AS created_at
 FROM threads t;
 
-CREATE VIEW state_checkpoints AS
-SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
-       json_extract(payload_json, '$.summary') AS summary,
-       json_extract(payload_json, '$.active_goals') AS active_goals_json,
-       json_extract(payload_json, '$.memory_refs') AS memory_refs_json,
-       json_extract(payload_json, '$.artifact_refs') AS artifact_refs_json, created_at
-FROM conversation_events WHERE event_type = 'checkpoint.created';
-
+{_CHECKPOINTS}
 CREATE VIEW tool_events AS
 SELECT r.id, r.conversation_id, json_extract(r.payload_json, '$.tool') AS tool_name,
        json_extract(r.payload_json, '$.call') AS call_id, json_extract(r.payload_json, '$.args_json') AS args_json,
@@ -161,6 +168,10 @@ CREATE VIEW state_values AS
 SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '$.content') AS content
 FROM log l JOIN json_each(holdfast_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
 """
+
+_STEPS: dict[int, str] = {  # the SQL that leads from a version to the next
+    1: f"DROP VIEW conversation_events; DROP VIEW state_checkpoints; {_EVENTS} {_CHECKPOINTS}",
+}
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:
