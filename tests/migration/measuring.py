@@ -20,7 +20,7 @@ from holdfast.migration import rules
 from holdfast.migration.rules import Found, Words
 from tests.migration.recorded import conversations
 
-__all__ = ["PARTS", "Score", "measured"]
+__all__ = ["PARTS", "Score", "key", "measured"]
 
 PARTS = ("goal", "task", "decisions", "questions")
 
@@ -54,9 +54,13 @@ def measured(part: str) -> dict[str, Score]:
     if part == "composed":
         made = json.loads((_HERE / "composed.json").read_text("utf-8"))
         return _total((_said(each["said"]), each) for each in made)
-    key = json.loads((_HERE / "key.json").read_text("utf-8"))[part]
     known = conversations()
-    return _total((known[id], wanted) for id, wanted in key.items())
+    return _total((known[id], wanted) for id, wanted in key(part).items())
+
+
+def key(part: str) -> dict[str, dict[str, Any]]:
+    """What is to be found in the recorded conversations of one part, by their ids."""
+    return json.loads((_HERE / "key.json").read_text("utf-8"))[part]
 
 
 def _said(said: Sequence[Sequence[str]]) -> list[Words]:

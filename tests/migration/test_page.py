@@ -1,0 +1,127 @@
+"""The page on checkpoints says what the code does: limits, rules, and how good they were measured to be."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast.migration import book, calling, extract, grounding, recalling, validate, window
+from holdfast.migration.rules import decisions, goal, questions, task
+from holdfast.migration.rules.decisions import DECISIONS_MAX
+from holdfast.migration.rules.questions import QUESTIONS_MAX
+from holdfast.projections import working
+from tests.docs.blocks import ROOT
+from tests.migration.measuring import Score, key, measured
+from tests.migration.recorded import conversations
+from tests.recorded.wire import FOLDER
+
+PAGE = (ROOT / "docs" / "explanation" / "checkpoints.md").read_text("utf-8")
+
+LIMITS = (
+    window.MESSAGES_MAX,
+    window.STEPS_MAX,
+    window.FIRST_STEPS_MAX,
+    window.BODY_BYTES_MAX,
+    window.VALUE_BYTES_MAX,
+    book.ENTRIES_MAX,
+    calling.WRITES_MAX,
+    calling.CALLS_MAX,
+    calling.ARGS_MAX,
+    extract.ARTIFACTS_MAX,
+    recalling.MEMORY_MAX,
+    DECISIONS_MAX,
+    QUESTIONS_MAX,
+)
+
+
+def rows(first: str) -> list[list[str]]:
+    """The rows of the table whose heading begins so."""
+    lines = PAGE.splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
+    found: list[list[str]] = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def told(part: str) -> dict[str, tuple[str, str]]:
+    """What the page says of the conversations of one part, by field."""
+    return {row[1]: (row[2], row[3]) for row in rows("conversations") if row[0] == part}
+
+
+def shown(score: Score) -> tuple[str, str]:
+    """A score as the page writes it."""
+    return f"{score.right}/{score.found}", f"{score.right}/{score.wanted}"
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """In the order of the table."""
+    assert tuple(int(row[1].replace(",", "")) for row in rows("what")) == LIMITS
+
+
+def test_the_limits_of_a_summary_are_those_of_the_code() -> None:
+    """In the list of what it has to show."""
+    for number in (f"{validate.ANSWER_MAX:,} characters", f"{validate.SENTENCES_MAX} sentences"):
+        assert number in PAGE
+    assert f"{validate.SENTENCE_MAX} characters each" in PAGE
+    assert f"{grounding.SHARE_MIN:.0%} of its words" in PAGE
+
+
+def test_the_paths_are_those_of_the_code() -> None:
+    """Every path that wins over rules is on the page."""
+    named = {row[0].strip("`") for row in rows("path")}
+
+    assert named == {
+        working.GOAL,
+        working.CURRENT,
+        working.GOALS,
+        working.DECISIONS,
+        working.QUESTIONS,
+    }
+
+
+def test_every_rule_of_the_code_is_on_the_page() -> None:
+    """By the name that a claim gives it."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/holdfast/migration/rules").glob("*.py"))
+    named = set(re.findall(r'"((?:goal|task|decision|question)\.\w+)"', source)) | {
+        "question.user",
+        "question.assistant",
+    }
+
+    assert {name for name in named if f"`{name}`" not in PAGE} == set()
+
+
+@pytest.mark.skipif(not FOLDER.exists(), reason="the recorded traffic is not there")
+@pytest.mark.parametrize("part", ["looked_at", "unseen"])
+def test_the_rules_are_as_good_on_recordings_as_the_page_says(part: str) -> None:
+    """The figures are what the key and the code give today."""
+    assert {field: shown(score) for field, score in measured(part).items()} == told(part.replace("_", " "))
+
+
+def test_the_rules_are_as_good_on_made_up_conversations_as_the_page_says() -> None:
+    """The figures are what the key and the code give today."""
+    assert {field: shown(score) for field, score in measured("composed").items()} == told("composed")
+
+
+@pytest.mark.skipif(not FOLDER.exists(), reason="the recorded traffic is not there")
+def test_taking_the_last_words_for_the_task_would_be_worse() -> None:
+    """The control: on the unseen recordings the user's last message as it stands is mostly not the task."""
+    known = conversations()
+    naive = [
+        (wanted["task"], [words.text for words in known[id] if words.role == "user"][-1])
+        for id, wanted in key("unseen").items()
+    ]
+    right = sum(1 for phrase, text in naive if phrase and phrase in text)
+
+    assert right < measured("unseen")["task"].right
+
+
+def test_the_rules_say_nothing_of_an_empty_conversation() -> None:
+    """Nothing is made up where nothing was said."""
+    assert goal(None, [], whole=True) is None
+    assert task([]) is None
+    assert decisions([]) == []
+    assert questions([]) == []

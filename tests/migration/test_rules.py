@@ -1,0 +1,141 @@
+"""The rules over messages, one by one: what they find, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.migration.rules import Words, clean, decisions, goal, questions, shortened, task
+from holdfast.migration.rules.words import sentences
+
+
+def talk(*said: str) -> list[Words]:
+    """A conversation: `u:` before the user's words, `a:` before the assistant's, `c:` where it also calls tools."""
+    roles = {"u": "user", "a": "assistant", "c": "assistant"}
+    return [Words(f"m{at}", roles[each[0]], each[2:].strip(), each[0] == "c") for at, each in enumerate(said)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Use v3.5, e.g. the small one. Then go.", ["Use v3.5, e.g. the small one.", "Then go."]),
+        ("# Plan\n- first\n2. second", ["Plan", "first", "second"]),
+        ("Look:\n```\nlet's use rm -rf?\n```\nDone.", ["Look:", "Done."]),
+        ("> we decided to fire them\nSummarise it.", ["Summarise it."]),
+        ("<think>let's go with A</think> It is B.", ["It is B."]),
+        ("What's in it?<file name='a'>Is it?</file>", ["What's in it?"]),
+        ("a\u202eb\u0000c", ["a b c"]),
+        ("", []),
+    ],
+)
+def test_a_text_falls_into_the_sentences_that_its_author_said(text: str, found: list[str]) -> None:
+    """Abbreviations do not end a sentence; code, quotations, thoughts and pasted files are nobody's words here."""
+    assert sentences(text) == found
+
+
+def test_what_is_long_is_cut_with_an_ellipsis() -> None:
+    """And what fits is left as it is."""
+    assert shortened("x" * 20, 10) == "x" * 9 + "…"
+    assert shortened("x" * 10, 10) == "x" * 10
+    assert clean(" a\n b\t") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "rule"),
+    [
+        (talk("u:Hello!", "a:Hi.", "u:Find a flight."), "Find a flight.", "goal.first_request"),
+        (talk("u:Find a flight. It is urgent."), "Find a flight.", "goal.first_request"),
+        (
+            talk("u:Find a flight.", "a:Ok.", "u:My goal is now to stay at home."),
+            "My goal is now to stay at home.",
+            "goal.stated",
+        ),
+        (talk("u:Two names for a pelican"), "Two names for a pelican", "goal.first_words"),
+        (
+            talk("u:Current Task: Sum it up. This is the expected criteria: x"),
+            "Sum it up.",
+            "goal.first_request",
+        ),
+        (talk("u:Analyze the tool result. Go.", "u:Find it."), "Find it.", "goal.first_request"),
+    ],
+)
+def test_the_goal_is_what_the_user_asked_for_first_unless_another_is_named(
+    said: list[Words], text: str, rule: str
+) -> None:
+    """Greetings, labels and what frameworks write are passed over."""
+    found = goal(None, said, whole=True)
+
+    assert found is not None
+    assert (found.text, found.rule) == (text, rule)
+
+
+def test_the_goal_of_a_long_conversation_is_in_its_first_words() -> None:
+    """Where the window does not reach back to the beginning, the first message is looked at, not the window's."""
+    first, *rest = talk("u:Plan the move.", "a:Ok.", "u:Buy boxes.")
+
+    assert (goal(first, rest, whole=False) or first).text == "Plan the move."
+    assert (goal(None, rest, whole=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "rule"),
+    [
+        (talk("u:Find a flight.", "a:SK1.", "u:thanks!"), "Find a flight.", "task.answered"),
+        (talk("u:Find a flight.", "a:SK1.", "u:And a hotel?"), "And a hotel?", "task.open"),
+        (talk("u:Find a flight.", "a:Which day?", "u:Monday"), "Find a flight.", "task.answered"),
+        (talk("u:Find a flight.", "c:Let me see."), "Find a flight.", "task.open"),
+        (talk("u:Two names", "a:A, B.", "u:in french"), "in french", "task.open"),
+        (talk("u:Find it.", "u:Validation feedback: fix it"), "Find it.", "task.open"),
+    ],
+)
+def test_the_task_is_the_last_thing_that_the_user_asked_for(said: list[Words], text: str, rule: str) -> None:
+    """A thank-you, an answer and a framework's note are no task; the rule says whether it was answered."""
+    found = task(said)
+
+    assert found is not None
+    assert (found.text, found.rule) == (text, rule)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (talk("u:Let's use Postgres."), ["Let's use Postgres."]),
+        (talk("u:What is a database?"), []),
+        (talk("u:Shall we go with Postgres?"), []),
+        (talk("a:I suggest Postgres.", "u:sounds good"), ["I suggest Postgres."]),
+        (talk("a:I suggest Postgres.", "u:Tell me more."), []),
+        (talk("a:We decided to use Postgres."), []),
+        (talk("u:Let's use Postgres.", "a:Ok.", "u:Never mind, no database."), []),
+        (talk("u:From now on answer in Danish."), ["From now on answer in Danish."]),
+    ],
+)
+def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(said: list[Words], found: list[str]) -> None:
+    """What the assistant says was decided is none by itself, and a question decides nothing."""
+    assert [each.text for each in decisions(said)] == found
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (talk("u:Find it.", "a:Which one?"), ["Which one?"]),
+        (talk("u:Find it.", "a:Which one?", "u:the red one"), []),
+        (talk("u:Which one is it?"), ["Which one is it?"]),
+        (talk("u:Which one is it?", "c:Let me look."), ["Which one is it?"]),
+        (talk("u:Which one is it?", "a:The red one."), []),
+        (talk("u:Find it.", "a:Found. Is there anything else I can help with?"), []),
+        (
+            talk("u:We still need to decide which colour the boat gets.", "a:Noted."),
+            ["We still need to decide which colour the boat gets."],
+        ),
+        (
+            talk(
+                "u:We still need to decide which colour the boat gets.",
+                "a:Ok.",
+                "u:Let's go with a red boat colour.",
+            ),
+            [],
+        ),
+    ],
+)
+def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Words], found: list[str]) -> None:
+    """One that was declared open stays so until somebody decides about the same thing."""
+    assert [each.text for each in questions(said)] == found
