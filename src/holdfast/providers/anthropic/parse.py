@@ -6,21 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from holdfast.model.message import Message
 from holdfast.model.run import Usage
 from holdfast.providers.anthropic.blocks import Raw, Reading, as_object
-from holdfast.providers.contract import (
-    CallDelta,
-    Finished,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from holdfast.providers.contract import Loss, Reply
 from holdfast.providers.wire.entry import CallNames
 from holdfast.providers.wire.layout import shown
 from holdfast.providers.wire.native import call_ids, keep
+from holdfast.providers.wire.telling import count_of, with_events
 
 __all__ = ["VENDOR", "parse", "reply_of", "usage_of"]
 
@@ -39,8 +32,7 @@ def parse(body: Raw, *, provider: str | None = None) -> Reply:
         )
     if raw.get("type", "message") != "message" or "content" not in raw:
         raise Invalid("this is no answer of Anthropic Messages: it has no type 'message' with content.")
-    reply = reply_of(raw, provider=provider)
-    return _with_events(reply)
+    return with_events(reply_of(raw, provider=provider))
 
 
 def reply_of(
@@ -81,32 +73,8 @@ def usage_of(raw: object) -> Usage:
     told = as_object(raw or {}, "usage")
     more = as_object(told.get("output_tokens_details") or {}, "usage.output_tokens_details")
     return Usage(
-        input_tokens=_count(told.get("input_tokens")),
-        output_tokens=_count(told.get("output_tokens")),
-        cached_tokens=_count(told.get("cache_read_input_tokens")),
-        reasoning_tokens=_count(more.get("thinking_tokens")),
+        input_tokens=count_of(told.get("input_tokens")),
+        output_tokens=count_of(told.get("output_tokens")),
+        cached_tokens=count_of(told.get("cache_read_input_tokens")),
+        reasoning_tokens=count_of(more.get("thinking_tokens")),
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _with_events(reply: Reply) -> Reply:
-    message = reply.message
-    events: list[ModelEvent] = [event for block in message.content for event in _told(block)]
-    events += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
-    events.append(Finished(message=message, usage=reply.usage, stop=reply.stop))
-    return Reply(
-        message=message, stop=reply.stop, usage=reply.usage, losses=reply.losses, events=tuple(events)
-    )
-
-
-def _told(block: Block) -> list[ModelEvent]:
-    match block:
-        case Text():
-            return [TextDelta(block.text)] if block.text else []
-        case ReasoningSummary():
-            return [ReasoningDelta(block.text)] if block.text else []
-        case Image() | File():
-            return []

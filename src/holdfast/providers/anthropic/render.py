@@ -9,9 +9,10 @@ from holdfast.model.context import Context
 from holdfast.providers.anthropic.capabilities import traits_of
 from holdfast.providers.anthropic.request import API, joined
 from holdfast.providers.anthropic.settings import Settings
-from holdfast.providers.anthropic.tools import names_of, tools_of
+from holdfast.providers.anthropic.tools import NAME_MAX, NAMES, tools_of
 from holdfast.providers.anthropic.turns import Turns
 from holdfast.providers.contract import Loss, LossKind, Rendered
+from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
 
@@ -24,7 +25,8 @@ _UNMARKED = frozenset({"thinking", "redacted_thinking"})
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
     """The request, and what could not be carried over unchanged."""
-    names, losses = names_of(context)
+    named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
+    names, losses = named.given, named.losses(context)
     turns = Turns(model, provider, names)
     turns.write(context.messages)
     losses += turns.losses

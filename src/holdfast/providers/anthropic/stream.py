@@ -10,7 +10,6 @@ from holdfast.providers.anthropic.blocks import Raw, as_object, compact
 from holdfast.providers.anthropic.parse import reply_of
 from holdfast.providers.contract import (
     CallDelta,
-    Finished,
     Loss,
     ModelEvent,
     ReasoningDelta,
@@ -18,6 +17,7 @@ from holdfast.providers.contract import (
     TextDelta,
 )
 from holdfast.providers.wire.sse import Events, ServerEvent
+from holdfast.providers.wire.telling import with_events
 
 __all__ = ["Stream"]
 
@@ -87,14 +87,7 @@ class Stream:
         reply = reply_of(
             body, provider=self._provider, raw_arguments=raw_arguments, losses=tuple(self._losses)
         )
-        finished = Finished(message=reply.message, usage=reply.usage, stop=reply.stop)
-        return Reply(
-            message=reply.message,
-            stop=reply.stop,
-            usage=reply.usage,
-            losses=reply.losses,
-            events=(*self._told, finished),
-        )
+        return with_events(reply, self._told)
 
     def _whole_blocks(self) -> list[_Open]:
         """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""

@@ -6,21 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from holdfast.model.message import Message
 from holdfast.model.run import Usage
 from holdfast.providers.bedrock.blocks import Raw, Reading, as_object
-from holdfast.providers.contract import (
-    CallDelta,
-    Finished,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from holdfast.providers.contract import Loss, Reply
 from holdfast.providers.wire.entry import CallNames
 from holdfast.providers.wire.layout import shown
 from holdfast.providers.wire.native import call_ids, keep
+from holdfast.providers.wire.telling import count_of, with_events
 
 __all__ = ["VENDOR", "parse", "reply_of"]
 
@@ -38,14 +31,7 @@ def parse(body: Raw, *, provider: str | None = None) -> Reply:
         raise Invalid(
             f"this is no answer of Bedrock Converse: it has no output. It says: {told or 'nothing'}."
         )
-    reply = reply_of(raw, provider=provider)
-    message = reply.message
-    events: list[ModelEvent] = [event for block in message.content for event in _told(block)]
-    events += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
-    events.append(Finished(message=message, usage=reply.usage, stop=reply.stop))
-    return Reply(
-        message=message, stop=reply.stop, usage=reply.usage, losses=reply.losses, events=tuple(events)
-    )
+    return with_events(reply_of(raw, provider=provider))
 
 
 def reply_of(
@@ -85,21 +71,7 @@ def reply_of(
 
 def _usage(told: Raw) -> Usage:
     return Usage(
-        input_tokens=_count(told.get("inputTokens")),
-        output_tokens=_count(told.get("outputTokens")),
-        cached_tokens=_count(told.get("cacheReadInputTokens")),
+        input_tokens=count_of(told.get("inputTokens")),
+        output_tokens=count_of(told.get("outputTokens")),
+        cached_tokens=count_of(told.get("cacheReadInputTokens")),
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _told(block: Block) -> list[ModelEvent]:
-    match block:
-        case Text():
-            return [TextDelta(block.text)] if block.text else []
-        case ReasoningSummary():
-            return [ReasoningDelta(block.text)] if block.text else []
-        case Image() | File():
-            return []

@@ -13,7 +13,6 @@ from holdfast.providers.bedrock.blocks import Raw, as_list, as_object
 from holdfast.providers.bedrock.parse import reply_of
 from holdfast.providers.contract import (
     CallDelta,
-    Finished,
     Loss,
     ModelEvent,
     ReasoningDelta,
@@ -21,6 +20,7 @@ from holdfast.providers.contract import (
     TextDelta,
 )
 from holdfast.providers.wire.frames import Frame, Frames
+from holdfast.providers.wire.telling import with_events
 
 __all__ = ["Stream"]
 
@@ -115,14 +115,7 @@ class Stream:
         body = self._beside | {"output": {"message": {"content": [made for made, _ in blocks]}}}
         losses = tuple(self._losses)
         reply = reply_of(body, provider=self._provider, raw_arguments=raw_arguments, losses=losses)
-        finished = Finished(message=reply.message, usage=reply.usage, stop=reply.stop)
-        return Reply(
-            message=reply.message,
-            stop=reply.stop,
-            usage=reply.usage,
-            losses=reply.losses,
-            events=(*self._told, finished),
-        )
+        return with_events(reply, self._told)
 
     def _whole_blocks(self) -> list[_Open]:
         """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""

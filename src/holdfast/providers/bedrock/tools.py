@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss, LossKind
 
-__all__ = ["names_of", "tools_of"]
+__all__ = ["NAMES", "NAME_MAX", "tools_of"]
 
-_LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-def names_of(context: Context) -> tuple[dict[str, str], list[Loss]]:
-    """Legal and different names for all tools, declared ones and those of calls in the history."""
-    losses: list[Loss] = []
-    said = [spec.name for spec in context.tools]
-    called = [call.name for message in context.messages for call in message.tool_calls]
-    names: dict[str, str] = {}
-    taken = {name for name in (*said, *called) if _LEGAL.fullmatch(name)}
-    for name in dict.fromkeys((*said, *called)):
-        names[name] = name if name in taken and _LEGAL.fullmatch(name) else _legal(name, taken)
-        taken.add(names[name])
-    for at, spec in enumerate(context.tools):
-        if names[spec.name] != spec.name:
-            why = f"'{spec.name}' is called '{names[spec.name]}' here"
-            losses.append(Loss(kind="converted", where=f"tools[{at}].name", what="tool name", why=why))
-    return names, losses
-
-
-def _legal(name: str, taken: set[str]) -> str:
-    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:56] or "tool"
-    made, number = plain, 1
-    while made in taken:
-        number += 1
-        made = f"{plain}_{number}"
-    return made
+NAME_MAX = 64
+NAMES = rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}"
 
 
 def tools_of(

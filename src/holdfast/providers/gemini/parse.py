@@ -6,23 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.model.message import Message, ReasoningSummary, Text
+from holdfast.model.message import Message
 from holdfast.model.run import Usage
-from holdfast.providers.contract import (
-    CallDelta,
-    Finished,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from holdfast.providers.contract import Loss, ModelEvent, Reply
 from holdfast.providers.gemini.names import camel, listed
 from holdfast.providers.gemini.parts import native_part, read_part
 from holdfast.providers.gemini.plain import plain_parts
 from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.server_tools import account
 from holdfast.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
+from holdfast.providers.wire.telling import count_of, with_events
 
 __all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "reply_of"]
 
@@ -73,16 +66,9 @@ def reply_of(
         for at, candidate in enumerate(candidates)
     ]
     usage, stop = _usage(camel(body.get("usageMetadata"))), _stop(body, candidates[0])
-    told = _deltas(messages[0]) if events is None else list(events)
-    last = Finished(message=messages[0], usage=usage, stop=stop)
-    return Reply(
-        message=messages[0],
-        stop=stop,
-        usage=usage,
-        events=(*told, last),
-        losses=tuple(found),
-        others=tuple(messages[1:]),
-    )
+    first, *others = messages
+    reply = Reply(message=first, stop=stop, usage=usage, losses=tuple(found), others=tuple(others))
+    return with_events(reply, events)
 
 
 def _message(
@@ -140,26 +126,8 @@ def _stop(body: Mapping[str, Any], candidate: dict[str, Any]) -> str | None:
 
 def _usage(usage: dict[str, Any]) -> Usage:
     return Usage(
-        input_tokens=_count(usage.get("promptTokenCount")),
-        output_tokens=_count(usage.get("candidatesTokenCount")),
-        cached_tokens=_count(usage.get("cachedContentTokenCount")),
-        reasoning_tokens=_count(usage.get("thoughtsTokenCount")),
+        input_tokens=count_of(usage.get("promptTokenCount")),
+        output_tokens=count_of(usage.get("candidatesTokenCount")),
+        cached_tokens=count_of(usage.get("cachedContentTokenCount")),
+        reasoning_tokens=count_of(usage.get("thoughtsTokenCount")),
     )
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _deltas(message: Message) -> list[ModelEvent]:
-    told: list[ModelEvent] = []
-    for block in message.content:
-        match block:
-            case Text(text):
-                told.append(TextDelta(text))
-            case ReasoningSummary(text):
-                told.append(ReasoningDelta(text))
-            case _:
-                pass
-    told += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
-    return told

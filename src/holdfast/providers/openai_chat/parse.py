@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from holdfast.errors import Invalid
-from holdfast.model.message import File, Message, ReasoningSummary, Text
+from holdfast.model.message import File, Message, Text
 from holdfast.model.run import Usage
-from holdfast.providers.contract import (
-    CallDelta,
-    Finished,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from holdfast.providers.contract import Loss, Reply
 from holdfast.providers.openai_chat.beside import Beside, Origin, with_beside
 from holdfast.providers.openai_chat.message import Said, read_message, unknown_parts
 from holdfast.providers.openai_chat.parts import sound_of
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.wire.shells import object_of
+from holdfast.providers.wire.telling import count_of, with_events
 
 __all__ = ["parse", "reply_of"]
 
@@ -34,9 +25,7 @@ _CHOICE = frozenset({"index", "finish_reason", "message", "delta"})
 
 def parse(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
     """The answer that a body holds; raises `Invalid` if it is none."""
-    reply = reply_of(body, origin, place, api)
-    events = [*_deltas(reply.message), _finished(reply)]
-    return msgspec.structs.replace(reply, events=tuple(events))
+    return with_events(reply_of(body, origin, place, api))
 
 
 def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
@@ -55,18 +44,13 @@ def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -
     )
 
 
-def with_events(reply: Reply, events: Iterable[ModelEvent]) -> Reply:
-    """The reply with the events of its stream."""
-    return msgspec.structs.replace(reply, events=(*events, _finished(reply)))
-
-
 def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
     """The choices of an answer, in order; None for an answer that was held back."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"this is no {api} answer but {type(body).__name__}; nothing was read.")
     choices, error = body.get("choices"), body.get("error")
     if objects_of(choices):
-        return sorted(objects_of(choices), key=lambda each: _count(each.get("index")))
+        return sorted(objects_of(choices), key=lambda each: count_of(each.get("index")))
     if told := object_of(error):
         if told.get("code") == "content_filter":
             return None
@@ -123,18 +107,14 @@ def _usage(usage: object) -> Usage:
     outer = object_of(told.get("completion_tokens_details"))
     cached = [inner.get("cached_tokens"), *(told.get(name) for name in _CACHED)]
     return Usage(
-        input_tokens=_count(told.get("prompt_tokens")),
-        output_tokens=_count(told.get("completion_tokens")),
-        cached_tokens=max(map(_count, cached)),
-        reasoning_tokens=_count(outer.get("reasoning_tokens")) or _count(told.get("reasoning_tokens")),
+        input_tokens=count_of(told.get("prompt_tokens")),
+        output_tokens=count_of(told.get("completion_tokens")),
+        cached_tokens=max(map(count_of, cached)),
+        reasoning_tokens=count_of(outer.get("reasoning_tokens")) or count_of(told.get("reasoning_tokens")),
     )
 
 
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _stop(value: object) -> str | None:
@@ -143,18 +123,3 @@ def _stop(value: object) -> str | None:
 
 def _word(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _deltas(message: Message) -> list[ModelEvent]:
-    events: list[ModelEvent] = []
-    for block in message.content:
-        if isinstance(block, Text):
-            events.append(TextDelta(block.text))
-        elif isinstance(block, ReasoningSummary):
-            events.append(ReasoningDelta(block.text))
-    calls = enumerate(message.tool_calls)
-    return [*events, *(CallDelta(at, call.name, call.args) for at, call in calls)]
-
-
-def _finished(reply: Reply) -> Finished:
-    return Finished(message=reply.message, usage=reply.usage, stop=reply.stop)

@@ -17,10 +17,11 @@ from holdfast.providers.openai_chat.options import own_fields, render_options
 from holdfast.providers.openai_chat.order import ordered
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
-from holdfast.providers.openai_chat.tools import Names, render_choice, render_output, render_tools
+from holdfast.providers.openai_chat.tools import NAMES, render_choice, render_output, render_tools
 from holdfast.providers.openai_chat.turns import Turns, is_thinking
 from holdfast.providers.wire.exchanges import exchanges
 from holdfast.providers.wire.shells import items_of, object_of
+from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
 
@@ -33,7 +34,7 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     options = cast("Mapping[str, Any]", context.options)
     own = own_fields(options, api, origin.endpoint, losses)
     leading, others = own.pop("system", None), own.pop("tools", None)
-    names = Names(_names(context))
+    names = ToolNames(names_in(context), NAMES)
     history, repairs = exchanges(context.messages)
     losses.extend(repairs)
     turns = Turns(context, origin, place, names, losses, thinking=is_thinking(options, origin.model, own))
@@ -50,11 +51,6 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     if options.get("cache") and place.cache_marks:
         _mark(messages)
     return Rendered(body=body, losses=losses_of(losses))
-
-
-def _names(context: Context) -> list[str]:
-    called = [call.name for message in context.messages for call in message.tool_calls]
-    return [*(tool.name for tool in context.tools), *called]
 
 
 def _system(system: str, leading: object, place: Server) -> list[dict[str, Any]]:
@@ -79,7 +75,7 @@ def _words(content: object) -> str:
 def _choices(
     body: dict[str, Any],
     options: Mapping[str, Any],
-    names: Names,
+    names: ToolNames,
     tools: list[dict[str, Any]],
     place: Server,
     losses: list[Loss],

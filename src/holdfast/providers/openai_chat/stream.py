@@ -12,10 +12,11 @@ from holdfast.errors import Invalid
 from holdfast.model.message import Message
 from holdfast.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
 from holdfast.providers.openai_chat.beside import Origin
-from holdfast.providers.openai_chat.parse import reply_of, with_events
+from holdfast.providers.openai_chat.parse import reply_of
 from holdfast.providers.openai_chat.pieces import Choice
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.wire.sse import Events, ServerEvent
+from holdfast.providers.wire.telling import with_events
 
 __all__ = ["ChatStream"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.model.context import ToolSpec
@@ -12,39 +10,18 @@ from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.wire.shells import items_of, object_of
+from holdfast.providers.wire.tool_names import ToolNames
 
-__all__ = ["Names", "is_closed", "render_choice", "render_output", "render_tools"]
+__all__ = ["NAMES", "is_closed", "render_choice", "render_output", "render_tools"]
 
-_LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+NAMES = r"[a-zA-Z0-9_-]{1,64}"
 _INSIDE = ("properties", "$defs", "definitions", "patternProperties")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _ONE = ("items", "additionalProperties", "not")
 
 
-class Names:
-    """What tools are called in one request: legal, unique, and the same every time."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        """Give each of these a name; a legal one keeps its own."""
-        wanted = list(dict.fromkeys(names))
-        self._given = {name: name for name in wanted if _LEGAL.fullmatch(name)}
-        for name in wanted:
-            if name not in self._given:
-                self._given[name] = self._made(name)
-
-    def of(self, name: str) -> str:
-        """What a tool is called here."""
-        return self._given[name]
-
-    def _made(self, name: str) -> str:
-        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
-        if plain and plain not in self._given.values():
-            return plain
-        return f"{plain[:55]}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
 def render_tools(
-    tools: Sequence[ToolSpec], own: object, names: Names, place: Server, losses: list[Loss]
+    tools: Sequence[ToolSpec], own: object, names: ToolNames, place: Server, losses: list[Loss]
 ) -> list[dict[str, Any]]:
     """The declarations of functions, then those of the server's own tools."""
     others = objects_of(own)
@@ -67,7 +44,7 @@ def render_tools(
 
 
 def render_choice(
-    choice: object, names: Names, tools: Sequence[Mapping[str, Any]], place: Server, losses: list[Loss]
+    choice: object, names: ToolNames, tools: Sequence[Mapping[str, Any]], place: Server, losses: list[Loss]
 ) -> object:
     """The field `tool_choice`; None where there is nothing to choose."""
     if choice is None:
@@ -165,17 +142,15 @@ def _parameters(tool: ToolSpec, at: int, losses: list[Loss]) -> dict[str, Any]:
 def _format_name(name: object, losses: list[Loss]) -> str:
     if not isinstance(name, str) or not name:
         return "output"
-    if _LEGAL.fullmatch(name):
+    legal = ToolNames([name], NAMES).of(name)
+    if legal == name:
         return name
     losses.append(_loss("repaired", "options.output.name", "name of the schema", "it is not legal here"))
-    return Names([name]).of(name)
+    return legal
 
 
-def _declared(names: Names, name: str, tools: Sequence[Mapping[str, Any]]) -> bool:
-    try:
-        known = names.of(name)
-    except KeyError:
-        return False
+def _declared(names: ToolNames, name: str, tools: Sequence[Mapping[str, Any]]) -> bool:
+    known = names.given.get(name)
     return any(_name(tool) == known for tool in tools)
 
 

@@ -13,10 +13,10 @@ from holdfast.providers.openai_chat.beside import Beside, Origin, beside
 from holdfast.providers.openai_chat.blocks import part_of
 from holdfast.providers.openai_chat.message import REASONING
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.openai_chat.tools import Names
 from holdfast.providers.wire.exchanges import Answer, Exchange
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.server_tools import is_account, told
+from holdfast.providers.wire.tool_names import ToolNames
 
 __all__ = ["Turns", "is_thinking"]
 
@@ -43,7 +43,7 @@ class Turns:
         context: Context,
         origin: Origin,
         place: Server,
-        names: Names,
+        names: ToolNames,
         losses: list[Loss],
         *,
         thinking: bool,

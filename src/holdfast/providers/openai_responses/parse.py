@@ -6,20 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.model.message import Message, ReasoningSummary, Text
+from holdfast.model.message import Message
 from holdfast.model.run import Usage
-from holdfast.providers.contract import (
-    CallDelta,
-    Finished,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from holdfast.providers.contract import Loss, ModelEvent, Reply
 from holdfast.providers.openai_responses.items import read_item
 from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.shells import Turn, items_of, object_of, text_of
+from holdfast.providers.wire.telling import count_of, with_events
 
 __all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "reply_of"]
 
@@ -64,9 +57,7 @@ def reply_of(
         vendor_metadata=keep(VENDOR, _facts(body, provider, shells, turn)),
     )
     usage, stop = _usage(object_of(body.get("usage"))), _stop(body)
-    told = _deltas(message) if events is None else list(events)
-    last = Finished(message=message, usage=usage, stop=stop)
-    return Reply(message=message, stop=stop, usage=usage, events=(*told, last), losses=tuple(found))
+    return with_events(Reply(message=message, stop=stop, usage=usage, losses=tuple(found)), events)
 
 
 def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], turn: Turn) -> dict[str, Any]:
@@ -88,26 +79,8 @@ def _stop(body: Mapping[str, Any]) -> str | None:
 
 def _usage(usage: dict[str, Any]) -> Usage:
     return Usage(
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
-        cached_tokens=_count(object_of(usage.get("input_tokens_details")).get("cached_tokens")),
-        reasoning_tokens=_count(object_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
+        input_tokens=count_of(usage.get("input_tokens")),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cached_tokens=count_of(object_of(usage.get("input_tokens_details")).get("cached_tokens")),
+        reasoning_tokens=count_of(object_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
     )
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _deltas(message: Message) -> list[ModelEvent]:
-    told: list[ModelEvent] = []
-    for block in message.content:
-        match block:
-            case Text(text):
-                told.append(TextDelta(text))
-            case ReasoningSummary(text):
-                told.append(ReasoningDelta(text))
-            case _:
-                pass
-    told += [CallDelta(at, call.name, call.args) for at, call in enumerate(message.tool_calls)]
-    return told

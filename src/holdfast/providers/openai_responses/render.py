@@ -18,7 +18,7 @@ from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of
-from holdfast.providers.wire.tool_names import ToolNames
+from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
 
@@ -34,7 +34,10 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
-    names, ids = ToolNames(_NAMES), CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint))
+    names, ids = (
+        ToolNames(names_in(context), _NAMES),
+        CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint)),
+    )
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     custom = custom_tools(vendor)
