@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import which
 
 from holdfast.cli.showing import digest
-from holdfast.cli.story import payments
+from holdfast.cli.story import leaving, payments
 from holdfast.cli.story.stage import Stage
 from holdfast.cli.wording import count
 from holdfast.errors import Sealed, StaleHead
@@ -39,7 +39,7 @@ _TURNS = (
 def tell(stage: Stage, store: Store, directory: Path) -> None:
     """Tell the whole story, with a bank in `directory`; raises `Broken` at the first promise that does not hold."""
     stage.opens(
-        "Holdfast in twelve steps",
+        "Holdfast in seventeen steps",
         "It keeps the state of AI agents: nothing happens twice, nothing is lost, and every moment can be visited.",
         f"All of this happens for real, in the store {store.url}.",
     )
@@ -53,6 +53,8 @@ def tell(stage: Stage, store: Store, directory: Path) -> None:
     _past(stage, thread)
     _race(stage, store)
     _kill(stage, store)
+    stage.part("Part three: no vendor owns the conversation")
+    leaving.tell(stage, store, directory)
     _verify(stage, store)
 
 
@@ -61,10 +63,10 @@ def look_inside(store: str) -> Iterator[str]:
     store = shlex.quote(store)
     holdfast = _command()
     yield f"{holdfast} calls ls rent --store {store}"
-    yield f"{holdfast} approvals ls --store {store}"
     yield f"{holdfast} threads log shopping --store {store}"
     yield f"{holdfast} threads diff shopping main main.v3 --store {store}"
-    yield f"{holdfast} state log shopping {LIST} --store {store}"
+    yield f"{holdfast} checkpoints ls board --store {store}"
+    yield f"{holdfast} threads context board --store {store}"
     yield f"{holdfast} verify --store {store}"
 
 
