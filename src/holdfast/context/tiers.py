@@ -166,26 +166,34 @@ class _Drawing:
         reason: Reason = "switched" if self._found.switch is not None or self._ask.fresh else "outgrown"
         checkpoint, digest = self._checkpoint()
         groups = self._recent()
-        lead = self._lead(checkpoint, reason, ())
-        base = self._around() + self._weight(lead)
         recent = [each for group in groups for each in group]
         laid = lay(self._words, recent, known=self._found.known)
+        base = self._around() + self._weight(self._lead(checkpoint, reason, ()))
         inputs, tail, cut = self._last_turns(groups, laid, base)
-        shown_now = {each.id for each in (*inputs, *tail)}
-        if any(not each.told and each.id not in shown_now for each in recent) and not self._ask.fresh:
-            # The checkpoint of the switch does not know of what came since and is not shown either.
+        chosen = {each.id for each in (*inputs, *tail)}
+        if reason == "switched" and self._is_unknown(recent, chosen):
             reason, (checkpoint, digest) = "outgrown", self._derived()
-        lead = self._lead(checkpoint, reason, self._calls_of([*inputs, *tail]))
+        lead: Message | None = self._lead(checkpoint, reason, self._calls_of([*inputs, *tail]))
+        if reason == "outgrown" and self._found.is_whole and len(chosen) == len(self._found.spoken):
+            lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
+            inputs, tail, cut = self._last_turns(groups, laid, base)
+        if cut:
+            laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
         older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
         shown = [*older, *tail]
         final = lay(self._words, shown, lead=lead, known=self._found.known, cut=cut)
         drawn = self._drawn(reason, final, shown)
         drawn.first = self._first(tail)
-        drawn.left_out = sum(1 for group in groups if all(each.id not in shown_now for each in group))
+        drawn.left_out = sum(1 for group in groups if all(each.id not in chosen for each in group))
         drawn.older, drawn.needed, drawn.refused, drawn.cut = tuple(older), kept, refused, cut
-        drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
+        if lead is not None:
+            drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
+
+    def _is_unknown(self, recent: Sequence[Spoken], chosen: set[str]) -> bool:
+        """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
+        return not self._ask.fresh and any(not each.told and each.id not in chosen for each in recent)
 
     def _checkpoint(self) -> tuple[Checkpoint, Digest]:
         switch = self._found.switch
@@ -243,20 +251,28 @@ class _Drawing:
             inputs, tail = [], [*inputs, *tail]
         if self._budget.holds(_sum((weights[each.id] for each in [*inputs, *tail]), base)):
             return inputs, tail, {}
-        return inputs, tail, self._cuts([*inputs, *tail], base)
+        cut = self._cuts([*inputs, *tail], base)
+        if cut is None and len(inputs) > 1:  # many inputs, of which even a little each is too much
+            inputs = inputs[-1:]
+            cut = self._cuts([*inputs, *tail], base)
+        if cut is None and not inputs:
+            tail = tail[-1:]
+            cut = self._cuts(tail, base)
+        return inputs, tail, cut or {}
 
-    def _cuts(self, spoken: Sequence[Spoken], base: Weight) -> dict[str, int]:
-        """How many characters each text may keep for these messages to fit; the same for all."""
-        if not self._budget.holds(base):
-            return {}  # no cut would help: what stands around the messages is too much by itself
+    def _cuts(self, spoken: Sequence[Spoken], base: Weight) -> dict[str, int] | None:
+        """How many characters each text may keep for these messages to fit; None: that would be too few."""
         most = max(_CUT_MIN, 4 * (self._budget.room or 0))
-        while True:
+        while self._budget.holds(base):
             cut = {each.id: most for each in spoken}
             laid = lay(self._words, spoken, known=self._found.known, cut=cut)
-            total = _sum((self._budget.scale.message(each) for each in laid.conversation.messages()), base)
-            if self._budget.holds(total) or most <= _CUT_MIN:
+            total = _sum((self._weight(each) for each in laid.conversation.messages()), base)
+            if self._budget.holds(total):
                 return {id: most for id in cut if self._is_longer(spoken, id, most)}
+            if most <= _CUT_MIN:
+                return None
             most = max(_CUT_MIN, most * 2 // 3)
+        return {}  # no cut would help: what stands around the messages is too much by itself
 
     def _is_longer(self, spoken: Sequence[Spoken], id: str, most: int) -> bool:
         message = self._words.of([each for each in spoken if each.id == id])[0]
