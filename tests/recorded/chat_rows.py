@@ -1,18 +1,27 @@
-"""What the tests of the Chat family share: recorded answers read, held against their fact sheets, requests sent round."""
+"""The rows of the Chat family: recorded answers read, held against their fact sheets, streams cut, requests sent round.
+
+class TestMistral(ChatRows):
+    api = "mistral-chat"
+    answers = 90
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
 
 from holdfast.errors import Invalid
 from holdfast.model.message import ReasoningSummary
 from holdfast.providers import Adapter
+from holdfast.providers import adapter as adapter_of
 from holdfast.providers.contract import Reply
 from tests.recorded.chat_meaning import differences
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
-__all__ = ["chunked", "provider_of", "read", "round_trip", "unlike", "unread", "unread_facts"]
+__all__ = ["ChatRows", "chunked", "provider_of", "read", "round_trip", "unlike", "unread", "unread_facts"]
 
 
 def provider_of(record: Record) -> str:
@@ -95,3 +104,60 @@ def _arguments(text: str) -> Any:
         return json.loads(text) if text else {}
     except ValueError:
         return {"__unparsed__": text}
+
+
+class ChatRows:
+    """What must hold of one format of the family; every exception is in a list that is checked."""
+
+    api: ClassVar[str]  # the adapter
+    apis: ClassVar[Sequence[str]]  # whose records it reads
+    records: ClassVar[int]  # how many there are at the least, of answers and of requests
+    no_answers: ClassVar[Mapping[str, str]] = {}  # those that are none of the format, and are refused
+    otherwise: ClassVar[Mapping[str, tuple[list[str], str]]] = {}  # what a fact sheet says otherwise, and why
+    other_requests: ClassVar[Mapping[str, str]] = {}  # those that come back in another form, and why
+
+    @pytest.fixture
+    def adapter(self) -> Adapter:
+        """The adapter under test."""
+        return adapter_of(self.api)
+
+    @pytest.fixture
+    def streams(self, wire: Wire) -> list[Record]:
+        """The answers that were streamed."""
+        return [record for record in wire.answers(*self.apis) if record.is_stream]
+
+    def test_every_recorded_answer_is_read(self, adapter: Adapter, wire: Wire) -> None:
+        """What the servers answered is understood, all of it."""
+        assert unread(adapter, wire, *self.apis) == set(self.no_answers)
+
+    def test_answers_say_what_their_fact_sheets_say(self, adapter: Adapter, wire: Wire) -> None:
+        """Words, reasoning, calls, stop reasons and tokens are equal, but for a list that is checked."""
+        unlike, compared = unread_facts(adapter, wire, *self.apis, but=set(self.no_answers))
+
+        assert unlike == {id: list(fields) for id, (fields, _) in self.otherwise.items()}
+        assert compared > self.records
+
+    @pytest.mark.parametrize("seed", range(1, 4))
+    def test_a_stream_cut_anywhere_is_the_same_answer(
+        self, adapter: Adapter, streams: list[Record], seed: int
+    ) -> None:
+        """Pieces of any size tell the same, in the same order, as the whole."""
+        differ = [each.id for each in streams if chunked(adapter, each, seed) != read(adapter, each)]
+
+        assert differ == []
+
+    def test_a_stream_read_byte_by_byte_is_the_same_answer(
+        self, adapter: Adapter, streams: list[Record]
+    ) -> None:
+        """Even characters that are cut in two are put together."""
+        short = [record for record in streams if len(record.body) < 20_000][:40]
+
+        assert short
+        assert [each.id for each in short if chunked(adapter, each, 0) != read(adapter, each)] == []
+
+    def test_a_request_comes_back_with_the_same_meaning(self, adapter: Adapter, wire: Wire) -> None:
+        """Read and rendered for the server that took it, a request says the same."""
+        requests = wire.requests(*self.apis)
+
+        assert [each.id for each in requests if round_trip(adapter, each)] == list(self.other_requests)
+        assert len(requests) > self.records
