@@ -22,7 +22,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check", "lay"]
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
-SCHEMA_VERSION = 2  # 2: checkpoints are shown
+SCHEMA_VERSION = 2  # 2: checkpoints are shown, and references by name
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -92,6 +92,27 @@ SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
 FROM conversation_events WHERE event_type = 'checkpoint.created';
 """
 
+_REFERENCES = """
+CREATE VIEW memory_references AS
+SELECT id, conversation_id, owner, item, scope, CASE WHEN owner NOT GLOB '*[^A-Za-z0-9._~-]*'
+       THEN 'mem://' || scope || '/' || owner || '/' || item END AS reference, call_id, created_at
+FROM (SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
+             json_extract(payload_json, '$.item') AS item, json_extract(payload_json, '$.scope') AS scope,
+             json_extract(payload_json, '$.call') AS call_id, created_at
+      FROM conversation_events WHERE event_type = 'memory.written');
+
+CREATE VIEW artifact_references AS
+SELECT id, conversation_id, 'artifact://sha256/' || id AS reference, name,
+       CASE WHEN name GLOB '[A-Za-z0-9]*/[A-Za-z0-9]*' AND name NOT GLOB '*[^A-Za-z0-9._/-]*'
+            AND name NOT GLOB 'sha256/*' AND name NOT GLOB 'tool-results/*'
+            THEN 'artifact://' || name END AS named_reference, media_type, size, created_at
+FROM (SELECT substr(c.name, 10) AS id, t.id AS conversation_id, json_extract(c.value, '$.name') AS name,
+             json_extract(c.value, '$.media_type') AS media_type, json_extract(c.value, '$.size') AS size,
+             strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.at') / 1e6, 'unixepoch') AS created_at
+      FROM threads t JOIN cells c ON c.space = t.space
+      WHERE c.name >= 'artifact/' AND c.name < 'artifact0' AND c.value IS NOT NULL);
+"""
+
 _VIEWS = f"""
 CREATE VIEW threads AS
 SELECT substr(c.name, 8) AS id, json_extract(c.value, '$.agent') AS agent,
@@ -135,19 +156,7 @@ FROM conversation_events r LEFT JOIN conversation_events c
      AND json_extract(c.payload_json, '$.call') = json_extract(r.payload_json, '$.call')
 WHERE r.event_type = 'tool.call.requested';
 
-CREATE VIEW memory_references AS
-SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
-       json_extract(payload_json, '$.item') AS item, created_at
-FROM conversation_events WHERE event_type = 'memory.written';
-
-CREATE VIEW artifact_references AS
-SELECT substr(c.name, 10) AS id, t.id AS conversation_id,
-       'artifact://sha256/' || substr(c.name, 10) AS reference, json_extract(c.value, '$.name') AS name,
-       json_extract(c.value, '$.media_type') AS media_type, json_extract(c.value, '$.size') AS size,
-       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.at') / 1e6, 'unixepoch') AS created_at
-FROM threads t JOIN cells c ON c.space = t.space
-WHERE c.name >= 'artifact/' AND c.name < 'artifact0' AND c.value IS NOT NULL;
-
+{_REFERENCES}
 CREATE VIEW provider_metadata AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
        json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
@@ -170,7 +179,8 @@ FROM log l JOIN json_each(holdfast_objects(l.id)) o WHERE json_extract(o.value, 
 """
 
 _STEPS: dict[int, str] = {  # the SQL that leads from a version to the next
-    1: f"DROP VIEW conversation_events; DROP VIEW state_checkpoints; {_EVENTS} {_CHECKPOINTS}",
+    1: "DROP VIEW conversation_events; DROP VIEW state_checkpoints; DROP VIEW memory_references; "
+    f"DROP VIEW artifact_references; {_EVENTS} {_CHECKPOINTS} {_REFERENCES}",
 }
 
 
