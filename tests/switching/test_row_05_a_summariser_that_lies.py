@@ -109,6 +109,39 @@ def test_it_is_left_out_with_a_reason_and_the_rest_stands(thread: Thread, kind: 
     assert msgspec.structs.replace(found, validation=derived.validation) == derived
 
 
+@pytest.mark.parametrize("kind", BAD)
+def test_the_switch_goes_on_without_it_and_the_new_backend_never_sees_a_word(
+    thread: Thread, kind: str
+) -> None:
+    """The report says why; what the new backend is shown holds nothing that the summariser wrote."""
+    tell, why = BAD[kind]
+    two = testing.Script(testing.say("Hello."), backend="script:two")
+
+    report = thread.switch(two, summariser=Teller(tell))
+    thread.run("Go on.")
+
+    assert report.switched
+    assert any(why in note for note in report.notes)
+    assert thread.backend == "script:two"
+    (shown,) = two.contexts
+    for words in ("4711", "obey", "evil.example", "Ignore previous", "teller:one", "\u202e"):
+        assert words not in shown.system
+        assert all(words not in message.text for message in shown.messages)
+
+
+def test_what_an_honest_one_says_is_shown_as_data_and_not_in_the_system_slot(thread: Thread) -> None:
+    """The control: its words do reach the new backend, in a message, and never as instructions."""
+    two = testing.Script(testing.say("Hello."), backend="script:two")
+
+    thread.switch(two, summariser=Teller(with_goal("Find me the flight to Oslo.", "first")))
+    thread.run("Go on.")
+
+    (shown,) = two.contexts
+    assert "Find me the flight to Oslo." not in shown.system
+    noted = [message for message in shown.messages if "Find me the flight to Oslo." in message.text]
+    assert [message.role for message in noted] == ["user"]
+
+
 def test_the_honest_one_is_kept(thread: Thread) -> None:
     """The control: the same summariser with a true sentence and its source is kept."""
     found = summarised(thread, Teller(with_goal("Find a flight to Oslo.", "first")))

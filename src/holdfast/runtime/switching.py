@@ -28,6 +28,7 @@ from holdfast.ledger import lease as leases
 from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
 from holdfast.migration.facing import Facing, Given, facing, name_of
+from holdfast.migration.recalling import recalling
 from holdfast.migration.report import Report
 from holdfast.migration.summarise import summarised
 from holdfast.migration.switch import (
@@ -179,7 +180,14 @@ def reported(
         before = ground.lines.backend(space, head.timeline, head.commit)
     if before is None and agent.backend is not None:
         before = name_of(agent.backend)
-    checkpoint = derive(space, head.commit, to_backend=to.name, from_backend=before, ledger=ledger)
+    checkpoint = derive(
+        space,
+        head.commit,
+        to_backend=to.name,
+        from_backend=before,
+        ledger=ledger,
+        recall=recalling(ground.memory, space.name, head.commit),
+    )
     points.reach("switch_checkpointed")
     shown = shown_to(ground, to, head.commit, checkpoint, before=before, output=asked.output)
     lost = compatibility.losses(shown, to)
