@@ -197,6 +197,7 @@ class Thread(_Line[thread.Thread]):
     resolve = Awaited(thread.Thread.resolve)
     trace = Awaited(thread.Thread.trace)
     interrupted = Awaited(thread.Thread.interrupted)
+    decided = Awaited(thread.Thread.decided)
     calls = Awaited(thread.Thread.calls)
     approvals = Awaited(thread.Thread.approvals)
     runs = Awaited(thread.Thread.runs)

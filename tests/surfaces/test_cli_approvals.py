@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import pytest
 
 import holdfast
@@ -152,6 +154,82 @@ def test_with_code_the_tool_checks_the_new_arguments(house: Shell) -> None:
 
     assert ended.code == 2
     assert waiting(house) == call
+
+
+def test_without_code_the_recorded_schema_checks_the_new_arguments(house: Shell) -> None:
+    """What does not fit is refused, and it is said who has looked at what does."""
+    call = waiting(house)
+
+    refused = house("approvals", "edit", "house", call, "--value", '{"to": 1, "amount": 2}')
+    told = house.ok("approvals", "edit", "house", call, "--value", LESS, "--json").json
+
+    assert refused.code == 2
+    assert "['to'] is not string, as its tool's schema was when it asked; nothing was decided" in refused.err
+    assert (told["checked"], told["call"]["state"]) == ("schema", "approved")
+
+
+def test_an_edit_says_who_has_checked_it(house: Shell) -> None:
+    """The tool where its code was given, else the recorded schema."""
+    call = waiting(house)
+
+    ended = house.ok("approvals", "edit", "house", call, "--value", LESS, "--code", CODE)
+
+    assert "The tool has checked them." in ended.out
+
+
+@pytest.fixture
+def bell(empty: Shell) -> Shell:
+    """A shell at a store with two calls by hand that wait."""
+
+    @holdfast.tool(effect="external_write", ask=True)
+    def ring(number: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]) -> str:
+        return number
+
+    with holdfast.open(empty.store) as store:
+        for number, id in enumerate(("call-ann", "call-bob")):
+            store.thread("bell", agent="ringer").call(ring, {"number": str(number)}, id=id)
+    return empty
+
+
+def test_where_no_schema_was_recorded_an_edit_says_that_nobody_checked_it(bell: Shell) -> None:
+    """The tool's schema says more than can be checked without the tool."""
+    ended = bell.ok("approvals", "edit", "bell", "call-ann", "--value", '{"number": "two"}')
+
+    assert "Nobody has checked them: no schema was recorded." in ended.out
+
+
+def test_a_beginning_of_an_id_is_enough(bell: Shell) -> None:
+    """Of a call or of its ticket, to look and to decide, if no other begins like it."""
+    ticket = bell.ok("approvals", "show", "bell", "call-a", "--json").json["ticket"]["id"]
+
+    shown = bell.ok("calls", "show", "bell", "call-b", "--json").json
+    ended = bell.ok("approvals", "approve", "bell", ticket[:-1], "--json").json
+
+    assert shown["call"]["id"] == "call-bob"
+    assert (ended["ticket"], ended["call"]["id"]) == (ticket, "call-ann")
+
+
+def test_a_beginning_of_several_ids_is_refused(bell: Shell) -> None:
+    """It names them; a beginning that is too short counts as an id that is not there."""
+    several = bell("calls", "show", "bell", "call-")
+    short = bell("calls", "show", "bell", "cal")
+
+    assert (several.code, short.code) == (2, 3)
+    assert "begin with 'call-': call-ann, call-bob; nothing was done" in several.err
+
+
+def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
+    """The undo can be taken back, or the run be ended."""
+    call = waiting(house)
+    run = house.ok("approvals", "show", "house", call, "--json").json["ticket"]["run"]
+    house.ok("threads", "undo", "house")
+
+    refused = house("approvals", "approve", "house", call)
+
+    assert refused.code == 4
+    assert (
+        f"It was undone: take the undo back with redo(), or end its run with cancel('{run}')." in refused.err
+    )
 
 
 def test_a_file_that_is_not_there_decides_nothing(house: Shell) -> None:

@@ -32,6 +32,19 @@ def test_open_runs_of_all_threads_are_listed(house: Shell) -> None:
     assert told["runs"][0]["id"] in shown
 
 
+def test_a_run_whose_approval_is_decided_says_so(house: Shell) -> None:
+    """It still waits, but for nobody: it can be resumed."""
+    (before,) = house.ok("runs", "--json").json["runs"]
+    (asked,) = house.ok("approvals", "--json").json["approvals"]
+    house.ok("approvals", "deny", "house", asked["call"])
+
+    (after,) = house.ok("runs", "ls", "house", "--json").json["runs"]
+
+    assert (before["state"], before["decided"]) == ("waiting", False)
+    assert (after["state"], after["decided"]) == ("waiting", True)
+    assert "waiting, decided" in house.ok("runs").out
+
+
 def test_runs_of_a_thread_are_filtered(house: Shell) -> None:
     """By state and by timeline; the singular is accepted."""
     assert len(house.ok("run", "ls", "house", "--json").json["runs"]) == 1

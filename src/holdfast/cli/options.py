@@ -69,7 +69,9 @@ ThisRun: TypeAlias = Annotated[
     str | None,
     Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
 ]
-CallId: TypeAlias = Annotated[str, Parameter(name="CALL", help="The call's id")]
+CallId: TypeAlias = Annotated[
+    str, Parameter(name="CALL", help="The call's id, or a beginning that no other has")
+]
 By: TypeAlias = Annotated[
     str | None, Parameter(name="--by", metavar="WHO", help="Who says so, for the record")
 ]

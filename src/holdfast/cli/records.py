@@ -41,6 +41,7 @@ _STYLES = {
     "awaiting_approval": "warn",
     "waiting": "warn",
     "cut off": "warn",
+    "waiting, decided": "good",
     "started": "line",
     "running": "line",
 }
@@ -56,6 +57,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str
     state: str
     interrupted: bool  # it has not ended, and no process is at it: it can be resumed
+    decided: bool  # it waits, and something that it waits for was decided: it can be resumed
     begun_at: str
     at: str  # of its last change
     backend: str | None
@@ -65,7 +67,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     cancel: str | None  # somebody asked it to stop, and why
 
     @classmethod
-    def of(cls, thread: str, record: RunRecord, *, interrupted: bool) -> RunShape:
+    def of(cls, thread: str, record: RunRecord, *, interrupted: bool, decided: bool) -> RunShape:
         """The run as programs read it."""
         return cls(
             thread=thread,
@@ -75,6 +77,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
             timeline=record.timeline,
             state=record.state,
             interrupted=interrupted,
+            decided=decided,
             begun_at=stamp(record.begun_at),
             at=stamp(record.at),
             backend=record.backend,
@@ -87,7 +90,9 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stands(self) -> str:
         """Its state, as people are told."""
-        return "cut off" if self.interrupted else self.state
+        if self.interrupted:
+            return "cut off"
+        return "waiting, decided" if self.decided else self.state
 
 
 class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,13 @@ from holdfast.errors import NotFound
 from holdfast.ledger.tracing import Traced
 from holdfast.threads.thread import Thread
 
-__all__ = ["call_on", "seen_from"]
+__all__ = ["call_on", "named", "seen_from"]
 
 
 def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = False) -> Traced:
     """What the ledger says of a call; raises `NotFound` if a timeline is named and it was made on another."""
     traced = thread.trace(call, history=history)
+    call = traced.record.id
     where = traced.record.timeline
     if timeline not in (None, where):
         raise NotFound(
@@ -33,3 +34,8 @@ def seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
         return thread.trace(f"{traced.ticket.id}/{timeline}", history=False)
     except NotFound:
         return traced
+
+
+def named(thread: Thread, call: str) -> str:
+    """The id of the call that somebody named by it, by its ticket's id, or by a beginning of either."""
+    return thread.trace(call, history=False).record.id

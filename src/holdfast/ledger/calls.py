@@ -311,8 +311,9 @@ def _check_hops(record: CallRecord, hops: Sequence[CallState]) -> None:
     state = record.state
     for hop in hops:
         if hop not in TRANSITIONS[state]:
+            cannot = "already" if hop == state else f"and cannot become {hop}"
             raise Conflict(
-                f"call '{record.id}' to {record.tool} is {state} and cannot become {hop}; nothing was written. "
+                f"call '{record.id}' to {record.tool} is {state} {cannot}; nothing was written. "
                 "Read it again and decide afresh."
             )
         state = hop

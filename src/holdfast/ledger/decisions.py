@@ -254,8 +254,15 @@ def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None)
     if not is_seen(space, ticket, line, head):
         raise Conflict(
             f"call '{ticket.call}' to {ticket.tool} is not in the history of timeline '{line}'; nothing was decided. "
-            "It was undone, or belongs to another line; decide it there."
+            + _elsewhere_or_undone(ticket, line)
         )
+
+
+def _elsewhere_or_undone(ticket: Ticket, line: str) -> str:
+    if line != ticket.timeline:
+        return f"It was asked on '{ticket.timeline}': decide it there."
+    ends = f"its run with cancel('{ticket.run}')" if ticket.run else "it by leaving it as it is"
+    return f"It was undone: take the undo back with redo(), or end {ends}."
 
 
 def _check_value(ticket: Ticket, wanted: _Wanted) -> None:
@@ -280,12 +287,14 @@ def _leads_to(
         case "answer" if ticket.resume != "arguments":
             return "approved", {}  # nothing may run on it: the answer is the result
         case "edit" | "answer":
-            return "approved", _edited(record, decision, value, rework)
+            return "approved", _edited(record, ticket, decision, value, rework)
         case "approve":
             return "approved", {"approved": ticket.args, "approved_fingerprint": ticket.fingerprint}
 
 
-def _edited(record: CallRecord, decision: Decision, value: Object | None, rework: Rework | None) -> Changes:
+def _edited(
+    record: CallRecord, ticket: Ticket, decision: Decision, value: Object | None, rework: Rework | None
+) -> Changes:
     assert value is not None
     assert value.digest == decision.value
     first = record.fingerprint if record.first_fingerprint is None else record.first_fingerprint
@@ -294,6 +303,10 @@ def _edited(record: CallRecord, decision: Decision, value: Object | None, rework
         arguments = schema.parse_value(value.body.decode(), "the value")
         assert isinstance(arguments, dict)
         changes.update(rework(record, arguments))
+    if (
+        not changes.get("fingerprint") and ticket.arguments_schema is not None
+    ):  # nobody has looked at them yet
+        schema.check_arguments(ticket.arguments_schema, schema.parse_value(value.body.decode(), "the value"))
     changes["args"] = changes["approved"] = value.digest
     changes["args_size"] = len(value.body)
     changes["approved_fingerprint"] = changes.get("fingerprint", "")

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.model.canonical import DEPTH_MAX, Json
+from holdfast.model.names import with_article
 
 __all__ = ["fingerprint_of"]
 
@@ -62,7 +63,7 @@ def _normal(value: object, depth: int, floats: list[float]) -> Json:
         return {_key(key): _normal(item, depth + 1, floats) for key, item in items}
     if kind is list:
         return [_normal(item, depth + 1, floats) for item in cast("list[object]", value)]
-    raise Invalid(f"they hold a {kind.__qualname__}")
+    raise Invalid(f"they hold {with_article(kind.__qualname__)}")
 
 
 def _number(value: float, floats: list[float]) -> int | float:

@@ -1,4 +1,4 @@
-"""Checking an answer against the schema that its ticket asks for.
+"""Checking an answer, or new arguments, against the schema that a ticket holds.
 
 A small part of JSON Schema, the part that generated schemas are made of.  A keyword that is not
 among it is refused when the question is asked, not ignored when it is answered: an answer that
@@ -14,7 +14,9 @@ from typing import TypeAlias, cast
 from holdfast.errors import Invalid, Unsupported
 from holdfast.model.canonical import DEPTH_MAX, Json
 
-__all__ = ["check_answer", "check_schema", "parse_value"]
+__all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value"]
+
+_KEPT_MAX = 8_192  # characters of a schema that is kept with a question
 
 _Schema: TypeAlias = "dict[str, Json] | bool"
 
@@ -69,6 +71,24 @@ def check_answer(text: str, answer: Json) -> None:
     fault = _fault(schema, answer, schema, "the answer", 1)
     if fault is not None:
         raise Invalid(f"{fault}; nothing was decided.")
+
+
+def check_arguments(text: str, arguments: Json) -> None:
+    """The same of the arguments that a call is to have instead of its own."""
+    schema = cast("_Schema", json.loads(text))
+    fault = _fault(schema, arguments, schema, "the value", 1)
+    if fault is not None:
+        raise Invalid(f"{fault}, as its tool's schema was when it asked; nothing was decided.")
+
+
+def checkable(schema: Mapping[str, Json]) -> str | None:
+    """The text of a schema that arguments can be checked against later; None: there is more in it than is checked here."""
+    text = json.dumps(dict(schema), ensure_ascii=False)
+    try:
+        check_schema(text)
+    except (Unsupported, Invalid):
+        return None
+    return text if len(text) <= _KEPT_MAX else None
 
 
 def _look(schema: Json, root: Json, depth: int) -> None:

@@ -109,6 +109,7 @@ def resolve(
         held = calls.read(space, call)
         if held.record.state == "resolved" and held.record.outcome == outcome:
             return held
+        _check_unclear(held.record)
         moved = calls.post_first(space, _resolution(space, held, outcome, by, why, staged, preview))
         if moved is not None:
             return moved
@@ -171,6 +172,19 @@ def _evidence(space: Space, held: Held, staged: Staged) -> Posting:
     posting = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
     cells = (*staged.cells, *guard.doubted(space, held.record))
     return posting.also(cells=cells, objects=staged.objects)
+
+
+def _check_unclear(record: CallRecord) -> None:
+    """Raise `Conflict` if there is nothing to resolve."""
+    if record.state == "resolved":
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} was resolved as {record.outcome} already; nothing was written. "
+            "The first word stands."
+        )
+    if record.state not in UNCLEAR:
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} is {record.state}, so there is nothing to resolve; nothing was written."
+        )
 
 
 def _check_resolution(outcome: str, by: str | None, staged: Staged | None) -> None:

@@ -69,6 +69,7 @@ def question(
     message: str = "",
     parameters: str | None = None,
     response_schema: str | None = None,
+    arguments_schema: str | None = None,
     expires_at: int | None = None,
     on_timeout: OnTimeout = "expire",
     resume: Resume = "run",
@@ -90,6 +91,7 @@ def question(
         label=record.label,
         parameters=parameters,
         response_schema=response_schema,
+        arguments_schema=arguments_schema,
         expires_at=expires_at,
         on_timeout=on_timeout,
         resume=resume,
@@ -103,6 +105,7 @@ def repetition(
     id: str,
     at: int,
     message: str = "",
+    arguments_schema: str | None = None,
     expires_at: int | None = None,
     on_timeout: OnTimeout = "expire",
 ) -> Ticket:
@@ -115,6 +118,7 @@ def repetition(
         action="repeat",
         message=message,
         parameters=canonical.encode(told).decode(),
+        arguments_schema=arguments_schema,
         expires_at=expires_at,
         on_timeout=on_timeout,
     )

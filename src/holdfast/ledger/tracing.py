@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.engines.contract import Engine
-from holdfast.errors import Forgotten
+from holdfast.errors import Forgotten, Invalid
 from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import CALL
+from holdfast.ledger.tickets import TICKET
 from holdfast.model.call import CallRecord, CallState
 from holdfast.model.digest import Digest
 from holdfast.model.message import ToolResult
@@ -25,6 +26,7 @@ from holdfast.projections.calls import decode_transition
 __all__ = ["Passed", "Traced", "trace", "unclear"]
 
 _PAGE = 200
+_BEGINNING_MIN = 4  # characters of an id that is not given whole
 
 _records = msgspec.json.Decoder(CallRecord)
 _results = msgspec.json.Decoder(ToolResult)
@@ -54,8 +56,9 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
 def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`.
 
-    Without `history` the way that it took is left out, for which the whole log is read.
+    A beginning of the id is enough if no other begins like it; raises `Invalid` if several do.  Without `history` the way that it took is left out, for which the whole log is read.
     """
+    id = _whole(space, id)
     asked = tickets.find(space, id) if calls.find(space, id) is None else None
     record = calls.read(space, asked.ticket.call if asked else id).record
     last = tickets.find(space, record.ticket) if record.ticket else None
@@ -70,6 +73,22 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
         passed=tuple(_passed(space, record.id)) if history else (),
     )
+
+
+def _whole(space: Space, id: str) -> str:
+    """The id that `id` is, or is the beginning of."""
+    if len(id) < _BEGINNING_MIN or calls.find(space, id) or tickets.find(space, id):
+        return id
+    found = [
+        cell.name.removeprefix(prefix)
+        for prefix in (CALL, TICKET)
+        for cell in space.engine.cells(space.name, prefix=prefix + id, after=prefix + id, limit=2)
+    ]
+    if len(found) > 1:
+        raise Invalid(
+            f"several ids of '{space.label}' begin with '{id}': {', '.join(found)}; nothing was done. Give more of it."
+        )
+    return found[0] if found else id
 
 
 def unclear(

@@ -23,6 +23,7 @@ __all__ = [
     "prefixes_of",
     "reserved",
     "under",
+    "with_article",
 ]
 
 PATH_BYTES_MAX = 512
@@ -33,6 +34,11 @@ KERNEL_PREFIXES = ("/__run", "/__kernel", "/__tool_call_scope")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}\Z")
 # Control characters, and the characters that make text run the other way: both can make one name look like another.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def with_article(noun: str) -> str:
+    """`noun` as one of its kind: an object, a list."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def check_path(path: str) -> str:

@@ -99,4 +99,5 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def check_run_step(record: RunRecord, to: RunState) -> None:
     """Raise `Conflict` if a run in that state cannot go on to `to`."""
     if to not in RUN_TRANSITIONS[record.state]:
-        raise Conflict(f"run '{record.id}' is {record.state} and cannot become {to}; nothing was written.")
+        cannot = "already" if to == record.state else f"and cannot become {to}"
+        raise Conflict(f"run '{record.id}' is {record.state} {cannot}; nothing was written.")

@@ -48,6 +48,9 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str | None = None  # what names the commit that holds the call
     parameters: str | None = None  # JSON text for whoever shows the question
     response_schema: str | None = None  # JSON text: what an answer must look like
+    arguments_schema: str | None = (
+        None  # JSON text: what the tool's arguments look like; None: nobody can tell
+    )
     expires_at: int | None = None  # µs since 1970, UTC; None: it waits for ever
     on_timeout: OnTimeout = "expire"
     resume: Resume = (

@@ -21,7 +21,7 @@ from holdfast.errors import Invalid
 from holdfast.model.canonical import DEPTH_MAX, Json
 from holdfast.runtime.words import shortened, well_formed
 
-__all__ = ["Arguments", "integral", "json_name", "read", "refusal", "without_path"]
+__all__ = ["Arguments", "integral", "json_name", "read", "refusal", "why_refused", "without_path"]
 
 _FLOAT_EXACT_MAX = 2.0**53
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
@@ -54,12 +54,25 @@ def read(tool: str, raw: str) -> dict[str, Json]:
     return found
 
 
+class _Refused(Invalid):
+    """Arguments that a tool does not take."""
+
+    def __init__(self, tool: str, why: str) -> None:
+        self.why = f"its arguments were refused, {why}"
+        super().__init__(
+            f"the arguments of {tool} were refused, {why}; it was not run. "
+            "Call it again with arguments that its schema allows."
+        )
+
+
 def refusal(tool: str, why: str) -> Invalid:
-    """The error that tells a model what is wrong with its arguments."""
-    return Invalid(
-        f"the arguments of {tool} were refused, {well_formed(shortened(why))}; it was not run. "
-        "Call it again with arguments that its schema allows."
-    )
+    """The error that tells whoever called a tool what is wrong with its arguments."""
+    return _Refused(tool, well_formed(shortened(why)))
+
+
+def why_refused(error: Invalid) -> str:
+    """What is wrong, without what follows from it, which is told beside it."""
+    return error.why if isinstance(error, _Refused) else str(error)
 
 
 def without_path(error: Exception) -> str:

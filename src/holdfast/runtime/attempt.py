@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import NotDone
+from holdfast.model.names import with_article
 from holdfast.runtime.arguments import Arguments
 from holdfast.runtime.call import Call, Outcome, Suspended, Suspension
 from holdfast.runtime.tool import Tool, is_async
@@ -88,7 +89,7 @@ async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool 
     if asked.kind == "returned" and isinstance(asked.value, Outcome):
         return asked.value
     if asked.kind == "returned":
-        why = f"returned a {type(asked.value).__qualname__}, not an Outcome"
+        why = f"returned {with_article(type(asked.value).__qualname__)}, not an Outcome"
     else:
         why = f"did not answer: {asked.why}"
     return Outcome("dont_know", why=f"the reconcile hook of {tool.name} {why}")

@@ -408,6 +408,7 @@ class Carrier:
             message=wanted.message,
             parameters=wanted.parameters,
             response_schema=wanted.response_schema,
+            arguments_schema=slot.tool.arguments_schema if slot.tool else None,
             expires_at=None if wanted.expires_in_us is None else now + wanted.expires_in_us,
             on_timeout=wanted.on_timeout,
             resume=wanted.resume,

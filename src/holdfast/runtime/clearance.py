@@ -76,7 +76,7 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
         case Reuse():
             return Borrow(standing)
         case Waits() if not seen and guard.allowed(record, ticket).get("claim") != standing.revision:
-            return Ask(_question(desk, record, standing))
+            return Ask(_question(desk, tool, record, standing))
         case _:
             cells = guard.starting(record, verdict)
             if record.key_scope == "store":
@@ -87,10 +87,18 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
 def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
     if tool.repeat_guard == "deny":
         return Deny(_words(found))
-    return Ask(tickets.repetition(record, found, id=desk.space.ids(), at=desk.now(), message=_words(found)))
+    ticket = tickets.repetition(
+        record,
+        found,
+        id=desk.space.ids(),
+        at=desk.now(),
+        message=_words(found),
+        arguments_schema=tool.arguments_schema,
+    )
+    return Ask(ticket)
 
 
-def _question(desk: Desk, record: CallRecord, waits: Waits) -> Ticket:
+def _question(desk: Desk, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
     """The question whether this call may run though another has its key; approving covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
     if waits.record is not None and guard.done(waits.record):
@@ -101,6 +109,7 @@ def _question(desk: Desk, record: CallRecord, waits: Waits) -> Ticket:
         at=desk.now(),
         action="repeat",
         parameters=canonical.encode({"case": "key", "claim": waits.revision}).decode(),
+        arguments_schema=tool.arguments_schema,
         message=f"a call with the same key ({record.key}), '{waits.owner.call}', is {state}",
     )
 

@@ -380,8 +380,8 @@ class LiveRun:
         try:
             result = await self._do(partial(self._close, "failed", why, kind))
         except Exception:  # noqa: BLE001  # the store cannot even be told: the run counts as interrupted
-            record = msgspec.structs.replace(self._record, state="failed", why=why, kind=kind)
-            result = Result(run=record.id, status="failed", why=why, kind=kind)
+            left = "This could not be recorded, so the run counts as interrupted: resume() goes on with it, cancel() ends it."
+            result = Result(run=self._record.id, status="failed", why=f"{why} {left}", kind=kind)
         return RunFailed(result)
 
     # ---- small things

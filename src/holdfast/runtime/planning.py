@@ -14,6 +14,7 @@ from holdfast.model.call import CallRecord, CallState
 from holdfast.model.digest import Kind, Object
 from holdfast.model.message import ToolCall, ToolResult
 from holdfast.model.ticket import Ticket
+from holdfast.runtime.arguments import why_refused
 from holdfast.runtime.call import Call
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk, args_body
@@ -42,7 +43,7 @@ def plan(
         slot.arguments = tool.validated(call.args)
     except Invalid as error:
         record = desk.record(call, label, tool, None, vendor_id)
-        _refuse(slot, record, "failed", "invalid", str(error))
+        _refuse(slot, record, "failed", "invalid", why_refused(error))
         return _with_arguments(slot)
     record = desk.record(call, label, tool, slot.arguments, vendor_id)
     _decide(desk, slot, tool, record, taken, start=start)
@@ -88,6 +89,7 @@ def _approval(desk: Desk, tool: Tool, record: CallRecord) -> Ticket:
         id=desk.space.ids(),
         at=desk.now(),
         message=f"{tool.name} ({record.effect}) asks for approval before it runs",
+        arguments_schema=tool.arguments_schema,
     )
 
 

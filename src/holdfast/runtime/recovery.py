@@ -32,6 +32,7 @@ from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import ToolCall, ToolResult, decode_message
 from holdfast.model.ticket import Decision, Ticket
 from holdfast.runtime import result
+from holdfast.runtime.arguments import why_refused
 from holdfast.runtime.call import Ruling
 from holdfast.runtime.desk import Desk, fingerprint_for
 from holdfast.runtime.ended import begin_of
@@ -239,6 +240,7 @@ def _check_bound(desk: Desk, slot: Slot, tool: Tool, decision: Decision) -> None
         id=desk.space.ids(),
         at=desk.now(),
         message=f"{tool.name} is not what was approved any more: its version or defaults have changed",
+        arguments_schema=tool.arguments_schema,
     )
     slot.held = desk.journal.post(calls.learn(slot.held, at=desk.now(), fingerprint=meant))[0]
     slot.told = False
@@ -281,7 +283,7 @@ def _validated(desk: Desk, slot: Slot, tool: Tool) -> bool:
     except Invalid as error:
         if record.reach.writes and (record.state == "started" or record.state in UNCLEAR):
             return True  # it ran with them once; nothing but its hook is asked now
-        _settle(desk, slot, "failed", "invalid", str(error))
+        _settle(desk, slot, "failed", "invalid", why_refused(error))
         return False
     return True
 

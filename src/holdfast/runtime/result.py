@@ -21,6 +21,7 @@ from holdfast.model.artifact import sniff
 from holdfast.model.call import Status
 from holdfast.model.canonical import DEPTH_MAX, Json
 from holdfast.model.message import BLOCKS, Block, File, Image, Message, ReasoningSummary, Text, ToolResult
+from holdfast.model.names import with_article
 from holdfast.runtime.shape import opened
 from holdfast.runtime.words import cut, described, shortened, well_formed
 
@@ -160,7 +161,8 @@ def _described(value: object, why: Exception) -> Kept:
     said = (
         str(why) if isinstance(why, _NotJsonError) else f"it cannot be written as JSON ({type(why).__name__})"
     )
-    note = f"(The tool gave back a {type(value).__qualname__}; {well_formed(said)}. This is its Python repr.)"
+    kind = with_article(type(value).__qualname__)
+    note = f"(The tool gave back {kind}; {well_formed(said)}. This is its Python repr.)"
     return msgspec.structs.replace(kept, blocks=(Text(note), *kept.blocks))
 
 
@@ -208,7 +210,7 @@ def _object(value: Any, depth: int) -> Json:
     held = opened(value)
     if held is not value:
         return _plain(held, depth - 1)
-    raise _NotJsonError(f"a {type(value).__qualname__} is not JSON")
+    raise _NotJsonError(f"{with_article(type(value).__qualname__)} is not JSON")
 
 
 def _are_blocks(value: object) -> TypeGuard[Sequence[Block]]:

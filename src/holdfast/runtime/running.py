@@ -36,7 +36,7 @@ from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
 from holdfast.runtime.resolving import model_for, whose
 
-__all__ = ["cancel", "earlier", "end_cancelled", "is_interrupted", "resume", "run"]
+__all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
@@ -212,6 +212,14 @@ def is_interrupted(ground: Ground, id: str) -> bool:
     """Whether a run was cut off: it counts as running, but no process is at it."""
     record = records.read(ground.space, id).record
     return record.state in ("created", "running") and not _lives(ground, record)
+
+
+def is_decided(ground: Ground, id: str) -> bool:
+    """Whether a run waits and can go on."""
+    record = records.read(ground.space, id).record
+    if record.state != "waiting" or not _is_present(ground.space, record):
+        return False
+    return _is_decided(ground, record)
 
 
 def _lives(ground: Ground, record: RunRecord) -> bool:

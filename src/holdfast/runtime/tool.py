@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.ledger.keys import check_template
+from holdfast.ledger.schema import checkable
 from holdfast.model.canonical import Json
 from holdfast.model.context import ToolSpec
 from holdfast.model.effect import Effect, Reach, check_effect
@@ -116,6 +117,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def __wrapped__(self) -> Callable[..., Any]:
         """The function, for whoever asks for its signature."""
         return self.function
+
+    @property
+    def arguments_schema(self) -> str | None:
+        """What its arguments look like, for whoever checks them without it; None where that says too little."""
+        return checkable(self.spec.parameters)
 
     @property
     def spec(self) -> ToolSpec:

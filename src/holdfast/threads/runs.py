@@ -210,13 +210,17 @@ class Runs(Line, ABC):
     def trace(self, call: str, *, history: bool = True) -> Traced:
         """Everything that the ledger says of one call: arguments, question, result, and the way it took.
 
-        Without `history` that way is left out, for which the whole ledger is read.
+        `call` is its id, or that of its ticket, or a beginning that no other has.  Without `history` that way is left out, for which the whole ledger is read.
         """
         return tracing.trace(self._space, call, history=history)
 
     def interrupted(self, run: str) -> bool:
         """Whether a run was cut off: it has not ended, waits for nobody, and no process is at it."""
         return running.is_interrupted(self._ground(), run)
+
+    def decided(self, run: str) -> bool:
+        """Whether a run that waits can go on: something that it waits for was decided, or its time is up."""
+        return running.is_decided(self._ground(), run)
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
         """The tool calls of this thread, over all its timelines, by id; those of one run if it is named.

@@ -103,12 +103,12 @@ def test_a_person_settles_what_nobody_knows(keeper: Keeper, hops: tuple[CallStat
 def test_what_is_known_cannot_be_resolved(keeper: Keeper) -> None:
     """Neither a running nor a settled call, nor one that was resolved otherwise."""
     held = started(keeper)
-    with pytest.raises(Conflict, match="is started and cannot become resolved"):
+    with pytest.raises(Conflict, match="is started, so there is nothing to resolve"):
         resolve(keeper.space, "c", "done")
     keeper.move(held, "unknown")
     resolve(keeper.space, "c", "not_done")
 
-    with pytest.raises(Conflict, match="is resolved and cannot become resolved"):
+    with pytest.raises(Conflict, match="was resolved as not_done already; nothing was written. The first word stands"):
         resolve(keeper.space, "c", "done")
     with pytest.raises(Invalid, match="has no result"):
         resolve(keeper.space, "c", "not_done", staged=keeper.staged())

@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
+from holdfast.errors import Invalid
 from holdfast.model.message import File, Image, Message, Text, ToolResult
+from holdfast.runtime.arguments import why_refused
 from holdfast.runtime.result import PREVIEW_BYTES, Told, keep, preview, told
 
 REF = "artifact://sha256/" + "ab" * 32
@@ -112,8 +115,8 @@ def circle() -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "content", "words"),
     [
-        (Odd(), "<odd>", "a Odd is not JSON"),
-        ({"a": Odd()}, "{'a': <odd>}", "a Odd is not JSON"),
+        (Odd(), "<odd>", "an Odd is not JSON"),
+        ({"a": Odd()}, "{'a': <odd>}", "an Odd is not JSON"),
         (float("nan"), "nan", "it holds nan"),
         ([float("inf")], "[inf]", "it holds inf"),
         ({1}, "{1}", "a set is not JSON"),
@@ -265,3 +268,27 @@ def test_an_unknown_outcome_warns_against_repeating_it() -> None:
     (failed,) = told("failed", "the card was declined", "pay")
     assert isinstance(failed, Text)
     assert "no effect" in failed.text
+
+
+def test_refused_arguments_are_told_once() -> None:
+    """What was wrong, that it was not run, and what to do: each in one place."""
+
+    @holdfast.tool(effect="none")
+    def pack(box: str) -> str:
+        return box
+
+    with pytest.raises(Invalid) as refused:
+        pack.validated('{"box": 1}')
+    (block,) = told("invalid", why_refused(refused.value), "pack")
+
+    assert isinstance(block, Text)
+    assert block.text.startswith("Error: the call to pack was not run: its arguments were refused, `box`")
+    assert [block.text.count(each) for each in ("not run", "refused", "again")] == [1, 1, 1]
+
+
+def test_a_thing_is_named_with_its_article() -> None:
+    """An object, a list."""
+    kept = keep(object())
+
+    assert isinstance(kept.blocks[0], Text)
+    assert kept.blocks[0].text.startswith("(The tool gave back an object; an object is not JSON.")

@@ -9,8 +9,9 @@ from holdfast.cli.coding import with_code
 from holdfast.cli.options import Everywhere
 from holdfast.cli.records import CallRecordShape, DecisionShape, in_json, state
 from holdfast.cli.screen import Screen
-from holdfast.cli.seeing import seen_from
+from holdfast.cli.seeing import named, seen_from
 from holdfast.cli.stores import writing
+from holdfast.ledger.tracing import Traced
 from holdfast.model.head import MAIN
 from holdfast.model.ticket import Ticket, Verdict
 from holdfast.threads.thread import Thread
@@ -27,6 +28,7 @@ class Decided(Answer, frozen=True, kw_only=True):
     before: Any  # the arguments that the question was about
     decision: DecisionShape
     again: bool  # it was decided in the same way before, and nothing was written
+    checked: str | None = None  # `tool` or `schema`: who has looked at new arguments; null: nobody
 
     @classmethod
     def make(
@@ -47,7 +49,7 @@ class Decided(Answer, frozen=True, kw_only=True):
             asked = seen_from(store.thread(thread), call, timeline)
             line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
             with with_code(store, thread, code, line) as found:
-                ticket = found.decide(call, verdict, value=value, by=by, why=why)
+                ticket = found.decide(named(store.thread(thread), call), verdict, value=value, by=by, why=why)
                 again = asked.ticket is not None and asked.ticket == ticket
                 return cls._of(found, ticket, again=again)
 
@@ -63,6 +65,7 @@ class Decided(Answer, frozen=True, kw_only=True):
             before=in_json(traced.asked),
             decision=DecisionShape.of(traced.ticket.decision, traced.value),
             again=again,
+            checked=_checked(traced),
         )
 
     @property
@@ -83,3 +86,10 @@ class Decided(Answer, frozen=True, kw_only=True):
 
     def show_change(self, screen: Screen) -> None:
         """Print what the decision changes; nothing for most."""
+
+
+def _checked(traced: Traced) -> str | None:
+    """Who has looked at new arguments: a call that its tool was not at hand for has no fingerprint."""
+    if traced.record.fingerprint:
+        return "tool"
+    return "schema" if traced.ticket is not None and traced.ticket.arguments_schema is not None else None

@@ -12,6 +12,13 @@ from holdfast.cli.values import GivenValue, parsed
 __all__ = ["Edited", "edit"]
 
 
+_CHECKED: dict[str | None, str] = {
+    "tool": "The tool has checked them.",
+    "schema": "They fit the schema that was recorded when the call asked; the tool checks them when it runs.",
+    None: "Nobody has checked them: no schema was recorded. The tool does when it runs; with --code it does now.",
+}
+
+
 class Edited(Decided, frozen=True, kw_only=True):
     """The decision, and the call that it moved, with its new arguments."""
 
@@ -21,9 +28,11 @@ class Edited(Decided, frozen=True, kw_only=True):
         return "Edited and approved"
 
     def show_change(self, screen: Screen) -> None:
-        """Print the arguments before and after, as a diff."""
+        """Print the arguments before and after, as a diff, and who has looked at them."""
         for line in diff_of(self.before, self.decision.value):
             screen.cut("  ", line)
+        if not self.again:
+            screen.wrap((_CHECKED[self.checked], "quiet"))
 
 
 def edit(
@@ -40,8 +49,8 @@ def edit(
 ) -> Edited:
     """Let a call go on with other arguments, shown as a diff
 
-    The new arguments replace the old ones whole, and are approved by this. Without --code they
-    are checked by the tool when it runs.
+    The new arguments replace the old ones whole, and are approved by this. With --code the tool
+    checks them now, else the schema that was recorded when it asked, if there is one.
     """
     arguments = parsed(value, "--value")
     return Edited.make(

@@ -86,14 +86,18 @@ def ls(
         raise Invalid("a run belongs to a thread; nothing was listed. Name its THREAD.")
     unclear = _unclear(everywhere) if thread is None else []
     with reading(everywhere) as store:
-        found = (
-            unclear if thread is None else [(thread, each) for each in store.thread(thread).calls(run=run)]
-        )
+        all_wanted = run is None and state is None and timeline is None
+        last = limit + 1 if limit and all_wanted else None  # one more tells whether there are others
+        found = unclear if thread is None else _of(store, thread, run, last)
         wanted = [
             each for each in found if state in (None, each[1].state) and timeline in (None, each[1].timeline)
         ]
         kept = wanted[-limit:] if limit else wanted
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(wanted))
+
+
+def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:
+    return [(thread, each) for each in store.thread(thread).calls(run=run, limit=limit)]
 
 
 def _shapes(store: Store, found: list[tuple[str, CallRecord]]) -> Iterator[CallRecordShape]:

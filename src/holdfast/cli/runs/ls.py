@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,9 +12,12 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import RunShape, state
 from holdfast.cli.screen import Column, Screen
-from holdfast.cli.stores import reading
+from holdfast.cli.stores import engine, reading
 from holdfast.cli.wording import ago, count, now
-from holdfast.model.run import ENDED, RunRecord, RunState
+from holdfast.errors import NotFound
+from holdfast.history.space import label_of
+from holdfast.model.run import RunRecord, RunState
+from holdfast.runtime import records
 from holdfast.threads.store import Store
 from holdfast.threads.thread import Thread
 
@@ -70,10 +74,14 @@ def ls(
     everywhere: Everywhere = EVERYWHERE,
 ) -> Runs:
     """List the runs of a thread, or all that have not ended"""
+    under_way = _open(everywhere) if thread is None else []
+    all_wanted = state is None and timeline is None
     with reading(everywhere) as store:
+        last = limit + 1 if limit and all_wanted else None  # one more tells whether there are others
+        runs = _threads(store, under_way) if thread is None else _of(store.thread(thread), last)
         found = [
             (on, record)
-            for on, record in (_open(store) if thread is None else _of(store.thread(thread)))
+            for on, record in runs
             if state in (None, record.state) and timeline in (None, record.timeline)
         ]
         found.sort(key=lambda each: each[1].begun_at)
@@ -87,17 +95,26 @@ def ls(
 
 def shape(thread: Thread, record: RunRecord) -> RunShape:
     """A run as programs read it."""
-    open_ = record.state in ("created", "running")
-    return RunShape.of(thread.id, record, interrupted=open_ and thread.interrupted(record.id))
+    under_way = record.state in ("created", "running")
+    return RunShape.of(
+        thread.id,
+        record,
+        interrupted=under_way and thread.interrupted(record.id),
+        decided=record.state == "waiting" and thread.decided(record.id),
+    )
 
 
-def _of(thread: Thread) -> Iterator[tuple[Thread, RunRecord]]:
-    return ((thread, record) for record in thread.runs())
+def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
+    return [(thread, record) for record in thread.runs(limit=limit)]
 
 
-def _open(store: Store) -> Iterator[tuple[Thread, RunRecord]]:
-    """The runs of every thread that have not ended."""
-    running = {thread.id: thread for thread in store.threads(state="running")}
-    waiting = {thread.id: thread for thread in store.threads(state="waiting")}
-    for thread in (running | waiting).values():
-        yield from (each for each in _of(thread) if each[1].state not in ENDED)
+def _open(everywhere: Everywhere) -> list[tuple[str, RunRecord]]:
+    """The runs of every thread that have not ended, each with the id of its thread."""
+    with engine(everywhere) as opened:
+        return [(label_of(opened, space), record) for space, record in records.open_runs(opened)]
+
+
+def _threads(store: Store, found: list[tuple[str, RunRecord]]) -> Iterator[tuple[Thread, RunRecord]]:
+    for id, record in found:
+        with suppress(NotFound):  # the run of a thread that was removed
+            yield store.thread(id), record

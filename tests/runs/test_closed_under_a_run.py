@@ -1,0 +1,55 @@
+"""A store that is closed under a run: the run is told what that leaves, and goes on when it is opened again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Agent, aio, errors
+from holdfast.testing import Script, say, use
+
+
+def test_closing_under_an_awaited_run_is_told_clearly(tmp_path: Path) -> None:
+    """Neither lost nor failed: it counts as interrupted, the error says so, and resuming finishes it."""
+    path = tmp_path / "agents.db"
+    sent: list[str] = []
+
+    async def main() -> errors.RunFailed:
+        inside, go_on = asyncio.Event(), asyncio.Event()
+
+        @holdfast.tool(effect="local_write", idempotent=True)
+        async def send() -> str:
+            sent.append("sent")
+            inside.set()
+            await go_on.wait()
+            return "sent"
+
+        agent = Agent("planner", backend=Script(use("send"), say("Done.")), tools=[send])
+        store = await aio.open(path)
+        thread = await store.thread("trip", agent=agent)
+        running = asyncio.create_task(thread.run("go"))
+        await inside.wait()
+        await store.close()
+        go_on.set()
+        with pytest.raises(errors.RunFailed) as failed:
+            await running
+        return failed.value
+
+    told = str(asyncio.run(main()))
+
+    assert "this store was closed" in told
+    assert "the run counts as interrupted: resume() goes on with it, cancel() ends it." in told
+
+    @holdfast.tool(effect="local_write", idempotent=True)
+    def send() -> str:
+        sent.append("again")
+        return "sent"
+
+    agent = Agent("planner", backend=Script(say("Done."), say("Done.")), tools=[send])
+    with holdfast.open(path) as store:
+        assert [run.state for run in store.thread("trip").runs()] == ["running"]
+        assert [result.status for result in store.resume(agent)] == ["succeeded"]
+    assert sent == ["sent", "again"]
