@@ -143,3 +143,13 @@ def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:
 
     assert (ended.json["thread"], ended.json["turns"]) == ("clerk-chat", 1)
     assert "All done." in ended.err
+
+
+def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
+    """A dry run prints the check, with the tools of the code, and the talk stays where it is."""
+    out = talk(empty, "Pay five", "deny", "/switch openai:gpt-5 --dry-run", "/context", "/quit").out
+
+    assert "Compatibility check:\n✓ Text conversation supported\n✓ Tools supported" in out
+    assert "script:clerk" in out
+    with holdfast.open(empty.store) as store:
+        assert store.thread("clerk-chat").backend == "script:clerk"

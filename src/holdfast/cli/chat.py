@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import redirect_stdout
 from typing import Annotated
 
@@ -62,13 +63,14 @@ def chat(
     With --json the talk is on the error stream, and the output says where it was left.
     """
     screen = Screen(console(stderr=everywhere.json), store=everywhere.store)
+    warnings.simplefilter("ignore", UserWarning)  # they are for whoever writes the code, not for who talks
     with open_store(everywhere.store) as store:
         declared = partner(store, agent, code=code, backend=to)
         found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
         _greet(screen, placed)
         with redirect_stdout(sys.stderr if everywhere.json else sys.stdout):
-            left = Talk(screen, placed, store=everywhere.store).go()
+            left = Talk(screen, placed, store=everywhere.store, code=code).go()
         return Talked(thread=left.id, agent=left.agent, turns=_turns(left), head=HeadShape.of(left.head))
 
 

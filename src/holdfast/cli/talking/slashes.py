@@ -18,6 +18,7 @@ class Slash(NamedTuple):
     line: str
     words: Callable[[str, Sequence[str]], list[str]]  # from the thread's id and what follows
     takes: str = ""
+    takes_code: bool = False  # whether it looks at the agent's tools
 
 
 def _switch(thread: str, rest: Sequence[str]) -> list[str]:
@@ -48,13 +49,17 @@ def _context(thread: str, rest: Sequence[str]) -> list[str]:
 
 
 SLASHES: Mapping[str, Slash] = {
-    "switch": Slash("Go on with another backend; --dry-run only checks", _switch, "BACKEND [--dry-run]"),
+    "switch": Slash(
+        "Go on with another backend; --dry-run only checks", _switch, "BACKEND [--dry-run]", takes_code=True
+    ),
     "fork": Slash(
         "Try something else on a timeline of its own, from here", _named("threads", "fork"), "NAME"
     ),
     "undo": Slash("Step back over the last turn, or several", _back, "[N]"),
     "redo": Slash("Take back the last undo", _named("threads", "redo")),
-    "context": Slash("Show what the model is shown, and what is left out", _context, "[BACKEND]"),
+    "context": Slash(
+        "Show what the model is shown, and what is left out", _context, "[BACKEND]", takes_code=True
+    ),
     "state": Slash("Show what is known, or one path of it", _state, "[PATH]"),
     "log": Slash("Show the last turns", _log),
     "calls": Slash("Show the tool calls", _named("calls", "ls")),

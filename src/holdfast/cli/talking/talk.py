@@ -24,9 +24,9 @@ _OUT = ("quit", "exit", "q")
 class Talk:
     """One conversation at the terminal."""
 
-    def __init__(self, screen: Screen, thread: Thread, *, store: str) -> None:
-        """Talk on that thread; `store` is how commands of the shell name the store."""
-        self._screen, self._thread, self._store = screen, thread, store
+    def __init__(self, screen: Screen, thread: Thread, *, store: str, code: str | None = None) -> None:
+        """Talk on that thread; `store` and `code` are what commands of the shell are given."""
+        self._screen, self._thread, self._store, self._code = screen, thread, store, code
 
     def go(self) -> Thread:
         """Talk until the person leaves; the line that the talk was on then."""
@@ -129,7 +129,8 @@ class Talk:
         return False
 
     def _shell(self, words: list[str], name: str, rest: Sequence[str]) -> None:
-        ended = run([*words, "--timeline", self._thread.timeline, "--store", self._store])
+        code = ("--code", self._code) if self._code is not None and SLASHES[name].takes_code else ()
+        ended = run([*words, *code, "--timeline", self._thread.timeline, "--store", self._store])
         if name == "fork" and ended == 0 and rest:
             self._move(rest[0])
 
