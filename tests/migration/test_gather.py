@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast import Store, testing
-from holdfast.migration import book
 from holdfast.migration.gather import gather
 from holdfast.projections.state import LAYERS, CanonicalAgentState
 from tests.migration.works import Work, space_of
@@ -11,9 +10,7 @@ from tests.migration.works import Work, space_of
 
 def state_of(work: Work) -> CanonicalAgentState:
     """The state of the thread as it stands."""
-    thread = work.store.thread(work.id)
-    space = space_of(thread)
-    return gather(space, thread.head.commit, ledger=book.now(space))
+    return work.store.thread(work.id).layers()
 
 
 def changed(before: CanonicalAgentState, after: CanonicalAgentState) -> set[str]:
@@ -35,9 +32,32 @@ def test_each_layer_changes_by_what_belongs_to_it_and_nothing_else(store: Store)
     work.turn("Pay 5.", testing.use("pay", amount=5))
     asked = state_of(work)
 
+    store.memory("ann").add("likes the sea")
+    remembered = state_of(work)
+
     assert changed(said, noted) == {"working"}
     assert changed(noted, aside) == set()
     assert changed(aside, asked) == {"transcript", "ledger", "runtime"}
+    assert changed(asked, remembered) == {"memory"}
+
+
+def test_a_switch_and_its_undo_change_no_layer(store: Store) -> None:
+    """Byte for byte, with something in every layer."""
+    work = Work(store)
+    store.memory("ann").add("likes the sea")
+    work.turn("Pay 5.", testing.use("pay", amount=5))
+    thread = work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
+    thread.put("/task/goal.json", "get to Oslo")
+    before = state_of(work).layers()
+
+    thread.switch(testing.Script(testing.say("Hello."), backend="script:two"))
+    switched = state_of(work).layers()
+    thread.undo()
+    undone = state_of(work).layers()
+
+    assert all(body not in (b"[]", b"{}") for body in before.values())
+    assert switched == before
+    assert undone == before
 
 
 def test_runtime_state_knows_the_run_the_approval_and_the_attempt(store: Store) -> None:

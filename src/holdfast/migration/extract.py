@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.history.space import Space
 from holdfast.migration import rules
-from holdfast.migration.backends import backend_at
 from holdfast.migration.calling import digest_of_calls, pending
 from holdfast.migration.recalling import Recall
 from holdfast.migration.references import is_there
@@ -62,7 +61,7 @@ def derive(
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
         conversation=space.label,
-        from_backend=backend_at(space, commit) if from_backend is None else from_backend,
+        from_backend=seen.backend if from_backend is None else from_backend,
         to_backend=to_backend,
         summary=_summary(parts),
         active_goals=_texts(parts, "active_goal"),

@@ -12,6 +12,8 @@ from holdfast.engines.contract import Step
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger.presence import present
+from holdfast.memory import Recollection
+from holdfast.memory.judging import Judge
 from holdfast.migration import book
 from holdfast.migration.window import notes_under, read_working
 from holdfast.model.commit import NO_LEDGER, LedgerRead
@@ -19,17 +21,24 @@ from holdfast.model.digest import Digest
 from holdfast.model.event import MemoryWritten
 from holdfast.model.ticket import Ticket
 from holdfast.projections.runtime import RuntimeState, open_runs, runtime
-from holdfast.projections.state import CanonicalAgentState, Ledger, LongTermMemory
+from holdfast.projections.state import CanonicalAgentState, Ledger, LongTermMemory, Memorised
 
 __all__ = ["gather"]
 
 _COUNTERS = "/__run/"
 
 
-def gather(space: Space, commit: Digest | None, *, ledger: LedgerRead | None = None) -> CanonicalAgentState:
+def gather(
+    space: Space,
+    commit: Digest | None,
+    *,
+    ledger: LedgerRead | None = None,
+    memory: Recollection | None = None,
+) -> CanonicalAgentState:
     """The state of the agent at a commit, None being before the first.
 
     `ledger` says how far to read the log of calls; None: as far as the commit itself had read it.
+    `memory` is the owner's, as it is now; None: there is none, or it is not of this moment.
     """
     step = None if commit is None else space.step(commit)
     upto = (step.commit.ledger if step else NO_LEDGER) if ledger is None else ledger
@@ -42,7 +51,7 @@ def gather(space: Space, commit: Digest | None, *, ledger: LedgerRead | None = N
         transcript=tuple(reader.transcript(space, commit)),
         ledger=Ledger(calls=calls, tickets=tickets),
         working=read_working(space, commit),
-        memory=LongTermMemory(root=step.commit.reads.memory_root if step else None, refs=_memory(line)),
+        memory=LongTermMemory(items=_items(space, commit, memory), written=_written(line)),
         runtime=_runtime(space, line, commit, Ledger(calls=calls, tickets=tickets)),
     )
 
@@ -57,7 +66,14 @@ def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
     return ticket.decision is None and present(space, ticket.label, commit)
 
 
-def _memory(line: Iterable[Step]) -> tuple[str, ...]:
+def _items(space: Space, commit: Digest | None, memory: Recollection | None) -> tuple[Memorised, ...]:
+    if memory is None:
+        return ()
+    judged = Judge(memory, None, (space.name, commit)).items()
+    return tuple(Memorised(each.id, each.entry.value) for each in judged)
+
+
+def _written(line: Iterable[Step]) -> tuple[str, ...]:
     return tuple(
         event.item for step in line for event in step.changeset.events if isinstance(event, MemoryWritten)
     )

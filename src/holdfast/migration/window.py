@@ -15,6 +15,7 @@ from holdfast.history import reader, values
 from holdfast.history.space import Space
 from holdfast.ledger.presence import present
 from holdfast.migration import book
+from holdfast.migration.backends import backend_at, backend_of
 from holdfast.migration.book import Stand
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
@@ -56,6 +57,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[str, ...] = ()  # that came up in the last messages, oldest first
     names: frozenset[str] = frozenset()  # of messages and runs in the last commits
     is_whole: bool = True  # nothing lies before the last messages
+    backend: str | None = None  # whose turn it is, as the line's history says
 
 
 def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
@@ -72,6 +74,7 @@ def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
         artifacts=tuple(dict.fromkeys(_artifacts(steps, spoken))),
         names=frozenset(_names(steps)),
         is_whole=is_whole,
+        backend=_backend(space, steps),
     )
 
 
@@ -121,6 +124,12 @@ def _last_steps(space: Space, commit: Digest) -> list[Step]:
             break
     found.reverse()
     return found
+
+
+def _backend(space: Space, steps: Sequence[Step]) -> str | None:
+    """What the last commits name; where they name none, what is named before them."""
+    named = next((name for step in reversed(steps) if (name := backend_of(step)) is not None), None)
+    return backend_at(space, steps[0].commit.first_parent) if named is None else named
 
 
 def _readable(said: Sequence[Said]) -> list[Said]:

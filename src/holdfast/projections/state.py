@@ -23,7 +23,7 @@ from holdfast.projections.runtime import RuntimeState
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.projections.working import WorkingMemory
 
-__all__ = ["LAYERS", "CanonicalAgentState", "Ledger", "LongTermMemory"]
+__all__ = ["LAYERS", "CanonicalAgentState", "Ledger", "LongTermMemory", "Memorised"]
 
 LAYERS = ("transcript", "ledger", "working", "memory", "runtime")
 
@@ -35,11 +35,18 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tickets: tuple[Ticket, ...] = ()
 
 
-class LongTermMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the owner's memory held when the commit was made."""
+class Memorised(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One item of long-term memory, by what its map holds."""
 
-    root: Digest | None = None  # of the map that holds it; it covers every item
-    refs: tuple[str, ...] = ()  # mem://…, those that this thread wrote, in order
+    id: str
+    value: Digest
+
+
+class LongTermMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the owner's memory holds for somebody who stands at the commit."""
+
+    items: tuple[Memorised, ...] = ()  # that count from there, by id
+    written: tuple[str, ...] = ()  # the items that this line wrote or forgot, in order
 
 
 class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):

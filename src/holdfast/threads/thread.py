@@ -21,8 +21,8 @@ from holdfast.history.merge import Taken, Terms
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
 from holdfast.ledger import bounds
+from holdfast.memory import Recollection
 from holdfast.migration import book
-from holdfast.migration.recalling import Recall, recalling
 from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
@@ -199,9 +199,8 @@ class Thread(Switching):
         """The ledger as it is now: what was decided or done since the newest commit counts."""
         return book.now(self._space, since=self._space.step(commit).commit.ledger if commit else NO_LEDGER)
 
-    def _recall(self, commit: Digest | None) -> Recall | None:
-        memory = self._shelf.memories.of(self.owner) if self.owner else None
-        return recalling(memory, self._space.name, commit)
+    def _memory(self) -> Recollection | None:
+        return self._shelf.memories.of(self.owner) if self.owner else None
 
     def _ground(self) -> Ground:
         """What a run on this line stands on, for the awaitable face."""
@@ -214,7 +213,7 @@ class Thread(Switching):
             effect_max=bounds.most(self._space, self.timeline),
             handed=self._handed,
             models=self._shelf.models,
-            memory=self._shelf.memories.of(self.owner) if self.owner else None,
+            memory=self._memory(),
         )
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:

@@ -19,11 +19,12 @@ from holdfast.history.diff import Difference
 from holdfast.history.reading import declared, typed
 from holdfast.history.standing import Standing, agent_after
 from holdfast.history.tree import Entry, Tree
+from holdfast.memory import Recollection
 from holdfast.migration import checkpoints
 from holdfast.migration.checkpoints import Kept
 from holdfast.migration.extract import derive
 from holdfast.migration.gather import gather
-from holdfast.migration.recalling import Recall
+from holdfast.migration.recalling import recalling
 from holdfast.model import names
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
@@ -116,9 +117,8 @@ class View:
     def checkpoint(self, *, to: str | None = None) -> Checkpoint:
         """What a backend has to know that takes over here, `to` it if it is named; nothing is written."""
         commit = self._now()[1]
-        return derive(
-            self._space, commit, to_backend=to, ledger=self._ledger(commit), recall=self._recall(commit)
-        )
+        recall = recalling(self._memory(), self._space.name, commit)
+        return derive(self._space, commit, to_backend=to, ledger=self._ledger(commit), recall=recall)
 
     def checkpoints(self, *, limit: int | None = None) -> list[Kept]:
         """The checkpoints that switches left on this line, newest first; with a `limit` the last so many."""
@@ -127,7 +127,7 @@ class View:
     def layers(self) -> CanonicalAgentState:
         """The five layers of state: transcript, ledger, working and long-term memory, runtime state."""
         commit = self._now()[1]
-        return gather(self._space, commit, ledger=self._ledger(commit))
+        return gather(self._space, commit, ledger=self._ledger(commit), memory=self._memory())
 
     def context(self) -> Context:
         """What the model was shown that spoke last, at this moment or before it, byte for byte.
@@ -174,8 +174,8 @@ class View:
         """How far the ledger counts; None: as far as the commit had read it, whatever was written since."""
         return None
 
-    def _recall(self, commit: Digest | None) -> Recall | None:
-        """How the owner's memory is asked; None: it is not, because it is not of this moment."""
+    def _memory(self) -> Recollection | None:
+        """The owner's memory; None: there is none, or it is not of this moment."""
         return None
 
     def _now(self) -> tuple[Head, Digest | None]:
