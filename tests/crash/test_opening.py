@@ -151,8 +151,8 @@ class TestOtherFiles:
             holdfast.open(tmp_path / "store.db", read_only=True)
 
     def test_a_directory(self, tmp_path: Path) -> None:
-        """It cannot be opened."""
-        with pytest.raises((Unavailable, NotFound), match="cannot be opened"):
+        """It is no store, and nothing is left beside it."""
+        with pytest.raises(NotFound, match="is a directory, not a store"):
             holdfast.open(tmp_path)
 
     def test_a_path_whose_directory_does_not_exist(self, tmp_path: Path) -> None:

@@ -286,12 +286,33 @@ def test_sql_writes_nothing(shell: Shell, statement: str) -> None:
     shell.ok("verify")
 
 
+def test_sql_takes_one_statement(shell: Shell) -> None:
+    """A second one is refused, because nobody would see its answer; a comment is none."""
+    ended = shell("sql", "select 1; select 2")
+
+    assert ended.code == 2
+    assert "more than one statement" in ended.err
+    assert shell.ok("sql", "select 1; -- that is all\n /* really */ ;", "--json").json["rows"] == [[1]]
+
+
 def test_a_store_that_cannot_be_used_is_told_by_its_cause(empty: Shell) -> None:
-    """A directory in its place is no store, and stays a directory."""
+    """A directory in its place is no store, stays a directory, and gets nothing beside it."""
     os.mkdir(empty.store)
 
     ended = empty("threads")
 
-    assert ended.code in (3, 6, 7)
-    assert "holdfast.db" in ended.err
+    assert ended.code == 3
+    assert "is a directory" in ended.err
     assert empty.store.is_dir()
+    assert [each.name for each in empty.store.parent.iterdir()] == [empty.store.name]
+
+
+def test_nothing_is_left_beside_a_file_that_is_no_store(empty: Shell) -> None:
+    """Not even the lock file."""
+    empty.store.write_bytes(b"a shopping list")
+
+    ended = empty("init")
+
+    assert ended.code == 6
+    assert "Choose another path" in ended.err
+    assert [each.name for each in empty.store.parent.iterdir()] == [empty.store.name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, cast
 
@@ -17,9 +18,10 @@ import msgspec
 
 from holdfast.engines.sqlite import schema
 from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.failures import translated
 from holdfast.errors import Unavailable
 
-__all__ = ["Connections", "Options"]
+__all__ = ["Connections", "Options", "check_store"]
 
 _BUSY_MS = 5_000  # for programs that use the file without our lock
 
@@ -32,6 +34,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True  # False: survives the process, not a power loss
     vfs: str | None = None
     exclusive: bool = False  # one connection for everything: no shared memory is needed
+
+
+def check_store(path: Path) -> None:
+    """Raise `Corrupt` or `Unsupported` for a file that is no store of ours, changing nothing."""
+    try:
+        connection = cast("Database", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+        try:
+            connection.set_busy_timeout(_BUSY_MS)
+            schema.check(connection, str(path))
+        finally:
+            connection.close()
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise translated(error, "opening", str(path)) from error
+    except apsw.Error:
+        return  # it cannot be read like this; whoever opens it is told why
 
 
 class Connections:

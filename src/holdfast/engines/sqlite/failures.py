@@ -38,7 +38,10 @@ def translated(error: Exception, doing: str, place: str) -> HoldfastError:
     detail = f"{type(error).__name__}: {error}"
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
-            return Corrupt(f"{place} is damaged or not a Holdfast store ({detail}); {doing} was not done.")
+            return Corrupt(
+                f"{place} is damaged or not a Holdfast store ({detail}); {doing} was not done. "
+                "Choose another path, or restore a backup."
+            )
         case apsw.FullError():
             return _full(doing, place)
         case apsw.ReadOnlyError():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.engines.sqlite.connections import check_store
 from holdfast.engines.sqlite.engine import SqliteEngine
 from holdfast.errors import Invalid, NotFound
 
@@ -20,4 +21,10 @@ def open_sqlite(
         )
     if not path.exists() and (read_only or not create):
         raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `holdfast init`.")
+    if path.is_dir():
+        raise NotFound(
+            f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'holdfast.db'}."
+        )
+    if path.exists() and not path.with_name(path.name + "-lock").exists():
+        check_store(path)  # before anything is left beside a file that is none
     return SqliteEngine(path.absolute(), read_only=read_only, durable=durability == "power_loss")

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import apsw
+import apsw.ext
 
 from holdfast.engines.sqlite.connections import Connections, Options
+from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.rows import Rows
@@ -25,6 +28,19 @@ __all__ = ["Entries", "Nodes", "Sql"]
 
 Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
 Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]
+
+
+class _Info(Protocol):
+    """What the driver says of a query before it is run."""
+
+    @property
+    def query_remaining(self) -> str | None:
+        """The text behind the first statement; None if there is none."""
+        ...
+
+
+_info = cast("Callable[[Database, str], _Info]", apsw.ext.query_info)  # pyright: ignore[reportUnknownMemberType]
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
 class Sql:
@@ -46,14 +62,23 @@ class Sql:
         self._db.create_scalar_function("holdfast_snapshot", self._snapshot, 2)
 
     def query(self, sql: str) -> tuple[list[str], Iterator[tuple[object, ...]]]:
-        """The columns and the rows of one statement; raises `Invalid` if it is not SQL."""
+        """The columns and the rows of one statement; raises `Invalid` if it is not SQL, or is several statements."""
         try:
+            self._check_one(sql)
             cursor = self._db.execute(sql)
             return [str(column[0]) for column in cursor.get_description()], self._each(iter(cursor))
         except apsw.ExecutionCompleteError:
             return [], iter(())
         except apsw.Error as error:
             raise _refused(error, self._place) from error
+
+    def _check_one(self, sql: str) -> None:
+        """Raise `Invalid` if anything but words of comment follows the first statement: nobody would see what it gave."""
+        rest = _info(self._db, sql).query_remaining
+        if rest is not None and _COMMENT.sub("", rest).strip(" ;\t\r\n"):
+            raise Invalid(
+                f"the query was not run on {self._place}: it is more than one statement. Ask them one by one."
+            )
 
     def close(self) -> None:
         """Release the store."""
