@@ -192,6 +192,7 @@ class Thread(_Line[thread.Thread]):
     backend = Later["str | None"]("backend")
     check_switch = Awaited(thread.Thread.check_switch)
     switch = Awaited(thread.Thread.switch)
+    switches = Awaited(thread.Thread.switches)
     steer = Awaited(thread.Thread.steer)
     decide = Awaited(thread.Thread.decide)
     resolve = Awaited(thread.Thread.resolve)

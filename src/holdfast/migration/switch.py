@@ -7,7 +7,7 @@ undoing a switch is an undo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -34,6 +34,7 @@ __all__ = [
     "gated",
     "intent",
     "report_at",
+    "reports",
     "reports_of",
     "switched",
     "unfinished",
@@ -140,15 +141,26 @@ def report_at(space: Space, commit: Digest) -> Report | None:
     return _report(space, space.step(commit))
 
 
-def reports_of(space: Space, run: str, at: Digest | None, *, since: Digest | None) -> list[Report]:
-    """The switches that a run made on the line that ends at `at`, oldest first; `since` is where it began."""
+def reports(space: Space, at: Digest | None) -> Iterator[Report]:
+    """The switches of the line that ends at `at`, newest first, read as they are asked for."""
+    for step in reader.steps(space, at):
+        report = _report(space, step)
+        if report is not None:
+            yield report
+
+
+def reports_of(space: Space, run: str, at: Digest | None) -> list[Report]:
+    """The switches that a run made by itself, oldest first; `at` is its last commit, or a later one of its line."""
+    first = next(
+        (each for each in space.engine.labelled(space.name, run) if reader.is_ancestor(space, each, at)), None
+    )
     found: list[Report] = []
-    for step in reader.recent(space, at):
-        if step.digest == since:
-            break
+    for step in reader.steps(space, at if first else None):
         report = _report(space, step) if step.commit.run == run else None
         if report is not None:
             found.append(report)
+        if step.digest == first:
+            break
     return found[::-1]
 
 

@@ -6,6 +6,7 @@ Thin: `runtime.switching` owns the rules.
 from __future__ import annotations
 
 from abc import ABC
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,11 +14,13 @@ import msgspec
 from holdfast.errors import Busy, Conflict, HoldfastError, Refused
 from holdfast.migration.facing import Given, name_of
 from holdfast.migration.report import Report
+from holdfast.migration.switch import reports, reports_of
 from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Model
 from holdfast.runtime import switching
 from holdfast.runtime.resolving import line_backend
 from holdfast.runtime.switching import Asked
+from holdfast.threads import moments
 from holdfast.threads.loops import blocking
 from holdfast.threads.runs import Runs
 
@@ -74,6 +77,17 @@ class Switching(Runs, ABC):
             self._handed.pop(report.to_backend, None)
             self._handed[report.to_backend] = backend
         return report
+
+    def switches(self, *, run: str | None = None, limit: int | None = None) -> list[Report]:
+        """The switches of this line, oldest first; those that a run made along its route, if it is named.
+
+        With a `limit` the last so many.
+        """
+        at = self._now()[1]
+        if run is not None:
+            found = reports_of(self._space, run, moments.resolve(self._space, self.head, run))
+            return found if limit is None else found[-limit:] if limit else []
+        return list(islice(reports(self._space, at), limit))[::-1]
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

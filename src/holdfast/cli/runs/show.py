@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+import msgspec
+
 from holdfast.cli.answer import Answer
 from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
@@ -12,15 +14,16 @@ from holdfast.cli.records import CallRecordShape, RunShape, on_one_line, state
 from holdfast.cli.runs.ls import shape
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.shapes import MessageShape
-from holdfast.cli.showing import show_message
+from holdfast.cli.showing import digest, show_message
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import moment
 from holdfast.errors import NotFound
+from holdfast.migration.report import Report
 from holdfast.model.run import RunRecord
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.threads.thread import Thread
 
-__all__ = ["Run", "found_run", "show"]
+__all__ = ["RouteStep", "Run", "found_run", "show"]
 
 _MESSAGES_SCANNED = 500
 _COLUMNS = (
@@ -31,11 +34,33 @@ _COLUMNS = (
 )
 
 
+class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend that took over in the run, from whom, and why."""
+
+    from_backend: str | None
+    to_backend: str
+    why: str | None
+    notes: list[str]  # who was passed over, and what the turn had done by then
+    commit: str | None
+
+    @classmethod
+    def of(cls, report: Report) -> RouteStep:
+        """The switch as programs read it."""
+        return cls(
+            from_backend=report.from_backend,
+            to_backend=report.to_backend,
+            why=report.reason,
+            notes=list(report.notes),
+            commit=report.commit,
+        )
+
+
 class Run(Answer, frozen=True, kw_only=True):
-    """One run: how it stands, what was said in it, and its calls."""
+    """One run: how it stands, the route that it took, what was said in it, and its calls."""
 
     thread: str
     run: RunShape
+    route: list[RouteStep]  # the backends that took over on the way, oldest first
     messages: list[MessageShape]  # oldest first
     calls: list[CallRecordShape]
     losses: list[StepLossShape]  # what could not be carried over unchanged, step by step
@@ -54,6 +79,7 @@ class Run(Answer, frozen=True, kw_only=True):
                 ("last", moment(run.at)),
             ]
         )
+        self._tell_route(screen)
         if self.messages:
             screen.gap()
         for message in self.messages:
@@ -68,6 +94,19 @@ class Run(Answer, frozen=True, kw_only=True):
             screen.gap()
             show_losses(screen, self.losses)
         self._advise(screen)
+
+    def _tell_route(self, screen: Screen) -> None:
+        """Print who took over on the way, and why."""
+        if self.route:
+            screen.gap()
+            screen.say(
+                ("route ", "quiet"),
+                " → ".join([str(self.run.backend), *(each.to_backend for each in self.route)]),
+            )
+        for each in self.route:
+            screen.say(f"  to {each.to_backend}: {each.why or 'by hand'} ", digest(each.commit))
+            for note in each.notes:
+                screen.say((f"    {note}", "quiet"))
 
     def _advise(self, screen: Screen) -> None:
         waiting = [each.id for each in self.calls if each.state == "awaiting_approval"]
@@ -87,7 +126,10 @@ def show(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Run:
-    """Show one run: how it stands, what was said in it, and its calls"""
+    """Show one run: how it stands, what was said in it, and its calls
+
+    Where the run went along a route, it says which backends took over and why.
+    """
     with reading(everywhere) as store:
         found = store.thread(thread)
         record = found_run(found, run, timeline)
@@ -95,6 +137,7 @@ def show(
         return Run(
             thread=thread,
             run=shape(found, record),
+            route=[RouteStep.of(each) for each in _route(found, record)],
             messages=[MessageShape.of(entry) for entry in said],
             calls=[
                 CallRecordShape.of(thread, each, found.trace(each.id, history=False).arguments)
@@ -122,6 +165,14 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
 
 def _version(run: RunShape) -> str:
     return f", version {run.agent_version[:12]}," if run.agent_version else ""
+
+
+def _route(thread: Thread, record: RunRecord) -> Sequence[Report]:
+    """The switches that the run made; none if its commits are on no line."""
+    try:
+        return thread.on(record.timeline).switches(run=record.id)
+    except NotFound:
+        return ()
 
 
 def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:

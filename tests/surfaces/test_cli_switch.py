@@ -1,0 +1,228 @@
+"""Switching on the command line: one thread, every thread of an agent, and the route that a run took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Route, Store
+from holdfast.testing import Script, fail, say, use
+from tests.surfaces.shell import Shell
+
+A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+YAML = """\
+apiVersion: holdfast.dev/v1alpha1
+kind: Agent
+metadata: {{name: kept}}
+spec: {{backend: "{backend}", instructions: Be brief.{more}}}
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell in a directory with a store."""
+    monkeypatch.chdir(tmp_path)
+    holdfast.open(tmp_path / "holdfast.db").close()
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Callable[[str, str], None]:
+    """Puts a thread of an agent into the store, with a turn on A."""
+
+    def fill(thread: str, agent: str) -> None:
+        with holdfast.open(shell.store) as store:
+            found = store.thread(thread, agent=Agent(agent, backend=Script(say("Hello."), backend=A)))
+            found.run("Hello")
+
+    return fill
+
+
+def backends(store: Store) -> dict[str, str | None]:
+    """Who has each thread."""
+    return {thread.id: thread.backend for thread in store.threads()}
+
+
+def apply(shell: Shell, backend: str = A, more: str = "") -> None:
+    """Keep the agent as a file."""
+    (shell.directory / "agent.yaml").write_text(YAML.format(backend=backend, more=more))
+    shell.ok("agents", "apply", "-f", "agent.yaml")
+
+
+def test_a_thread_is_switched_and_the_sentence_ends_with_the_commit(
+    shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """The check first, then what was done; undo takes it back."""
+    filled("trip", "planner")
+
+    ended = shell.ok("threads", "switch", "trip", "--to", "claude-sonnet-4-5", "--reason", "cheaper")
+
+    lines = ended.out.splitlines()
+    assert lines[:2] == ["Compatibility check:", "✓ Text conversation supported"]
+    with holdfast.open(shell.store) as store:
+        head = store.thread("trip").head.commit or ""
+        assert lines[-1].startswith(f"Switched main of trip to {B}, with chk-")
+        assert lines[-1].endswith(head[:12])
+        assert store.thread("trip").switches()[-1].reason == "cheaper"
+    shell.ok("threads", "undo", "trip")
+    with holdfast.open(shell.store) as store:
+        assert backends(store) == {"trip": A}
+
+
+def test_a_dry_run_changes_nothing_and_needs_no_right_to_write(
+    shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """Its JSON is the whole report."""
+    filled("trip", "planner")
+    with holdfast.open(shell.store) as store:
+        before = store.thread("trip").head
+
+    told = shell.ok("threads", "switch", "trip", "--to", B, "--dry-run", "--json").json
+
+    assert (told["dry_run"], told["switched"], told["report"]["ok"]) == (True, False, True)
+    assert [item["topic"] for item in told["report"]["items"]] == ["text", "context"]
+    with holdfast.open(shell.store) as store:
+        assert store.thread("trip").head == before
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "says"),
+    [
+        ("nobody:model", 3, "no provider is called 'nobody'"),
+        ("openai:gpt-nonsense", 3, "Did you mean"),
+        ("nonsense", 2, "names no backend"),
+    ],
+)
+def test_a_backend_that_cannot_be_is_an_error_and_nothing_is_changed(
+    shell: Shell, filled: Callable[[str, str], None], to: str, code: int, says: str
+) -> None:
+    """An unknown provider, an unknown model, a name that is none."""
+    filled("trip", "planner")
+
+    ended = shell("threads", "switch", "trip", "--to", to)
+
+    assert (ended.code, says in ended.err) == (code, True)
+    with holdfast.open(shell.store) as store:
+        assert backends(store) == {"trip": A}
+
+
+def test_a_missing_package_is_named(
+    shell: Shell, filled: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to install; nothing is changed."""
+    filled("trip", "planner")
+    monkeypatch.setattr("holdfast.runtime.switching.find_spec", lambda name: None)
+
+    ended = shell("threads", "switch", "trip", "--to", B)
+
+    assert ended.code == 1
+    assert "pip install 'holdfast[anthropic]'" in ended.err
+    with holdfast.open(shell.store) as store:
+        assert backends(store) == {"trip": A}
+
+
+def test_every_thread_of_an_agent_is_switched_and_no_other(
+    shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """One report a thread; an agent that is declared in code keeps its code's default, and the answer says so."""
+    for thread, agent in (("one", "planner"), ("two", "planner"), ("three", "other")):
+        filled(thread, agent)
+
+    ended = shell.ok("agents", "switch", "planner", "--to", B)
+
+    assert ended.out.count("Compatibility check:") == 2
+    assert "Switched 2 of 2 threads" in ended.out
+    assert "declared there" in ended.out
+    with holdfast.open(shell.store) as store:
+        assert backends(store) == {"one": B, "two": B, "three": A}
+
+
+def test_the_default_of_an_agent_that_is_kept_changes_too(
+    shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """New threads begin on the new backend; on a dry run nothing changes."""
+    apply(shell)
+    filled("one", "kept")
+
+    shell.ok("agents", "switch", "kept", "--to", B, "--dry-run")
+    with holdfast.open(shell.store) as store:
+        assert store.definitions.get("kept").definition.backend == A
+    ended = shell.ok("agents", "switch", "kept", "--to", B)
+
+    assert f"New threads begin on {B}." in ended.out
+    with holdfast.open(shell.store) as store:
+        assert store.definitions.get("kept").definition.backend == B
+        assert backends(store) == {"one": B}
+
+
+def test_where_a_thread_is_refused_the_default_stays(
+    shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """The policy of the file counts, the exit code is 5, and the others are switched all the same."""
+    apply(shell, more=", policy: {block: [images]}")
+    filled("one", "kept")
+    with holdfast.open(shell.store) as store:
+        script = Script(say("A dot."), backend=A)
+        seen = store.thread("two", agent=Agent("kept", backend=script))
+        seen.run(holdfast.Message("user", (holdfast.Image("https://example.org/a.png", "image/png"),)))
+
+    ended = shell("agents", "switch", "kept", "--to", "groq:llama-3.3-70b-versatile")
+
+    assert ended.code == 5
+    assert "image input unavailable" in ended.out
+    assert f"New threads begin on {A} still" in ended.out
+    with holdfast.open(shell.store) as store:
+        assert backends(store) == {"one": "groq:llama-3.3-70b-versatile", "two": A}
+        assert store.definitions.get("kept").definition.backend == A
+
+
+def test_an_agent_that_is_not_there_is_not_found(shell: Shell) -> None:
+    """And the ones that are there are named."""
+    ended = shell("agents", "switch", "nobody", "--to", B)
+
+    assert (ended.code, "there is no agent 'nobody'" in ended.err) == (3, True)
+
+
+def test_a_thread_under_a_run_is_a_conflict(shell: Shell, filled: Callable[[str, str], None]) -> None:
+    """A run that was cut off is in the way until it is resumed."""
+    with holdfast.open(shell.store) as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Hello."), backend=A)))
+        thread.run("Hello")
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        from holdfast.ledger import lease
+        from holdfast.runtime import records
+
+        taking = lease.taking(space, "main", thread.runs()[0].id, 60.0, None)
+        records.apply(space, "held", taking)
+
+    ended = shell("threads", "switch", "trip", "--to", B)
+
+    assert (ended.code, "switch is not possible now" in ended.err) == (4, True)
+
+
+def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
+    """Who took over, why, who was passed over, and that nothing was replayed."""
+
+    @holdfast.tool(effect="external_write")
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        return f"paid {to}"
+
+    lacking = Script(backend="script:lacking", lacks=["structured_output"])
+    route = Route([lacking, Script(say("Paid."), backend=B)], requires=["structured_output"])
+    primary = Script(use("pay", to="ann"), fail(), backend=A)
+    with holdfast.open(shell.store) as store:
+        agent = Agent("payer", backend=primary, tools=[pay], route=route)
+        store.thread("rent", agent=agent).run("Pay Ann")
+
+    shown = shell.ok("runs", "show", "rent").out
+    (step,) = shell.ok("runs", "show", "rent", "--json").json["route"]
+
+    assert f"route {A} → {B}" in shown
+    assert "failover, error: ConnectionError" in shown
+    assert "passed over script:lacking" in shown
+    assert "nothing is replayed" in shown
+    assert (step["from_backend"], step["to_backend"]) == (A, B)
