@@ -15,6 +15,7 @@ from bench.measures import (
     peers,
     providers,
     puts,
+    recall,
     runs,
     turns,
     writers,
@@ -34,6 +35,7 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "runs": runs.measure,
     "imports": imports.measure,
     "memory": memory.measure,
+    "recall": recall.measure,
     "providers": providers.measure,
     "peers": peers.measure,
 }

@@ -34,7 +34,7 @@ Leg: TypeAlias = Literal["text", "vector"]
 LIMIT_MAX = 1_000
 
 _RANK_OFFSET = 60
-_DEPTH_MIN = 20  # how many a leg looks for at least: fusing needs more than is shown
+_DEPTH_MIN = 20  # how many each of two legs looks for at least: fusing needs more than is shown
 _TRIES_MAX = 8
 
 
@@ -125,8 +125,9 @@ def relevant(
     legs: tuple[Leg, ...] = ("text",) if memory.indexing.embedder is None else ("text", "vector")
     if judge.sight.commit is None:
         return Recall(items=(), legs=legs, sight=judge.sight)
-    ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), max(2 * limit, _DEPTH_MIN))
-    items = tuple(_fused(judge, ranked)[:limit])
+    depth = limit if len(legs) == 1 else max(2 * limit, _DEPTH_MIN)
+    ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), depth)
+    items = tuple(_fused(judge, ranked, limit))
     return Recall(items=items, legs=legs, sight=judge.seen())
 
 
@@ -180,7 +181,7 @@ def _leg(ask: _Ask, judge: Judge, depth: int) -> list[Judged]:
         limit *= 4
 
 
-def _fused(judge: Judge, ranked: dict[Leg, list[Judged]]) -> list[Found]:
+def _fused(judge: Judge, ranked: dict[Leg, list[Judged]], limit: int) -> list[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
@@ -192,7 +193,7 @@ def _fused(judge: Judge, ranked: dict[Leg, list[Judged]]) -> list[Found]:
     order = sorted(scores, key=lambda id: (-scores[id], id))
     return [
         Found(item=judge.remembered(found[id]), score=round(scores[id], 6), legs=tuple(legs[id]))
-        for id in order
+        for id in order[:limit]
     ]
 
 

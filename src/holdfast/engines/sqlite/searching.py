@@ -357,13 +357,14 @@ def _settled(
     db: Database, ask: Callable[[int], Sequence[tuple[int, float]]], limit: int, *, digits: int | None
 ) -> list[Hit]:
     """The first `limit`, ties settled by item and path: whoever ties with the last of them is looked at too."""
-    most = limit + 1
+    most = 4 * limit  # the engine ranks everything in any case; asking again costs more than a few rows
     while True:
         rows = [(row, distance if digits is None else round(distance, digits)) for row, distance in ask(most)]
         if len(rows) < most or rows[-1][1] > rows[limit - 1][1]:
             break
-        most *= 4
-    hits = [_hit(db, row, distance) for row, distance in rows]
+        most *= 8
+    last = rows[limit - 1][1] if len(rows) > limit else None
+    hits = [_hit(db, row, distance) for row, distance in rows if last is None or distance <= last]
     hits.sort(key=lambda hit: (hit.distance, hit.item, hit.path))
     return hits[:limit]
 
