@@ -29,7 +29,7 @@ def talk(*said: str) -> list[Words]:
 )
 def test_a_text_falls_into_the_sentences_that_its_author_said(text: str, found: list[str]) -> None:
     """Abbreviations do not end a sentence; code, quotations, thoughts and pasted files are nobody's words here."""
-    assert sentences(text) == found
+    assert list(sentences(text)) == found
 
 
 def test_what_is_long_is_cut_with_an_ellipsis() -> None:

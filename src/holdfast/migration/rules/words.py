@@ -7,27 +7,36 @@ their answers are not looked at: a decision inside a quoted mail is not one of t
 from __future__ import annotations
 
 import re
-import unicodedata
+from functools import lru_cache
 
 import msgspec
 
 __all__ = ["SENTENCE_MAX", "Found", "Words", "clean", "sentences", "shortened"]
 
 SENTENCE_MAX = 300  # characters; what is longer is cut, with an ellipsis
-LOOKED_AT_MAX = 20_000  # characters of one message: half from its beginning, half from its end
+LOOKED_AT_MAX = 8_000  # characters of one message: half from its beginning, half from its end
 
+_LINE_MAX = 1_000  # characters of one sentence that the rules look at
+
+_WORD = re.compile(r"[^\W_]")
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _ENCLOSED = re.compile(
-    r"<(file|document|attachment|tool-content)\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
+    r"<(file|document|attachment|tool-content)\b[^>]{0,500}>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
 )
-_TABLE = re.compile(r"^\s*\|.*$", re.MULTILINE)
-_QUOTED = re.compile(r"^\s*>.*$", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\|.*$", re.MULTILINE)
+_QUOTED = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _MARKS = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|\d{1,3}[.)]\s+)")
 _EMPHASIS = re.compile(r"\*\*|__(?=\S)|(?<=\S)__")
 _END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=\?)(?=[A-Z])""")
 _SHORT = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|no|fig|approx|inc|ltd|st|u\.s)|\b[A-Z])\.$", re.IGNORECASE
+)
+# Controls, marks that turn or hide text, lone surrogates, private letters: spelled out, because what Python calls by
+# these names grows from version to version, and a checkpoint is to be the same in each.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ue000-\uf8ff\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
 
 
@@ -48,22 +57,15 @@ class Found(msgspec.Struct, frozen=True):
     rule: str
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text: str) -> tuple[str, ...]:
     """The sentences of a text, in order, each on one line and without marks of lists and headings."""
-    if len(text) > LOOKED_AT_MAX:
-        text = f"{text[: LOOKED_AT_MAX // 2]}\n{text[-LOOKED_AT_MAX // 2 :]}"
-    for unlooked in (_CODE, _THOUGHT, _ENCLOSED, _TABLE, _QUOTED):
-        text = unlooked.sub("\n", text)
-    found: list[str] = []
-    for line in text.splitlines():
-        found += _of_line(_EMPHASIS.sub("", _MARKS.sub("", line)))
-    return found
+    half = LOOKED_AT_MAX // 2
+    return _sentences(text if len(text) <= LOOKED_AT_MAX else f"{text[:half]}\n{text[-half:]}")
 
 
 def clean(text: str) -> str:
     """The text on one line: white space as one space, and nothing that cannot be seen or kept."""
-    seen = "".join(letter if _is_seen(letter) else " " for letter in text)
-    return " ".join(seen.split())
+    return " ".join(_UNSEEN.sub(" ", text).split())
 
 
 def shortened(text: str, limit: int = SENTENCE_MAX) -> str:
@@ -71,16 +73,22 @@ def shortened(text: str, limit: int = SENTENCE_MAX) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+@lru_cache(maxsize=256)  # each rule looks at the same messages
+def _sentences(text: str) -> tuple[str, ...]:
+    for unlooked in (_CODE, _THOUGHT, _ENCLOSED, _TABLE, _QUOTED):
+        text = unlooked.sub("\n", text)
+    found: list[str] = []
+    for line in text.splitlines():
+        found += _of_line(_EMPHASIS.sub("", _MARKS.sub("", line)))
+    return tuple(found)
+
+
 def _of_line(line: str) -> list[str]:
     found: list[str] = []
     for piece in _END.split(line):
-        part = clean(piece)
-        if found and _SHORT.search(found[-1]):
+        part = clean(piece)[:_LINE_MAX]
+        if found and len(found[-1]) < _LINE_MAX and _SHORT.search(found[-1][-8:]):
             found[-1] = f"{found[-1]} {part}"
-        elif part:
+        elif _WORD.search(part):
             found.append(part)
     return found
-
-
-def _is_seen(letter: str) -> bool:
-    return unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
