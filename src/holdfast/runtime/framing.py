@@ -6,7 +6,7 @@ Only the agent's own words and constant words of ours are among the system words
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
@@ -34,26 +34,6 @@ __all__ = ["ask", "ask_for", "budget_for", "frame", "recalled", "sent_by", "unse
 _QUERY_MAX = 2_000  # characters of an input by which memory is searched
 
 
-@runtime_checkable
-class Sending(Protocol):
-    """A model that is reached by a request."""
-
-    @property
-    def sent(self) -> Sent:
-        """How its requests are made."""
-        ...
-
-
-@runtime_checkable
-class Sized(Protocol):
-    """A model that says how much it takes."""
-
-    @property
-    def window(self) -> int | None:
-        """Tokens, in all; None: it does not know."""
-        ...
-
-
 def frame(
     agent: Agent,
     *,
@@ -74,19 +54,20 @@ def frame(
 
 
 def sent_by(model: object) -> Sent | None:
-    """How a model's requests are made; None: it takes contexts as they are."""
-    return model.sent if isinstance(model, Sending) else None
+    """How a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
+    found: object = getattr(model, "sent", None)
+    return found if isinstance(found, Sent) else None
 
 
 def unseen_by(ground: Ground, model: Model) -> tuple[str, ...]:
     """The kinds of media that a model takes none of, as far as that is known."""
-    known = isinstance(model, Sending | Described)
+    known = sent_by(model) is not None or isinstance(model, Described)
     return facing(model, ground.models()).unseen if known else ()
 
 
 def window_of(model: object) -> int | None:
-    """How many tokens a model says that it takes; None: it does not say."""
-    found: object = model.window if isinstance(model, Sized) else None
+    """How many tokens a model takes, if it says so with `window`; None: it does not say."""
+    found: object = getattr(model, "window", None)
     return found if isinstance(found, int) and found > 1 else None
 
 
