@@ -10,6 +10,7 @@ from holdfast.migration import book, calling, extract, grounding, recalling, val
 from holdfast.migration.rules import decisions, goal, questions, task
 from holdfast.migration.rules.decisions import DECISIONS_MAX
 from holdfast.migration.rules.questions import QUESTIONS_MAX
+from holdfast.migration.rules.words import LOOKED_AT_MAX
 from holdfast.projections import working
 from tests.docs.blocks import ROOT
 from tests.migration.measuring import Score, key, measured
@@ -23,6 +24,7 @@ LIMITS = (
     window.STEPS_MAX,
     window.FIRST_STEPS_MAX,
     window.BODY_BYTES_MAX,
+    LOOKED_AT_MAX,
     window.VALUE_BYTES_MAX,
     book.ENTRIES_MAX,
     calling.WRITES_MAX,

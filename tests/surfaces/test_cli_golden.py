@@ -36,6 +36,7 @@ SCREENS = {
     "threads-undo": ["threads", "undo", "shopping"],
     "threads-promote": ["threads", "promote", "shopping", "what-if"],
     "threads-render": ["threads", "render", "shopping", "--to", "anthropic:claude-sonnet-4-5"],
+    "checkpoints-derive": ["checkpoints", "derive", "shopping", "--to", "anthropic:claude-sonnet-4-5"],
     "export": ["export", "shopping", "--format", "openai-responses"],
     "export-git": ["export", "shopping", "--git", "shopping.git"],
     "providers": ["providers"],
