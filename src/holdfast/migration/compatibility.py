@@ -7,7 +7,6 @@ removed.  Nothing is sent, and nothing is written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -354,10 +353,9 @@ def _listed(value: object) -> Iterable[Any]:
 
 def _thousands(tokens: int) -> str:
     """A number of tokens as people say it: 200k, 1M."""
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if tokens >= size:
-            return f"{json.dumps(round(tokens / size, 1)).removesuffix('.0')}{letter}"
-    return str(tokens)
+    if tokens >= 1_000_000:
+        return f"{round(tokens / 1_000_000, 1):g}M"
+    return f"{round(tokens / 1_000)}k" if tokens >= 1_000 else str(tokens)
 
 
 def _kept(topic: Topic, says: str, *, why: str = "") -> Item:
