@@ -92,6 +92,7 @@ def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
         effect=record.effect,
         idempotent=record.idempotent,
         state=record.state,
+        outcome="done" if record.evidence is not None else record.outcome,
         result_ref=record.result or record.evidence,
         idempotency_key=record.key if record.reach.writes else None,
         backend=record.backend,

@@ -13,7 +13,7 @@ API group that the format was first drawn up in are read, and written back as th
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -67,6 +67,7 @@ class _Call(_Part, frozen=True):
     args: str
     side_effects: _Effects
     state: str
+    outcome: Literal["done", "not_done"] | None = None
     result_ref: str | None = None
     idempotency_key: str | None = None
     backend: str | None = None
@@ -210,6 +211,7 @@ def _call_of(done: Done) -> _Call:
         args=done.args,
         side_effects=_Effects(level=done.effect, idempotent=done.idempotent),
         state=done.state,
+        outcome=done.outcome,
         result_ref=done.result_ref,
         idempotency_key=done.idempotency_key,
         backend=done.backend,
@@ -226,6 +228,7 @@ def _done_of(call: _Call) -> Done:
         effect=call.side_effects.level,
         idempotent=call.side_effects.idempotent,
         state=call.state,
+        outcome=call.outcome,
         result_ref=call.result_ref,
         idempotency_key=call.idempotency_key,
         backend=call.backend,

@@ -65,6 +65,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     effect: Effect
     idempotent: bool = False
     state: str  # as the ledger knew it
+    outcome: Literal["done", "not_done"] | None = None  # where somebody found out more than the state says
     result_ref: str | None = None  # artifact://sha256/…
     idempotency_key: str | None = None
     backend: str | None = None  # that asked for it
@@ -73,7 +74,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     @property
     def is_written(self) -> bool:
         """Whether the world may have been changed by it, so that it must not be repeated."""
-        return Reach(self.effect, self.idempotent).guarded and self.state not in _NOTHING_HAPPENED
+        happened = self.outcome == "done" or (self.outcome is None and self.state not in _NOTHING_HAPPENED)
+        return Reach(self.effect, self.idempotent).guarded and happened
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

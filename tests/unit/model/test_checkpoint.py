@@ -1,0 +1,90 @@
+"""Checkpoints as stored objects: their bytes are for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import Corrupt
+from holdfast.model.checkpoint import (
+    Checkpoint,
+    Claim,
+    Done,
+    Pending,
+    Summary,
+    Told,
+    Validation,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from holdfast.model.commit import LedgerRead
+from holdfast.model.digest import Digest, Kind, digest_of
+
+SOME = Digest("ab" * 32)
+FULL = Checkpoint(
+    conversation="trip-42",
+    from_backend="openai:gpt-5",
+    to_backend="anthropic:claude-sonnet-4-5",
+    summary=Summary(user_goal="g", current_task="t", decisions=("d",), open_questions=("q",)),
+    active_goals=("a",),
+    active_artifacts=(f"artifact://sha256/{SOME}",),
+    relevant_memory_refs=(f"mem://user/ann/m1@{SOME}",),
+    commit=SOME,
+    ledger=LedgerRead(7, SOME),
+    extractor="holdfast-rules/1",
+    claims=(Claim(part="user_goal", event="m-1", rule="goal.stated"), Claim(part="decision", path="/p", rule="state")),
+    calls=(Done(call="c", tool="t", args="{}", effect="external_write", state="succeeded", elsewhere=True),),
+    calls_before=1,
+    entries_before=2,
+    pending_approvals=(Pending(ticket="k", call="c", tool="t", message="?", args="{}"),),
+    told=Told(by="p:m", summary=Summary(user_goal="g"), claims=(Claim(part="user_goal", event="m-1", rule="model"),)),
+    validation=Validation(ok=False, notes=("n",)),
+)  # fmt: skip
+
+
+def test_the_bytes_of_a_checkpoint_are_pinned() -> None:
+    """A digest that changes here changes every stored checkpoint: raise the version of the rules, or think again."""
+    empty, full = (
+        digest_of(Kind.CHECKPOINT, encode_checkpoint(each)) for each in (Checkpoint(conversation="t"), FULL)
+    )
+
+    assert encode_checkpoint(Checkpoint(conversation="t")) == b'{"conversation":"t"}'
+    assert empty == "c7cd615cc048d11ed91c8792ca57395c127f3d97340874c17f98e02a786e0432"
+    assert full == "e2889de6628423b3efee927cb2fa78c0e81497a9f38d23f2e2330df60565954b"
+
+
+def test_it_comes_back_as_it_was() -> None:
+    """Every field, and what says nothing however it was made."""
+    assert decode_checkpoint(encode_checkpoint(FULL)) == FULL
+    made = Checkpoint(conversation="t", summary=Summary(), ledger=LedgerRead(), validation=Validation())
+    assert encode_checkpoint(made) == b'{"conversation":"t"}'
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"conversation":1}', b"\xff"])
+def test_what_is_none_is_corrupt(body: bytes) -> None:
+    """Never an empty one."""
+    with pytest.raises(Corrupt, match="a stored checkpoint cannot be read"):
+        decode_checkpoint(body)
+
+
+@pytest.mark.parametrize(
+    ("effect", "state", "outcome", "written"),
+    [
+        ("external_write", "succeeded", None, True),
+        ("external_write", "unknown", None, True),
+        ("external_write", "started", None, True),
+        ("external_write", "failed", None, False),
+        ("external_write", "denied", None, False),
+        ("external_write", "failed", "done", True),
+        ("external_write", "resolved", "not_done", False),
+        ("external_write", "resolved", "done", True),
+        ("read_only", "succeeded", None, False),
+        ("financial", "succeeded", None, True),
+    ],
+)
+def test_what_may_have_changed_the_world_is_marked(
+    effect: str, state: str, outcome: str | None, written: bool
+) -> None:
+    """By its effect, what became of it, and what somebody found out later."""
+    done = Done(call="c", tool="t", args="{}", effect=effect, state=state, outcome=outcome)  # pyright: ignore[reportArgumentType]
+
+    assert done.is_written is written
