@@ -10,6 +10,9 @@ import pytest
 import holdfast
 from holdfast import Agent, Store, errors
 from holdfast.engines.contract import Receipt, Write
+from holdfast.history.space import Space
+from holdfast.ledger import lease as leases
+from holdfast.ledger.lease import Lease
 from holdfast.runtime.ended import Result
 from holdfast.testing import Script, say, use
 from tests.crash.processes import Pipe, running
@@ -125,6 +128,39 @@ def test_while_the_first_lives_the_second_waits_for_it(store: Store) -> None:
 
     assert found[0] == found[1]
     assert len(store.thread("trip").runs()) == 1
+
+
+def test_the_first_begins_while_the_second_looks_who_is_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run in the way is that of the same input: it is waited for, and nobody is told that the line is busy."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @holdfast.tool(effect="read_only")
+    def hold() -> str:
+        inside.set()
+        go_on.wait()
+        return "held"
+
+    agent = Agent("planner", backend=Script(use("hold"), say("Done.")), tools=[hold])
+    found: list[Result] = []
+    look, first = (
+        leases.look,
+        threading.Thread(target=lambda: found.append(store.thread("trip", agent=agent).run("go", id="m1"))),
+    )
+
+    def looking(space: Space, timeline: str) -> tuple[Lease | None, int]:
+        monkeypatch.setattr(leases, "look", look)
+        first.start()
+        inside.wait()
+        threading.Timer(0.05, go_on.set).start()
+        return look(space, timeline)
+
+    monkeypatch.setattr(leases, "look", looking)
+    second = store.thread("trip", agent=agent).run("go", id="m1")
+    first.join()
+
+    assert found == [second]
 
 
 def test_the_same_id_given_in_the_middle_of_the_first_write_is_one_run(store_url: str) -> None:

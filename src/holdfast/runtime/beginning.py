@@ -90,10 +90,11 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
     `hooked`: a plug-in takes part in the start, so the cleaning is left to it.
     """
     for _ in range(_TRIES_MAX):
+        # In this order: if the run in the way came of the same input, that input is recorded by now.
+        held, revision = leases.look(ground.space, ground.timeline)
         earlier = _earlier(ground, wanted)
         if earlier is not None:
             return earlier
-        held, revision = leases.look(ground.space, ground.timeline)
         if held is not None:
             return _in_the_way(ground, held)
         try:
