@@ -49,7 +49,7 @@ def spied(
     before: Callable[[str], object] | None = None,
     after: Callable[[str], object] | None = None,
 ) -> None:
-    """Tell of what the group of `engine` executes itself: BEGIN, COMMIT, savepoints, barriers, upkeep."""
+    """Tell of what the group of `engine` executes itself: BEGIN, COMMIT, barriers, upkeep."""
     group = group_of(engine)
     group._db = Spy(group._db, before, after)  # pyright: ignore[reportAttributeAccessIssue]
 

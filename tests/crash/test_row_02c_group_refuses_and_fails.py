@@ -16,7 +16,8 @@ from holdfast.engines.contract import CellWrite, Engine, Receipt, Write
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.ticket import Ticket
-from holdfast.errors import Conflict, HoldfastError, InDoubt, Moved, OpReused, StaleHead, Unavailable
+from holdfast.errors import Conflict, Corrupt, HoldfastError, InDoubt, Moved, OpReused, StaleHead, Unavailable
+from holdfast.model.digest import Kind, Object
 from holdfast.testing.disk import Call, Disk
 from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED
@@ -195,3 +196,26 @@ def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
 
     with engine_on(disk, lock) as reopened:
         assert len(lies(answers, reopened)) == 1
+
+
+def test_a_write_that_fails_in_the_middle_takes_nobody_along(
+    engine: SqliteEngine, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has begun to change things, so the others of its group are applied again without it."""
+    engine.apply(write("true", value("milk")))
+    forged = Object(Kind.VALUE, value("milk").digest, b"eggs")
+    seats = [
+        write(f"seat {at}", CellWrite(name="seat", expected=expected, value=b"1"))
+        for at, expected in enumerate((0, 0, 1))
+    ]
+
+    first, refused, spoilt, last = grouped(
+        engine, disk, monkeypatch, *seats[:2], write("bad", forged, b"{}"), seats[2], failing=0
+    )
+
+    assert isinstance(spoilt, Corrupt)
+    assert isinstance(refused, Moved)
+    assert isinstance(first, Receipt)
+    assert isinstance(last, Receipt)
+    assert (engine.recorded(SPACE, "bad"), engine.entries(SPACE, limit=1)) == (None, [])
+    assert (first.revisions, last.revisions) == ((1,), (2,))

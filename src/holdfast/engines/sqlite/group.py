@@ -251,10 +251,10 @@ class Group:
             self._recent.end(self._file_lock.count)
 
     def _commit(self, group: list[Ticket]) -> int:
+        spoilt: list[Ticket] = []
         try:
-            self._begin()
-            for ticket in group:
-                self._apply(ticket, alone=len(group) == 1)
+            while len(spoilt) < len(group) and not self._apply(group, spoilt):
+                pass
         except BaseException as error:
             self._roll_back()
             if isinstance(error, Exception):
@@ -278,20 +278,28 @@ class Group:
             ticket.is_settled = True
         return 0
 
-    def _apply(self, ticket: Ticket, *, alone: bool) -> None:
-        """Apply one write of the group; a refusal is kept until the group is durable."""
-        assert ticket.write is not None
-        if not alone:
-            self._db.execute("SAVEPOINT one")
-        try:
-            ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
-        except HoldfastError as refusal:
-            ticket.error = refusal
-            if self._applier.has_changed:
-                self._db.execute("ROLLBACK" if alone else "ROLLBACK TO one")
-                self._forget()
-        if not alone:
-            self._db.execute("RELEASE one")
+    def _apply(self, group: list[Ticket], spoilt: list[Ticket]) -> bool:
+        """Apply the writes of a group but the `spoilt` ones; a refusal is kept until the group is durable.
+
+        A write changes nothing before its last check.  One that fails all the same in the middle
+        of its changes, because something stored is damaged, is spoilt: then nothing is applied, and
+        it is False until the others were applied again without it.
+        """
+        self._begin()
+        for ticket in group:
+            if ticket in spoilt:
+                continue
+            assert ticket.write is not None
+            ticket.applied = ticket.error = None
+            try:
+                ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
+            except HoldfastError as refusal:
+                ticket.error = refusal
+                if self._applier.has_changed:
+                    spoilt.append(ticket)
+                    self._roll_back()
+                    return False
+        return True
 
     def _note(self, ticket: Ticket) -> None:
         if ticket.applied is None or ticket.write is None:
