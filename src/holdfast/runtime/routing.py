@@ -126,9 +126,9 @@ class Router:
             self._tried.add(to.name)
             report = self._report(given, to, want, passed, effects)
             if report.ok:
+                chosen = taking_steps(given)
                 self._write(report, cells)
-                self.model = taking_steps(given)
-                self._desk.backend = self.model.backend
+                self.model, self._desk.backend = chosen, chosen.backend
                 return True
             passed.append(str(report))
         return False
