@@ -1,0 +1,204 @@
+"""Compatibility: each thing that a conversation has, on backends that do it, do it otherwise, or do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.migration.compatibility import Shown, check, losses
+from holdfast.migration.facing import Facing, facing
+from holdfast.migration.policy import Topic
+from holdfast.model.context import Context, ToolSpec
+from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
+from holdfast.providers import catalog
+from holdfast.providers.capabilities import Capability, Level
+from holdfast.providers.wire.server_tools import account
+
+HELLO = Message("user", (Text("Hello."),))
+TOOL = ToolSpec(name="look", parameters={"type": "object"})
+
+
+def target(window: int | None = 200_000, *, lacks: str = "") -> Facing:
+    """A backend that does everything but that, of no format that is known."""
+    known: dict[Capability, Level] = {each: "none" if each == lacks else "full" for each in Capability}
+    return Facing(name="a:b", levels=known, window=window)
+
+
+def graded(shown: Shown, to: Facing) -> dict[str, str]:
+    """The lines of a check by topic."""
+    return {item.topic: item.line for item in check(shown, to, losses(shown, to))}
+
+
+def shown(*messages: Message, **given: Any) -> Shown:
+    """A conversation."""
+    options = given.pop("options", {})
+    tools = given.pop("tools", ())
+    said = messages or (HELLO,)
+    return Shown(context=Context(messages=said, options=options, tools=tools), history=said, **given)
+
+
+def test_of_a_plain_conversation_only_words_and_size_are_graded() -> None:
+    """What it does not have nobody asks about."""
+    assert graded(shown(), target()) == {
+        "text": "✓ Text conversation supported",
+        "context": "✓ 200k context sufficient",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "lacks", "topic", "line"),
+    [
+        (
+            {"tools": [TOOL]},
+            "tools",
+            "tools",
+            "✗ Tools unavailable; tools will be removed for this conversation",
+        ),
+        (
+            {"tools": [TOOL], "mcp": frozenset({"look"})},
+            "tools",
+            "mcp_tools",
+            "✗ MCP tools unavailable; tools will be removed for this conversation",
+        ),
+        (
+            {"options": {"tool_choice": "required"}},
+            "tool_choice",
+            "tool_choice",
+            "✗ Tool choice unavailable; it will be left out",
+        ),
+        (
+            {"tools": [TOOL], "options": {"parallel_tool_calls": True}},
+            "parallel_tools",
+            "parallel_tools",
+            "✗ Parallel tool calls unavailable; it will be left out",
+        ),
+        (
+            {"options": {"output": "json"}},
+            "json_mode",
+            "strict_json",
+            "⚠ JSON mode differs (loose-parse fallback)",
+        ),
+        (
+            {"options": {"output": {"schema": {}}}},
+            "structured_output",
+            "strict_json",
+            "⚠ JSON schema strict mode differs (loose-parse fallback)",
+        ),
+        (
+            {"tools": [ToolSpec(name="look", strict=True)]},
+            "strict_tools",
+            "strict_tools",
+            "⚠ Strict tool arguments differ (validation fallback)",
+        ),
+        (
+            {"options": {"reasoning": {"effort": "high"}}},
+            "reasoning",
+            "reasoning",
+            "✗ Reasoning unavailable; the model answers without it",
+        ),
+    ],
+)
+def test_what_a_backend_lacks_is_said_in_a_line(
+    given: dict[str, Any], lacks: str, topic: Topic, line: str
+) -> None:
+    """And on one that has it the line says that it is kept."""
+    there, missing = target(), target(lacks=lacks)
+
+    assert graded(shown(**given), missing)[topic] == line
+    assert graded(shown(**given), there)[topic].startswith("✓ ")
+
+
+@pytest.mark.parametrize(
+    ("block", "topic", "word"),
+    [
+        (Image("https://x/a.png", "image/png"), "images", "image"),
+        (File("https://x/a.pdf", "application/pdf"), "documents", "document"),
+        (File("https://x/a.mp3", "audio/mpeg"), "audio", "audio"),
+        (File("https://x/a.mp4", "video/mp4"), "video", "video"),
+    ],
+)
+def test_media_are_kept_transformed_or_named_in_words(block: Image | File, topic: Topic, word: str) -> None:
+    """By what the backend takes, and whether the wire format is the same."""
+    talk = shown(Message("user", (block,)), from_api="openai-chat")
+    anthropic = facing("anthropic:claude-sonnet-4-5", catalog.shipped())
+    same = Facing(name="a:b", target=None, levels=target().levels)
+
+    assert graded(talk, same)[topic].startswith("✓ ")
+    assert f"{word} input unavailable" in graded(talk, target(lacks=topic))[topic]
+    if topic == "images":
+        assert "will be transformed" in graded(talk, anthropic)[topic]
+
+
+def test_a_file_that_a_vendor_keeps_is_read_by_that_vendor_alone() -> None:
+    """Elsewhere it is named in words."""
+    talk = shown(Message("user", (File("file-id://openai/file-1", "application/pdf"),)))
+    models = catalog.shipped()
+
+    assert graded(talk, facing("openai:gpt-5", models))["files"].startswith("✓ ")
+    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["files"].startswith(
+        "✗ 1 file kept by openai"
+    )
+
+
+def test_what_a_server_tool_did_is_told_elsewhere() -> None:
+    """Its vendor gets its own blocks back."""
+    talk = shown(Message("assistant", (account("web_search", "web_search"),)), from_api="anthropic-messages")
+    models = catalog.shipped()
+
+    assert "server_tools" not in graded(talk, facing("anthropic:claude-sonnet-4-5", models))
+    assert "told in words" in graded(talk, facing("openai:gpt-5", models))["server_tools"]
+
+
+def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
+    """Its declaration means nothing to another format, whatever the other model can do."""
+    options = {"vendor": {"openai-responses": {"tools": [{"type": "web_search"}]}}}
+    models = catalog.shipped()
+
+    assert graded(shown(options=options), facing("openai:gpt-5", models))["server_tools"].startswith("✓ ")
+    assert (
+        graded(shown(options=options), facing("anthropic:claude-sonnet-4-5", models))["server_tools"]
+        == "✗ Server tool web_search unavailable; tool will be removed for this conversation"
+    )
+
+
+def test_reasoning_stays_with_its_issuer() -> None:
+    """It is converted, not removed: it is in the history still."""
+    talk = shown(
+        HELLO, Message("assistant", (ReasoningSummary("Hm."), Text("Hi."))), from_api="openai-responses"
+    )
+    models = catalog.shipped()
+
+    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
+    assert graded(talk, facing("openai:gpt-5", models))["reasoning"] == "✓ Reasoning supported"
+
+
+def test_the_context_says_its_number_and_what_is_short() -> None:
+    """Sufficient, holding the recent turns, or not even the least."""
+    assert graded(shown(), target(1_048_576))["context"] == "✓ 1M context sufficient"
+    assert graded(shown(), target(131_072))["context"] == "✓ 131k context sufficient"
+    assert graded(shown(turns=3), target(8_192))["context"] == (
+        "⚠ 8k context holds the last 3 turns, older ones will be left out (checkpoint fallback)"
+    )
+    assert graded(shown(fits=False, tokens=9_000, budget=6_000), target(8_192))["context"] == (
+        "✗ 8k context insufficient"
+    )
+    assert "context" not in graded(shown(), target(None))
+
+
+def test_options_that_a_format_has_not_are_removed_by_name() -> None:
+    """As its render says."""
+    talk = shown(options={"seed": 1, "temperature": 0.5})
+
+    lines = graded(talk, facing("anthropic:claude-sonnet-4-5", catalog.shipped()))
+
+    assert lines["options"] == "✗ Option seed unavailable; it will be left out"
+
+
+def test_parallel_calls_of_the_history_count() -> None:
+    """Two calls in one turn are asked about, one is not."""
+    two = Message("assistant", (), (ToolCall("1", "look", "{}"), ToolCall("2", "look", "{}")))
+    one = Message("assistant", (), (ToolCall("1", "look", "{}"),))
+
+    assert "parallel_tools" in graded(shown(HELLO, two, tools=[TOOL]), target())
+    assert "parallel_tools" not in graded(shown(HELLO, one, tools=[TOOL]), target())

@@ -1,0 +1,123 @@
+"""Policies: what they say to an item of a report, and which of them cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Policy
+from holdfast.errors import Invalid
+from holdfast.migration.policy import TOPICS, Gate, Mark, Topic
+from holdfast.migration.report import Item, Report, decode_report, encode_report
+from holdfast.migration.switch import gated
+
+
+def report(*items: Item) -> Report:
+    """A report with these items."""
+    return Report(thread="t", timeline="main", from_backend="a:b", to_backend="c:d", items=items)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_is_kept_passes_whatever_a_policy_says(topic: Topic) -> None:
+    """Even if it names the topic."""
+    assert Policy(block=[topic]).gate(topic, "kept") == "pass"
+
+
+@pytest.mark.parametrize(
+    ("policy", "topic", "mark", "gate"),
+    [
+        (Policy(), "images", "removed", "warn"),
+        (Policy(), "images", "converted", "warn"),
+        (Policy(), "tools", "removed", "block"),
+        (Policy(), "context", "removed", "block"),
+        (Policy(), "context", "converted", "warn"),
+        (Policy(warn=["tools"]), "tools", "removed", "warn"),
+        (Policy(block=["removed"]), "images", "removed", "block"),
+        (Policy(block=["removed"]), "images", "converted", "warn"),
+        (Policy(block=["removed"], warn=["images"]), "images", "removed", "warn"),
+        (Policy(approve=["removed"], block=["computer_use"]), "computer_use", "removed", "block"),
+        (Policy(approve=["converted"], block=["removed"]), "ids", "converted", "approve"),
+    ],
+)
+def test_a_topic_counts_before_a_mark_and_a_mark_before_what_is_usual(
+    policy: Policy, topic: Topic, mark: Mark, gate: Gate
+) -> None:
+    """Without any word about it, only what the conversation cannot do without is blocked."""
+    assert policy.gate(topic, mark) == gate
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"warn": ["images"], "block": ["images"]}, "contradicts itself: 'images' is in warn and in block"),
+        ({"approve": ["removed"], "block": ["removed"]}, "contradicts itself"),
+        ({"block": ["converted"]}, "which is the greater loss"),
+        ({"approve": ["converted"], "warn": ["removed"]}, "which is the greater loss"),
+        ({"warn": ["unfinished"]}, "contradicts itself: 'unfinished'"),
+        ({"unfinished": "wait", "wait_seconds": 0}, "waits for nothing"),
+        ({"wait_seconds": -1}, "number of seconds"),
+        ({"wait_seconds": float("nan")}, "number of seconds"),
+        ({"unfinished": "ignore"}, "refuse or wait or approve"),
+        ({"after_effect": "replay"}, "finish or fail"),
+        ({"block": ["imges"]}, "Did you mean 'images'"),
+        ({"block": "images"}, "is a list of topics"),
+        ({"block": 3}, "is a list of topics"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_when_it_is_declared(wrong: dict[str, Any], says: str) -> None:
+    """And nothing is declared."""
+    with pytest.raises(Invalid, match=says):
+        Policy(**wrong)
+
+
+def test_what_is_no_policy_is_refused_by_the_agent() -> None:
+    """By name."""
+    with pytest.raises(Invalid, match=r"policy of agent 'a' is a holdfast\.Policy"):
+        Agent("a", policy={"block": ["images"]})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_report_is_blocked_by_one_item_and_says_what_to_change() -> None:
+    """The sentence names the item, and the way out."""
+    item = Item(topic="images", mark="removed", says="Image input unavailable")
+
+    told = gated(report(item), Policy(block=["removed"]))
+
+    assert (told.outcome, told.ok) == ("blocked", False)
+    assert str(told).startswith(
+        "c:d does not take over 't': ✗ Image input unavailable. Choose another backend"
+    )
+
+
+def test_an_approval_lets_pass_what_needs_one_and_nothing_more() -> None:
+    """What is blocked stays blocked, whoever says otherwise."""
+    items = (
+        Item(topic="images", mark="removed", says="Image input unavailable"),
+        Item(topic="ids", mark="converted", says="Tool call ids differ"),
+    )
+    by_ann = Report(
+        thread="t", timeline="main", from_backend=None, to_backend="c:d", items=items, approved_by="ann"
+    )
+
+    assert gated(report(*items), Policy(approve=["images"])).outcome == "approval"
+    assert gated(by_ann, Policy(approve=["images"])).outcome == "allowed"
+    assert gated(by_ann, Policy(approve=["ids"], block=["images"])).outcome == "blocked"
+
+
+def test_a_report_comes_back_as_it_was() -> None:
+    """From its canonical bytes; the checkpoint is an object of its own."""
+    item = Item(
+        topic="images", mark="converted", says="…", fallback="transformed", why="because", gate="warn"
+    )
+    first = Report(
+        thread="t",
+        timeline="main",
+        from_backend=None,
+        to_backend="c:d",
+        items=(item,),
+        notes=("one",),
+        approved_by="ann",
+        reason="why not",
+    )
+
+    assert decode_report(encode_report(first)) == first

@@ -1,0 +1,125 @@
+"""Routes: who may take over, in which order, and which of them cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Backend, Route
+from holdfast.errors import Invalid, NotFound, Refused, StaleHead, Unsupported
+from holdfast.migration.facing import facing, name_of
+from holdfast.migration.route import Trigger
+from holdfast.migration.triggers import lacking, needs, trigger_of
+from holdfast.model.context import Context
+from holdfast.model.head import Head
+from holdfast.model.message import File, Image, Message
+from holdfast.providers import catalog
+from holdfast.providers.capabilities import Capability
+from holdfast.providers.transport.faults import (
+    AccessRefused,
+    ContentRefused,
+    ContextTooLong,
+    CutOff,
+    RateLimited,
+    RequestRejected,
+)
+from holdfast.testing import Script
+
+A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"fallbacks": []}, "leads nowhere"),
+        ({"fallbacks": [A, A]}, "stands in it twice"),
+        ({"fallbacks": [A], "primary": A}, "stands in it twice"),
+        ({"fallbacks": A}, "is a list"),
+        ({"fallbacks": [3]}, "is no backend"),
+        ({"fallbacks": [Script]}, "is no backend"),
+        ({"fallbacks": [A], "requires": ["sight"]}, "requires of a route names 'sight'"),
+        ({"fallbacks": [A], "triggers": ["boredom"]}, "triggers of a route names 'boredom'"),
+        ({"fallbacks": [A], "budget_tokens": 0}, "above 0"),
+        ({"fallbacks": [A], "budget_tokens": 100}, "belong together"),
+        ({"fallbacks": [A], "triggers": ["budget"]}, "belong together"),
+    ],
+)
+def test_a_route_that_cannot_be_is_refused_when_it_is_declared(wrong: dict[str, Any], says: str) -> None:
+    """And nothing is declared."""
+    with pytest.raises(Invalid, match=says):
+        Route(**wrong)
+
+
+def test_an_agent_takes_its_backend_from_the_route() -> None:
+    """Where it has none of its own; two that differ contradict each other."""
+    assert Agent("a", route=Route([B], primary=A)).backend == A
+
+    with pytest.raises(Invalid, match="contradicts itself"):
+        Agent("a", backend=C, route=Route([B], primary=A))
+    with pytest.raises(Invalid, match="falls back to its own backend"):
+        Agent("a", backend=B, route=Route([B]))
+    with pytest.raises(Invalid, match=r"is a holdfast\.Route"):
+        Agent("a", backend=A, route=[B])  # pyright: ignore[reportArgumentType]
+
+
+def test_the_same_agent_on_another_backend_keeps_its_fallbacks() -> None:
+    """`on` changes where it begins."""
+    agent = Agent("a", route=Route([B], primary=A)).on(C)
+
+    assert agent.route is not None
+    assert [name_of(each) for each in agent.route.order(agent.backend)] == [C, B]
+
+
+@pytest.mark.parametrize(
+    ("on", "tried", "left"),
+    [(A, [], [B, C]), (B, [], [C, A]), (B, [A], [C]), (C, [A, B], []), ("x:y", [], [A, B, C])],
+)
+def test_those_behind_come_first_and_nobody_is_tried_twice(
+    on: str, tried: list[str], left: list[str]
+) -> None:
+    """Whoever failed once in a run is left out."""
+    assert [name_of(each) for each in Route([B, C]).after(on, A, tried=tried)] == left
+
+
+@pytest.mark.parametrize(
+    ("error", "trigger"),
+    [
+        (RateLimited("slow down"), "rate_limit"),
+        (ContextTooLong("too long"), "context"),
+        (RequestRejected("no tools"), "capability"),
+        (Unsupported("no package"), "capability"),
+        (CutOff("broke off"), "error"),
+        (AccessRefused("no key"), "error"),
+        (NotFound("no such model"), "error"),
+        (ConnectionError("reset"), "error"),
+        (ContentRefused("no"), None),
+        (Refused("no"), None),
+        (StaleHead(Head("main", 0, None), Head("main", 1, None)), None),
+        (KeyboardInterrupt(), None),
+    ],
+)
+def test_an_error_is_a_trigger_by_its_kind(error: BaseException, trigger: Trigger | None) -> None:
+    """What the store or a policy says is none."""
+    assert trigger_of(error) == trigger
+
+
+def test_what_a_context_needs_is_in_what_it_holds() -> None:
+    """Pictures, papers and sounds by their kind; a server tool's account is words."""
+    message = Message("user", (Image("https://x/a.png", "image/png"), File("https://x/a.mp3", "audio/mpeg")))
+    account = Message("user", (File("data:,", "application/vnd.holdfast.server-tool+json"),))
+
+    assert needs(Context(messages=(message,))) == {Capability.IMAGES, Capability.AUDIO}
+    assert needs(Context(messages=(account,))) == frozenset()
+
+
+def test_what_a_backend_lacks_is_named() -> None:
+    """A script by what it says, a backend by its card; of what nobody knows nothing is held against it."""
+    models = catalog.shipped()
+    wanted = [Capability.IMAGES, "tools"]
+
+    assert lacking(facing(Script(lacks=["images"]), models), wanted) == ("images",)
+    assert lacking(facing("groq:llama-3.3-70b-versatile", models), wanted) == ("images",)
+    assert lacking(facing(Script(), models), wanted) == ()
+    assert facing(Backend(B), models).window == 200_000
+    assert facing(Script(backend=B, window=8_000), models).window == 8_000
