@@ -27,6 +27,7 @@ __all__ = ["Life", "live", "look"]
 Policy: TypeAlias = Literal["each_step", "on_success"]
 
 THREAD = "work"
+REACHED = tuple(point for point in POINTS if not point.startswith("switch_"))  # by these runs
 INSIDE = ("before COMMIT", "after COMMIT, before the answer", "between the thread's write and the agent's")
 
 
@@ -42,9 +43,9 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
 def live(life: Life) -> str:
     """Begin the work or go on with it; what the run came to."""
     chance = random.Random(life.killed)
-    point = chance.choice([*POINTS, *INSIDE])
+    point = chance.choice([*REACHED, *INSIDE])
     nth = chance.randint(1, 12 if point in INSIDE else 6)
-    deaths = [crash(point, nth=nth)] if life.killed is not None and point in POINTS else []  # pyright: ignore[reportArgumentType]
+    deaths = [crash(point, nth=nth)] if life.killed is not None and point in REACHED else []  # pyright: ignore[reportArgumentType]
     policy: Policy = "on_success" if life.seed % 5 == 0 else "each_step"
     agent = _agent(life, *deaths)
     if life.seed % 3 == 0 and point not in INSIDE:

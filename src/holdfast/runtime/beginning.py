@@ -39,6 +39,7 @@ __all__ = ["Begun", "Earlier", "Elsewhere", "Interrupted", "Wanted", "begin", "c
 
 _TRIES_MAX = 16
 _CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
+_OWN = "/__"  # how all of `KERNEL_PREFIXES` begin
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,8 +153,12 @@ def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
 
 def cleaned(space: Space, draft: Draft, prefixes: tuple[str, ...]) -> None:
     """Clear what the last run left in run scope, and what calls left that were settled elsewhere, if anything."""
-    present = [prefix for prefix in prefixes if draft.ops.paths(prefix)]
-    present += _left_aside(space, draft)
+    tree = space.tree(draft.root)
+    has_own = bool(tree.count(_OWN))  # most have nothing there
+    wanted = [prefix for prefix in prefixes if has_own or not names.reserved(prefix)]
+    present = [prefix for prefix in wanted if tree.count(prefix) and draft.ops.paths(prefix)]
+    if has_own:
+        present += _left_aside(space, draft)
     for prefix in present:
         draft.ops.clear(prefix)
     if present:

@@ -212,6 +212,7 @@ class Carrier:
         assert slot.arguments is not None
         slot.attempts += 1
         number = max(slot.record.attempt, slot.attempts)
+        slot.base = self._root
         call, room = desk.call(slot, self._root, attempt=number, ruling=self._rulings.get(slot.call.id))
         points.reach("after_started")
         if not desk.ours():

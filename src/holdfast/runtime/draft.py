@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.engines.contract import CellWrite
-from holdfast.history.patching import Ops
+from holdfast.history.patching import Ops, Patched
 from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
-from holdfast.model.changeset import RunMeta, StateAction
+from holdfast.model.changeset import NO_PATCH, RunMeta, StateAction
 from holdfast.model.commit import LedgerRead, Reads
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import Event, MessageAppended
@@ -28,13 +28,27 @@ __all__ = ["Draft", "appended"]
 class Draft:
     """What one commit is going to hold."""
 
-    __slots__ = ("_space", "actions", "cells", "events", "forced", "meta", "objects", "ops", "reason")
+    __slots__ = (
+        "_adopted",
+        "_ops",
+        "_space",
+        "actions",
+        "cells",
+        "events",
+        "forced",
+        "meta",
+        "objects",
+        "reason",
+        "root",
+    )
 
     def __init__(self, space: Space, root: Digest, reason: str, *, forced: bool = False) -> None:
         """Begin on the map of that root; `forced`: it is committed even if nothing happened."""
         self._space = space
         self.reason, self.forced = reason, forced
-        self.ops = Ops(space, root)
+        self.root = root  # of the map that it begins on
+        self._ops: Ops | None = None  # most commits of a run change no state
+        self._adopted: Patched | None = None
         self.events: list[Event] = []
         self.objects: list[Object] = []
         self.cells: list[CellWrite] = []
@@ -43,7 +57,25 @@ class Draft:
 
     def __bool__(self) -> bool:
         """Whether there is anything to commit."""
-        return self.forced or bool(self.events) or bool(self.ops)
+        return self.forced or bool(self.events) or bool(self._ops) or self._adopted is not None
+
+    @property
+    def ops(self) -> Ops:
+        """What it changes in the state, to be added to."""
+        assert self._adopted is None, "what was adopted is whole"
+        if self._ops is None:
+            self._ops = Ops(self._space, self.root)
+        return self._ops
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has looked at its state, or changed it."""
+        return self._ops is None and self._adopted is None
+
+    def adopt(self, patched: Patched) -> None:
+        """Take over a patch that was made on the very map that this begins on; its values are kept elsewhere."""
+        assert self.is_untouched
+        self._adopted = patched
 
     def say(
         self,
@@ -84,7 +116,7 @@ class Draft:
         self, *, run: str, parent_run: str | None, reads: Reads, ledger: LedgerRead | None
     ) -> Proposal:
         """What is to be written."""
-        patched = self.ops.finish()
+        patched = self._patched()
         return Proposal(
             reason=self.reason,
             root=patched.root,
@@ -99,6 +131,15 @@ class Draft:
             run_meta=self.meta,
             state_actions=tuple(self.actions),
         )
+
+    def _patched(self) -> Patched:
+        if self._ops is not None:
+            return self._ops.finish()
+        if self._adopted is None:
+            return Patched(patch=NO_PATCH, root=self.root)
+        whole = self._adopted
+        nodes = tuple([each for each in whole.objects if each.kind is Kind.NODE])
+        return Patched(patch=whole.patch, root=whole.root, objects=nodes)
 
 
 def appended(

@@ -63,15 +63,15 @@ class Journal:
 
     def hold(self, lease: Lease) -> None:
         """From here on every write needs that lease."""
-        ground = _roomy(self.ground.space)
         self.lease = lease
-        self._space = msgspec.structs.replace(ground, fences=(*ground.fences, leases.fence(lease)))
+        fences = (*self.ground.space.fences, leases.fence(lease))
+        self._space = msgspec.structs.replace(self._space, fences=fences)
 
     def beside(self, revision: int, run: str) -> None:
         """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
-        ground = _roomy(self.ground.space)
         fence = Fence(leases.LEASE + self.head.timeline, revision)
-        self.run, self._space = run, msgspec.structs.replace(ground, fences=(*ground.fences, fence))
+        fences = (*self.ground.space.fences, fence)
+        self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
 
     def draft(self, reason: str, *, forced: bool = False) -> Draft:
         """A commit in the making, on top of what is staged."""

@@ -67,6 +67,7 @@ class LiveRun:
         self._counters = Counters(began_at=begun.kept.record.begun_at)
         self._why = ""  # of a cancellation
         self._is_lost = False
+        self._is_told = False  # that somebody wants it to stop, from another thread
         self._keeping: Keeping | None = None
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
         self._router = Router(self._desk, model)
@@ -90,6 +91,7 @@ class LiveRun:
             task.cancel()
 
         def told(why: str, *, lost: bool = False) -> None:
+            self._is_told = True
             loop.call_soon_threadsafe(partial(stop, why, lost=lost))
 
         self._keeping = self._ground.owners.hold(
@@ -139,7 +141,8 @@ class LiveRun:
             if waits:
                 return await self._do(self._wait)
         while True:
-            await asyncio.sleep(0)  # whoever wants the run to stop is heard at least once a step
+            if self._is_told or not self._ground.sole:  # whoever wants the run to stop is heard once a step
+                await asyncio.sleep(0)
             reached = self._stop.reached(self._counters, self._desk.now())
             if reached is not None:
                 result = await self._end("stopped", reached, cells=await self._do(self._hear))

@@ -84,9 +84,7 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     for slot in slots:
         draft.extend(_events(desk, slot))
         if slot.patch is not None:
-            source = source_of(desk, slot)
-            for op in slot.patch.ops:
-                reapply(draft.ops, op, source)
+            _apply(desk, slots, slot, draft)
             draft.act("apply", f"tool:{slot.call.name}")
         if slot.stage == "settled":
             _clean(draft, slot)
@@ -94,6 +92,19 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     _remember(desk, slots, draft)
     desk.journal.stage(draft)
     return message
+
+
+def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:
+    """Apply what a call changes; what was made on the very state that the draft begins on is taken as it is."""
+    patched = slot.patched
+    alone = draft.is_untouched and all(each is slot or not each.changes_state for each in slots)
+    if alone and patched is not None and slot.base == draft.root and slot.record.ticket is None:
+        draft.adopt(patched)
+        return
+    assert slot.patch is not None
+    source = source_of(desk, slot)
+    for op in slot.patch.ops:
+        reapply(draft.ops, op, source)
 
 
 def _clean(draft: Draft, slot: Slot) -> None:

@@ -37,12 +37,14 @@ class Slot:
         "agent_patch",
         "arguments",
         "attempts",
+        "base",
         "brought",
         "call",
         "held",
         "memory",
         "note",
         "patch",
+        "patched",
         "posting",
         "recovering",
         "result",
@@ -60,11 +62,15 @@ class Slot:
         self.posting: Posting | None = None  # its next transition, still to be written
         self.result: ToolResult | None = None  # what the model is told, once it is settled
         self.patch: Patch | None = None  # what it changes in the thread's state
+        self.patched: Patched | None = (
+            None  # the same as it was made here, on the state at the start of the round
+        )
         self.agent_patch: Patch | None = None  # and in the agent's own map
         self.memory: Remembering | None = None  # what it did to its owner's memory
         self.brought: dict[Digest, Object] = {}  # values of these patches that may not be stored yet
         self.staged: Staged | None = None  # its result, on the way into the store
         self.attempts = 0  # made in this process
+        self.base: Digest | None = None  # the root of the state that `patched` was made on
         self.recovering = False  # whether an attempt was cut off, so that nobody knows how far it came
         self.note: str | None = None  # what the model is told beside the result
         self.told = False  # whether its suspension is in the history already
@@ -76,6 +82,11 @@ class Slot:
             return self.posting.record
         assert self.held is not None, "a slot has a posting until it is in the ledger"
         return self.held.record
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the commit of its round has to do anything to the thread's state for it."""
+        return self.patch is not None or (self.stage == "settled" and self.record.ticket is not None)
 
     def written(self) -> None:
         """Its posting has become true."""
@@ -94,7 +105,7 @@ class Slot:
         self, thread: Patched | None, agent: Patched | None, memory: Remembering | None = None
     ) -> None:
         """Take what the call changes, in place of what an earlier attempt would have."""
-        self.memory = memory
+        self.memory, self.patched = memory, thread
         self.patch, self.agent_patch = (each.patch if each else None for each in (thread, agent))
         self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
 
