@@ -1,0 +1,257 @@
+"""Whose turn it is: a line's backend is in its history, and a run finds what takes its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Backend, Route, Store, aio
+from holdfast.errors import Conflict, Invalid, NotFound, OpReused, Refused, Sealed, StaleHead
+from holdfast.model.event import RunStarted
+from holdfast.testing import Script, say, use
+
+A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store in memory, and one in a file."""
+    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+        yield opened
+
+
+def agent(*texts: str, backend: str = A, name: str = "planner") -> Agent:
+    """An agent that says that."""
+    return Agent(name, backend=Script(*map(say, texts), backend=backend))
+
+
+def test_before_any_run_it_is_the_agent_s(store: Store) -> None:
+    """And nobody's where the agent has none."""
+    assert store.thread("one", agent=agent()).backend == A
+    assert store.thread("two", agent=Agent("bare")).backend is None
+
+
+def test_editing_the_code_moves_no_thread_that_has_begun(store: Store) -> None:
+    """The line's backend counts, a warning says so, and a new thread begins on the new one."""
+    store.thread("old", agent=agent("Hello.", backend="local:a.gguf")).run("Hello")
+    edited = agent("I am B.", backend=B)
+
+    thread = store.thread("old", agent=edited)
+    warned = r"declared on anthropic.* 'old' is on local:a\.gguf.*thread\.switch"
+
+    with pytest.raises(holdfast.errors.HoldfastError), pytest.warns(UserWarning, match=warned):
+        thread.run("Who are you?")  # there is no such file, but it is who was asked
+
+    assert thread.backend == "local:a.gguf"
+    assert store.thread("new", agent=edited).run("Who are you?").text == "I am B."
+
+
+def test_a_backend_that_nobody_has_is_an_error_that_names_the_way(store: Store) -> None:
+    """Nothing is run, and the line is as it was."""
+    store.thread("t", agent=agent("Hello.", backend="script:gone")).run("Hello")
+    thread = store.thread("t", agent=agent("Hi.", backend=B))
+    before = thread.head
+
+    with pytest.raises(Invalid, match=r"'t' is on script:gone.*switch\(…\)"):
+        thread.run("Hello")
+
+    assert thread.head == before
+    thread.switch(Script(say("I am B."), backend=B))
+    assert thread.run("Who are you?").text == "I am B."
+
+
+def test_one_of_the_route_is_found_by_its_name(store: Store) -> None:
+    """Without a warning: the code knows of it."""
+    store.thread("t", agent=agent("Hello.", backend="script:spare")).run("Hello")
+    spare = Script(say("I am the spare."), backend="script:spare")
+    routed = Agent("planner", backend=Script(backend=A), route=Route([spare]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.thread("t", agent=routed).run("Who are you?").text == "I am the spare."
+
+
+def test_what_was_handed_to_a_switch_is_known_on_that_handle_and_its_forks(store: Store) -> None:
+    """Another handle needs it from its agent."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Hello")
+    thread.switch(Script(say("I am B."), say("Still B."), backend="script:b"))
+
+    assert thread.fork("other").run("Who are you?").text == "I am B."
+    with pytest.raises(Invalid, match="script:b"):
+        store.thread("t", agent=agent()).run("Who are you?")
+
+
+def test_the_same_backend_under_another_spelling_is_the_same(store: Store) -> None:
+    """`gpt-5` means `openai:gpt-5`: no warning, and no switch."""
+    thread = store.thread("t", agent=agent("Hello.", backend="gpt-5"))
+    thread.run("Hello")
+
+    report = thread.switch("openai:gpt-5")
+
+    assert not report.switched
+    assert "already" in report.notes[-1]
+    assert store.thread("t", agent=agent("Hello.", "Again.", backend=A)).run("Hello").text
+
+
+def test_each_run_says_who_took_it(store: Store) -> None:
+    """In its first commit."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Hello")
+    thread.switch(Script(say("I am B."), backend=B))
+    thread.run("Hello")
+
+    begun = [event for commit in thread.log() for event in commit.events if isinstance(event, RunStarted)]
+    assert [event.backend for event in begun] == [B, A]
+
+
+def test_the_same_op_id_switches_once(store: Store) -> None:
+    """And gives the first report again; with another meaning it is refused."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Hello")
+
+    first = thread.switch(Script(backend=B), reason="one", op_id="switch-1")
+    thread.switch(Script(backend=A))
+    again = thread.switch(Script(backend=B), reason="one", op_id="switch-1")
+
+    assert again.commit == first.commit
+    assert thread.backend == A
+    with pytest.raises(OpReused):
+        thread.switch(Script(backend=B), reason="two", op_id="switch-1")
+
+
+@pytest.mark.parametrize("wrong", [3, None, Script, object(), ["openai:gpt-5"]])
+def test_what_is_no_backend_is_refused(store: Store, wrong: object) -> None:
+    """By name, and nothing is changed."""
+    thread = store.thread("t", agent=agent())
+
+    with pytest.raises(Invalid, match="is no backend"):
+        thread.switch(wrong)  # pyright: ignore[reportArgumentType]
+
+    assert thread.head.version == 0
+
+
+@pytest.mark.parametrize("wrong", ["", 3, "x" * 3_000, "\ud800"])
+def test_a_reason_that_cannot_be_recorded_is_refused(store: Store, wrong: str) -> None:
+    """Before anything is read."""
+    thread = store.thread("t", agent=agent())
+
+    with pytest.raises(Invalid):
+        thread.switch(Script(backend=B), reason=wrong)
+
+
+def test_an_unknown_model_of_a_known_vendor_is_refused_unless_it_is_declared(store: Store) -> None:
+    """A name may be a slip; a `Backend` is taken at its word."""
+    thread = store.thread("t", agent=agent())
+
+    with pytest.raises(NotFound, match=r"Did you mean .*Backend\('openai:gpt-5-ultra'\)"):
+        thread.switch("openai:gpt-5-ultra")
+
+    assert thread.switch(Backend("openai:gpt-5-ultra")).switched
+
+
+def test_a_sealed_line_and_a_removed_thread_are_not_switched(store: Store) -> None:
+    """As nothing is written there."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Hello")
+    sealed = thread.fork("sealed")
+    sealed.seal()
+    with pytest.raises(Sealed):
+        sealed.switch(Script(backend=B))
+
+    thread.rm()
+
+    with pytest.raises((StaleHead, NotFound)):
+        thread.switch(Script(backend=B))
+
+
+def test_a_read_only_store_can_be_asked(tmp_path: Path) -> None:
+    """What a switch would cost is known without the right to make one."""
+    with holdfast.open(tmp_path / "agents.db") as opened:
+        opened.thread("t", agent=agent("Hello.")).run("Hello")
+
+    with holdfast.open(tmp_path / "agents.db", read_only=True) as reading:
+        thread = reading.thread("t", agent=agent())
+        assert thread.check_switch(B).ok
+        with pytest.raises(holdfast.errors.HoldfastError):
+            thread.switch(Script(backend=B))
+        assert thread.backend == A
+
+
+def test_the_awaitable_face_switches_too() -> None:
+    """The same names, awaited."""
+
+    async def story() -> tuple[str | None, bool, str]:
+        async with aio.open("memory:") as opened:
+            thread = await opened.thread("t", agent=agent("Hello."))
+            await thread.run("Hello")
+            report = await thread.check_switch(B)
+            await thread.switch(Script(say("I am B."), backend=B))
+            result = await thread.run("Who are you?")
+            assert len(await thread.switches()) == 1
+            return await thread.backend, report.ok, result.text
+
+    assert asyncio.run(story()) == (B, True, "I am B.")
+
+
+def test_a_waiting_run_goes_on_with_whoever_has_the_line(store: Store) -> None:
+    """Its record says who, and its calls are asked for by the new backend from then on."""
+
+    @holdfast.tool(effect="none", ask=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    first = Script(use("look"), backend=A)
+    thread = store.thread("t", agent=Agent("planner", backend=first, tools=[look]))
+    (asked,) = thread.run("Look").approvals
+    thread.switch(Script(say("I have seen it."), backend=B))
+
+    thread.decide(asked.call, "approve")
+    thread.resume()
+
+    assert thread.runs()[0].backend == B
+
+
+def test_a_model_s_summary_stands_beside_the_checkpoint_or_is_left_out(store: Store) -> None:
+    """One that does not stand up is a note in the report, and the switch is made all the same."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Find me a flight to Oslo.")
+    babbler = Script(say("I am a poet."), backend="script:babbler")
+
+    report = thread.switch(Script(backend=B), summariser=babbler)
+
+    assert report.switched
+    assert report.checkpoint is not None
+    assert report.checkpoint.told is None
+    assert any("summary by script:babbler was left out" in note for note in report.notes)
+    assert thread.checkpoints()[0].checkpoint == report.checkpoint
+
+
+def test_a_policy_that_blocks_all_still_lets_nothing_happen(store: Store) -> None:
+    """A refused switch leaves no commit, no checkpoint and no trace."""
+    policy = holdfast.Policy(block=["removed", "converted"])
+    options = {"seed": 1}
+    thread = store.thread(
+        "t", agent=Agent("a", backend=Script(say("Hi."), backend=A), policy=policy, options=options)
+    )
+    thread.run("Hello")
+    before = (thread.head, thread.checkpoints(), thread.layers().layers())
+
+    with pytest.raises(Refused, match="Option seed unavailable"):
+        thread.switch(B)
+
+    assert (thread.head, thread.checkpoints(), thread.layers().layers()) == before
+
+
+def test_another_agent_s_thread_is_not_switched(store: Store) -> None:
+    """It cannot even be opened."""
+    store.thread("t", agent=agent("Hello.")).run("Hello")
+
+    with pytest.raises(Conflict):
+        store.thread("t", agent=agent(name="other")).switch(B)
