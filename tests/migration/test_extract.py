@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import holdfast
 from holdfast import Store, testing
 from holdfast.migration import book, extract
 from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
@@ -138,3 +139,22 @@ def test_what_comes_later_changes_nothing(work: Work) -> None:
 
     assert encode_checkpoint(again) == encode_checkpoint(first)
     assert encode_checkpoint(extract.derive(space, thread.head.commit)) != encode_checkpoint(first)
+
+
+def test_a_call_that_a_person_settled_is_told_as_they_said(store: Store) -> None:
+    """What raised may have happened, until somebody says that it did not."""
+    work = Work(store)
+
+    @holdfast.tool(effect="external_write")
+    def send(to: str) -> str:
+        raise ConnectionError("reset")
+
+    work.tools.append(send)
+    thread = work.turn("Send it.", testing.use("send", to="ann"), testing.say("I do not know."))
+    (unknown,) = thread.checkpoint().calls
+    thread.resolve(unknown.call, "not_done", by="ann")
+
+    (settled,) = thread.checkpoint().calls
+
+    assert (unknown.state, unknown.is_written) == ("unknown", True)
+    assert (settled.state, settled.outcome, settled.is_written) == ("resolved", "not_done", False)

@@ -9,14 +9,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from holdfast import Store, Thread, testing
+from holdfast import Store, Thread
 from holdfast.engines.contract import Engine
-from holdfast.history.space import Steps
+from holdfast.history.space import Space, Steps
 from holdfast.history.tree import Cache
-from holdfast.migration import extract, gather
-from holdfast.migration.calling import CALLS_MAX, WRITES_MAX
+from holdfast.migration import book, extract, gather
+from holdfast.migration.calling import WRITES_MAX
 from holdfast.migration.window import MESSAGES_MAX
-from tests.migration.works import Work, opened, space_of
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.digest import Digest
+from holdfast.projections.state import CanonicalAgentState
+from tests.migration.works import opened, space_of
 
 
 class Counting:
@@ -39,14 +42,40 @@ class Counting:
         return asked if callable(found) else found
 
 
-def talk(store: Store, turns: int) -> Thread:
-    """A thread of that many turns, each with a look-up; every tenth books something."""
-    work = Work(store, f"talk-{turns}")
-    thread = work.thread()
-    for at in range(turns):
-        use = testing.use("book", flight=f"SK{at}") if at % 10 == 0 else testing.use("look", city=f"c{at}")
-        thread = work.turn(f"Look at number {at}.", use, testing.say(f"Seen {at}."))
+def talk(store: Store, hundreds: int) -> Thread:
+    """A conversation that was brought from elsewhere, a hundred exchanges at a time, each with two calls."""
+    thread = store.thread(f"talk-{hundreds}", agent="helper")
+    for hundred in range(hundreds):
+        said: list[dict[str, Any]] = []
+        for at in range(hundred * 100, hundred * 100 + 100):
+            said += exchange(at)
+        thread.add(said, api="openai-chat")
     return thread
+
+
+def exchange(at: int) -> list[dict[str, Any]]:
+    """One request, two calls and an answer, in a vendor's format."""
+    calls = [
+        {"id": f"c{at}-{n}", "type": "function", "function": {"name": "look", "arguments": f'{{"n": {at}}}'}}
+        for n in range(2)
+    ]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in calls]
+    return [
+        {"role": "user", "content": f"Look at number {at}."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": f"Seen {at}."},
+    ]
+
+
+def derived(space: Space, commit: Digest | None) -> Checkpoint:
+    """The checkpoint of a commit, with the ledger as it is."""
+    return extract.derive(space, commit, ledger=book.now(space))
+
+
+def gathered(space: Space, commit: Digest | None) -> CanonicalAgentState:
+    """The five layers at a commit, with the ledger as it is."""
+    return gather.gather(space, commit, ledger=book.now(space))
 
 
 def read_for(thread: Thread, work: Any) -> int:
@@ -62,34 +91,34 @@ def read_for(thread: Thread, work: Any) -> int:
 def long() -> Iterator[Thread]:
     """A thread that is twice as long as any window."""
     with opened() as store:
-        yield talk(store, 440)
+        yield talk(store, 12)
 
 
 def test_a_thread_twice_as_long_is_read_no_further(store: Store, long: Thread) -> None:
     """Once a conversation is longer than the window, what is read for a checkpoint stays the same."""
-    short = talk(store, 220)
+    short = talk(store, 6)
 
-    few, many = read_for(short, extract.derive), read_for(long, extract.derive)
+    few, many = read_for(short, derived), read_for(long, derived)
 
     assert many <= few * 1.05
 
 
 def test_the_whole_state_is_read_whole(store: Store) -> None:
     """The control: gathering the five layers reads all of it, and grows."""
-    short, long = talk(store, 20), talk(store, 100)
+    short, long = talk(store, 1), talk(store, 5)
 
-    few, many = read_for(short, gather.gather), read_for(long, gather.gather)
+    few, many = read_for(short, gathered), read_for(long, gathered)
 
     assert many > few * 3
 
 
-def test_a_long_thread_keeps_its_first_goal_and_its_last_bookings(long: Thread) -> None:
+def test_a_long_thread_keeps_its_first_goal_and_its_last_calls(long: Thread) -> None:
     """What lies outside the window is the goal, which is looked up by its place; what is listed has a limit."""
-    found = extract.derive(space_of(long), long.head.commit)
+    found = derived(space_of(long), long.head.commit)
 
     assert found.summary.user_goal == "Look at number 0."
-    assert found.summary.current_task == "Look at number 439."
-    assert len(found.calls) <= WRITES_MAX + CALLS_MAX
-    assert [done.args for done in found.calls if done.is_written][-1] == '{"flight": "SK430"}'
+    assert found.summary.current_task == "Look at number 1199."
+    assert [done.args for done in found.calls][-1] == '{"n": 1199}'
+    assert len(found.calls) == WRITES_MAX
     assert found.entries_before > 0
     assert len(long.transcript()) > MESSAGES_MAX

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import holdfast
-from holdfast import Agent, Store, Thread, testing
+from holdfast import Agent, Store, Thread, Tool, testing
 from holdfast.history.space import Space
 from holdfast.testing.script import Step
 
@@ -41,7 +41,7 @@ class Work:
         def look(city: str) -> str:
             return f"rain in {city}"
 
-        self.tools = [book, pay, look]
+        self.tools: list[Tool] = [book, pay, look]
 
     def thread(self, *steps: Step | Callable[..., Step], backend: str = "script:one") -> Thread:
         """The thread with an agent whose model will say this."""

@@ -23,9 +23,9 @@ from holdfast.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["ENTRIES_MAX", "Known", "Stand", "now", "stand", "whole"]
 
-ENTRIES_MAX = 400  # that are read of a long log
+ENTRIES_MAX = 1_000  # that are read of a long log
 
-_PAGE = 400
+_PAGE = 500
 
 
 class Known(msgspec.Struct, frozen=True):
