@@ -20,7 +20,7 @@ from holdfast.context.tiers import Ask, Drawn, draw, framed
 from holdfast.context.trace import retrace
 from holdfast.context.unseen import named
 from holdfast.engines.contract import Step
-from holdfast.errors import NotFound, Unsupported
+from holdfast.errors import Forgotten, NotFound, Unsupported
 from holdfast.history.space import Space
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest, Kind, Object
@@ -138,6 +138,9 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
     shown = [*older, *found.spoken]
     laid = lay(Words(space), shown, lead=lead, known=found.known, cut=recipe.cut)
+    for each in shown:
+        if each.id not in laid.spans:
+            raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")
     for call, words in recipe.open.items():
         laid.conversation.explain(call, words)
     is_whole = recipe.first is None and lead is None and recipe.switched is None
