@@ -17,6 +17,7 @@ from holdfast.ledger.presence import present
 from holdfast.migration import book
 from holdfast.migration.backends import backend_at, backend_of
 from holdfast.migration.book import Stand
+from holdfast.migration.named import named_in, with_named
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.event import ArtifactCreated
@@ -70,7 +71,7 @@ def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
         first=_first(space, commit),
         said=tuple(spoken),
         working=read_working(space, commit),
-        stand=book.stand(space, ledger),
+        stand=with_named(space, ledger, book.stand(space, ledger), named_in(steps, spoken)),
         artifacts=tuple(dict.fromkeys(_artifacts(steps, spoken))),
         names=frozenset(_names(steps)),
         is_whole=is_whole,
