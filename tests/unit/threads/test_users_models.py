@@ -41,11 +41,13 @@ def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) ->
 
 
 def test_the_file_is_read_when_it_is_needed(mine: Path) -> None:
-    """What is written in full does not ask it; the error names the file."""
+    """Windows are found in it, so a request asks it; the whole conversation does not.  The error names the file."""
     mine.write_text("{")
 
     with holdfast.open("memory:") as store:
         thread = begun(store)
         with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
             thread.render("gpt-5")
-        assert thread.render("openai:gpt-5").body["model"] == "gpt-5"
+        with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
+            thread.render("openai:gpt-5")
+        assert thread.export("openai-responses", model="gpt-5").body["model"] == "gpt-5"
