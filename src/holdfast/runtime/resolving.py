@@ -95,9 +95,11 @@ def model_for(ground: Ground, name: str) -> Model:
     try:
         found = taking_steps(name)
     except (Invalid, NotFound, Unsupported) as error:
+        why = str(error).partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{ground.space.label}' is on {name}, and nothing takes steps for that here: {error} Nothing was run. "
-            "Give the agent that backend, or move the thread to another with switch(…)."
+            f"'{ground.space.label}' is on {name}, and nothing takes steps for that here: {why}; nothing was run. "
+            "Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has to "
+            "be ended first, with cancel()."
         ) from error
     _warn(ground.agent, ground.space.label, name)
     return found

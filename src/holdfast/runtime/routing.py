@@ -56,6 +56,7 @@ class Router:
         self._desk, self.model = desk, model
         self._route = desk.ground.agent.route
         self._tried: set[str] = set()
+        self._seen: dict[str, Facing] = {}  # what is known of a backend, by its name
 
     async def ask(
         self,
@@ -209,11 +210,12 @@ class Router:
 
     def _facing(self, route: Route) -> Facing:
         """What is known of the backend that the run is on, by what it was given as."""
-        ground = self._desk.ground
-        for given in (*route.order(ground.agent.backend), *ground.handed.values()):
-            if name_of(given) == self.model.backend:
-                return facing(given, ground.models())
-        return facing(self.model, ground.models())
+        ground, name = self._desk.ground, self.model.backend
+        if name not in self._seen:
+            known = (*route.order(ground.agent.backend), *ground.handed.values(), self.model)
+            given = next(each for each in known if name_of(each) == name)
+            self._seen[name] = facing(given, ground.models())
+        return self._seen[name]
 
 
 def _is_effect(record: CallRecord) -> bool:

@@ -103,12 +103,20 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         return self.error is None and self.report is not None and self.report.ok
 
 
-def moved(thread: Switching, backend: Given, *, reason: str | None, dry_run: bool, id: str) -> Moved:
+def moved(
+    thread: Switching,
+    backend: Given,
+    *,
+    id: str,
+    dry_run: bool,
+    reason: str | None = None,
+    approved_by: str | None = None,
+) -> Moved:
     """Move one thread of several; that it cannot be moved is no reason not to move the others."""
     try:
         if dry_run:
             return Moved(thread=id, report=thread.check_switch(backend))
-        return Moved(thread=id, report=thread.switch(backend, reason=reason))
+        return Moved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
     except Refused as refused:
         report = refused.report if isinstance(refused.report, Report) else None
         return Moved(thread=id, report=report, error=refused)

@@ -21,6 +21,7 @@ from holdfast.history.standing import Standing, agent_after
 from holdfast.history.tree import Entry, Tree
 from holdfast.memory import Recollection
 from holdfast.migration import checkpoints
+from holdfast.migration.backends import backend_at
 from holdfast.migration.checkpoints import Kept
 from holdfast.migration.extract import derive
 from holdfast.migration.gather import gather
@@ -75,6 +76,11 @@ class View:
         """The root of the state at that commit."""
         return self._space.root_at(self._now()[1])
 
+    @property
+    def backend(self) -> str | None:
+        """The backend that the history gives the next turn to; None: no run has begun, and nobody has switched."""
+        return backend_at(self._space, self._now()[1])
+
     @overload
     def get(self, path: str, *, default: Any = ...) -> Any: ...
     @overload
@@ -118,7 +124,14 @@ class View:
         """What a backend has to know that takes over here, `to` it if it is named; nothing is written."""
         commit = self._now()[1]
         recall = recalling(self._memory(), self._space.name, commit)
-        return derive(self._space, commit, to_backend=to, ledger=self._ledger(commit), recall=recall)
+        return derive(
+            self._space,
+            commit,
+            to_backend=to,
+            ledger=self._ledger(commit),
+            timeline=self.timeline,
+            recall=recall,
+        )
 
     def checkpoints(self, *, limit: int | None = None) -> list[Kept]:
         """The checkpoints that switches left on this line, newest first; with a `limit` the last so many."""

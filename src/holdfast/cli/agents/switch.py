@@ -11,7 +11,7 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.coding import SwitchCode
 from holdfast.cli.failures import code_of
 from holdfast.cli.models.listed import known_models
-from holdfast.cli.options import EVERYWHERE, DryRun, Everywhere, ToBackend
+from holdfast.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBackend
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import reading, writing
 from holdfast.cli.switched import REFUSED, ReportShape, agent_for, show_report
@@ -77,6 +77,7 @@ def switch(
     reason: Annotated[
         str | None, Parameter(name="--reason", metavar="TEXT", help="Why, for the record")
     ] = None,
+    approved_by: ApprovedBy = None,
     code: SwitchCode = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> AgentSwitched:
@@ -89,7 +90,14 @@ def switch(
     with reading(everywhere) if dry_run else writing(everywhere) as store:
         declared = agent_for(store, agent, code)
         results = [
-            moved(store.thread(id, agent=declared), backend, reason=reason, dry_run=dry_run, id=id)
+            moved(
+                store.thread(id, agent=declared),
+                backend,
+                id=id,
+                dry_run=dry_run,
+                reason=reason,
+                approved_by=approved_by,
+            )
             for id in _open(store, agent)
         ]
         default = _default(store, agent, backend, results, dry_run=dry_run)

@@ -161,6 +161,7 @@ def _what(commit: CommitShape) -> str:
     messages = sum(event["type"] == "message.appended" for event in commit.events)
     others = len(commit.events) - messages
     parts = [
+        *(f"to {event['to_backend']}" for event in commit.events if event["type"] == "backend.switched"),
         f"{messages} said" if messages else "",
         count(others, "event") if others else "",
         count(len(commit.ops), "op") if commit.ops else "",

@@ -44,6 +44,7 @@ class Shown(Answer, frozen=True, kw_only=True):
     id: str
     agent: str
     owner: str | None
+    backend: str | None  # that takes the next turn
     begun_at: str
     head: HeadShape
     commit: str | None  # the moment that is shown
@@ -54,7 +55,9 @@ class Shown(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print facts, timelines and messages."""
         screen.say((self.id, "title"))
-        facts = [("agent", self.agent), ("owner", self.owner or "nobody"), ("begun", moment(self.begun_at))]
+        whose = self.backend or "no backend yet"
+        facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "nobody")]
+        facts.append(("begun", moment(self.begun_at)))
         screen.facts([*facts, ("state", count(self.paths, "path")), ("moment", digest(self.commit))])
         screen.gap()
         screen.table(
@@ -87,6 +90,7 @@ def show(
             id=found.id,
             agent=found.agent,
             owner=found.owner,
+            backend=seen.backend,
             begun_at=stamp(found.begun_at),
             head=HeadShape.of(seen.head),
             commit=seen.digest,
