@@ -140,8 +140,8 @@ class Carrier:
         elif slot.record.state != "started" and not await self._start(slot, tool):
             return
         while True:
-            attempted = await self._attempt(slot, tool, alone=alone)
-            if not await self._judge(slot, tool, attempted):
+            attempted, room = await self._attempt(slot, tool, alone=alone)
+            if not await self._judge(slot, tool, attempted, room):
                 return
             if tool.retry is not None:
                 await asyncio.sleep(tool.retry.wait(slot.attempts))
@@ -207,7 +207,7 @@ class Carrier:
         posting = calls.advance(slot.held, *hops, at=desk.now(), **changes)
         slot.held = desk.journal.post(posting.also(cells=cells))[0]
 
-    async def _attempt(self, slot: Slot, tool: Tool, *, alone: bool) -> Attempted:
+    async def _attempt(self, slot: Slot, tool: Tool, *, alone: bool) -> tuple[Attempted, Room]:
         desk = self._desk
         assert slot.arguments is not None
         slot.attempts += 1
@@ -229,21 +229,17 @@ class Carrier:
             self._cancelled = done.interrupt
         if done.later is not None:
             self._wait_for_late(slot, done.later)
-        if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
-            room.close()
-            slot.changes(None, None, room.memory.finish())
-        else:
-            await desk.do(partial(_take_changes, slot, room, keep_scratch=done.kind == "suspended"))
-        return done
+        return done, room
 
-    async def _judge(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
+    async def _judge(self, slot: Slot, tool: Tool, done: Attempted, room: Room) -> bool:
         """Settle the slot by what came of an attempt; True: it is to be attempted again."""
         reach = slot.record.reach
         match done.kind:
             case "returned":
-                await self._desk.do(partial(self._succeed, slot, done.value))
+                await self._desk.do(partial(self._returned, slot, room, done.value))
             case "suspended":
                 assert done.suspension is not None
+                await self._desk.do(partial(_take_changes, slot, room, keep_scratch=True))
                 self._ask(slot, done.suspension)
             case "not_done":
                 if self._may_retry(slot, tool):
@@ -328,6 +324,13 @@ class Carrier:
         if tool.retry is None or self._cancelled is not None:
             return False
         return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
+
+    def _returned(self, slot: Slot, room: Room, value: object) -> None:
+        if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
+            slot.changes(None, None, room.memory.finish())
+        else:
+            _take_changes(slot, room, keep_scratch=False)
+        self._succeed(slot, value)
 
     def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
         kept, staged = stage_result(self._desk.space, value)

@@ -25,7 +25,7 @@ from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.lease import Lease, Lost
 from holdfast.model.commit import Act, LedgerRead, Reads
 from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import AgentChanged, MemoryWritten, MessageAppended
+from holdfast.model.event import AgentChanged, Event, MemoryWritten, MessageAppended
 from holdfast.model.head import Head
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.feed import Feed
@@ -33,6 +33,7 @@ from holdfast.runtime.ground import Ground
 
 __all__ = ["Journal"]
 
+_HANDED_OVER = frozenset({AgentChanged, MemoryWritten})  # what is still to be applied elsewhere
 _EVENTS_MAX = 1_000_000
 _ROUND_BYTES_MAX = 1 << 30
 
@@ -189,12 +190,14 @@ class Journal:
         self.root = self._space.root_at(done.head.commit)
         if done.receipt.position:
             self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
-        events = [event for each in staged for event in each.events]
         self.memory_root = None
-        if any(isinstance(event, AgentChanged | MemoryWritten) for event in events):
+        kinds = {type(event) for each in staged for event in each.events}
+        if not kinds.isdisjoint(_HANDED_OVER):
             self._reads = None
             self.ground.finish()
-        spoken = any(isinstance(event, MessageAppended) and event.role == "assistant" for event in events)
+        spoken = MessageAppended in kinds and any(
+            [_is_spoken(event) for each in staged for event in each.events]
+        )
         self.feed.committed(done.head.commit, spoken=spoken)
 
     @property
@@ -225,6 +228,10 @@ class Journal:
             return conflict
         cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
         return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)
+
+
+def _is_spoken(event: Event) -> bool:
+    return type(event) is MessageAppended and event.role == "assistant"
 
 
 def _roomy(space: Space) -> Space:

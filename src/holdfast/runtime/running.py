@@ -62,17 +62,16 @@ async def run(
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
     """
-    model = await ground.hands(partial(whose, ground))
     wanted = Wanted(
         inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
-        backend=model.backend,
+        backend="",
         head_policy=head_policy,
         on_failure=on_failure,
         parent_run=parent_run,
     )
-    starts = hooked(ground.agent.plugins, "run_start")
+    model: Model | None = None
     while True:
-        start = await ground.hands(partial(begin, ground, wanted, hooked=starts))
+        start, model = await ground.hands(partial(_started, ground, wanted, model))
         match start:
             case Begun():
                 if begun is not None:
@@ -84,7 +83,15 @@ async def run(
                 await _finish_first(ground, cut_off)
             case Elsewhere(backend):
                 model = model_for(ground, backend)
-                wanted = msgspec.structs.replace(wanted, backend=model.backend)
+
+
+def _started(
+    ground: Ground, wanted: Wanted, model: Model | None
+) -> tuple[Begun | Earlier | Interrupted | Elsewhere, Model]:
+    """What came of beginning a run, and whose turn it is; None: that is to be found out."""
+    model = model or whose(ground)
+    wanted = msgspec.structs.replace(wanted, backend=model.backend)
+    return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
 
 
 async def resume(
