@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.engines.contract import Cell, CellWrite, Engine, Write
+from holdfast.engines.contract import Cell, CellWrite, Engine, Step, Write
 from holdfast.errors import Conflict
 from holdfast.history.artifacts import upload_of
 from holdfast.history.digests import Digests
@@ -63,7 +63,7 @@ def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> I
         living.mention(digest)
     for each in left:
         for step in unliving(space, each.commit, living):
-            if not each.may_go or step.digest in elsewhere.found():
+            if not each.may_go or _is_read(step, elsewhere):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
@@ -72,6 +72,11 @@ def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> I
         doomed.chunks(upload_of(cell).chunks)
     doomed.save()
     yield from doomed.objects() if doomed else ()
+
+
+def _is_read(step: Step, elsewhere: Elsewhere) -> bool:
+    """Whether a live commit of another space has read this one: of an agent's map it says the commit, of a memory the root."""
+    return step.digest in elsewhere.found() or step.commit.root in elsewhere.found()
 
 
 def expire_uploads(space: Space, policy: Policy, now: int) -> None:

@@ -1,0 +1,95 @@
+"""What a policy forgets leaves a memory whole: what counts stays, and what was read stays readable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Store, testing
+from holdfast.errors import Forgotten
+from holdfast.history import retention
+from holdfast.history.retention import Policy
+from holdfast.memory import relevant
+from tests.memory.remembering import look, remembering, texts
+
+DAY = 86_400 * 1_000_000
+
+
+@pytest.fixture
+def clock() -> list[int]:
+    """What time it is."""
+    return [1_000 * DAY]
+
+
+@pytest.fixture
+def store(store_url: str, clock: list[int]) -> Iterator[Store]:
+    """A store on that clock."""
+    with holdfast.open(store_url, clock=lambda: clock[0]) as opened:
+        yield opened
+
+
+def collect(store: Store, clock: list[int]) -> None:
+    """Forget everything that was undone and removed."""
+    engine = store._shelf.engine
+    plan = retention.plan(engine, Policy(undone_after_days=1, removed_threads=True), clock[0])
+    retention.carry_out(engine, plan, ids=store._shelf.ids)
+
+
+def test_a_thread_that_was_removed_and_dropped_takes_its_items_along(store: Store, clock: list[int]) -> None:
+    """What was kept by hand stays, with its words."""
+    remembering(store, "t1", "likes fjords", name="kept")
+    other = remembering(store, "t2", "likes lakes", name="lost")
+    store.memory("ann").keep("kept")
+    store.thread("t1").rm()
+    other.rm()
+    clock[0] += 10 * DAY
+
+    collect(store, clock)
+
+    assert texts(store, "likes") == ["likes fjords"]
+    assert [item.id for item in store.memory("ann").items()] == ["kept"]
+    assert store.verify().ok
+
+
+def test_what_was_undone_by_hand_and_forgotten_is_not_found_again(store: Store, clock: list[int]) -> None:
+    """The memory's own past goes by the same rules as a thread's; the rest of it can still be searched."""
+    memory = store.memory("ann")
+    memory.add("likes fjords", id="stays")
+    memory.add("likes lakes", id="goes")
+    memory.undo()
+    memory.add("likes rivers", id="new")
+    clock[0] += 10 * DAY
+    memory.add("likes seas", id="newer")
+    gone = memory.log()
+
+    collect(store, clock)
+
+    assert sorted(texts(store, "likes")) == ["likes fjords", "likes rivers", "likes seas"]
+    assert len(gone) == 3
+    assert store.verify().ok
+
+
+def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: list[int]) -> None:
+    """A context that was built from it can be built again; the control is one that nobody has read."""
+    memory = store.memory("ann")
+    memory.add("likes fjords", id="n")
+    script = testing.Script(testing.use("look", query="fjords"), testing.say("ok"))
+    store.thread("t1", agent=Agent("a", backend=script, tools=[look]), owner="ann").run("go")
+    read = store._shelf.memories.of("ann").sight()
+    memory.add("likes lakes", id="m")
+    unread = store._shelf.memories.of("ann").sight()
+    memory.undo(2)
+    clock[0] += DAY
+    memory.add("likes rivers", id="o")
+    clock[0] += 10 * DAY
+    memory.add("likes seas", id="p")
+
+    collect(store, clock)
+
+    with holdfast.open(store.url) as fresh:
+        held = fresh._shelf.memories.of("ann")
+        assert [found.id for found in relevant(held, "fjords", sight=read)] == ["n"]
+        with pytest.raises(Forgotten):
+            relevant(held, "lakes", sight=unread)
