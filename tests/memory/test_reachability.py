@@ -196,6 +196,29 @@ def test_what_a_run_writes_on_a_line_of_its_own_counts_once_it_succeeds(store: S
     assert texts(store, "fjords") == ["likes fjords"]
 
 
+def test_what_a_run_wrote_counts_after_it_was_put_on_top_of_others(store: Store) -> None:
+    """Its commits are made anew on the line, and so is what they say about memory; there is still one item."""
+
+    @holdfast.tool(effect="none")
+    def interrupt() -> str:
+        """Somebody else writes meanwhile."""
+        store.thread("t1").put("/title.json", "Oslo")
+        return "done"
+
+    script = testing.Script(
+        testing.use("note", name="n", text="likes fjords"), testing.use("interrupt"), testing.say("ok")
+    )
+    thread = store.thread("t1", agent=Agent("planner", backend=script, tools=[note, interrupt]), owner="ann")
+
+    thread.run("go", head_policy="on_success")
+
+    (item,) = store.memory("ann").items()
+    assert item.text == "likes fjords"
+    assert item.source is not None
+    assert item.source.commit in [entry.digest for entry in thread.log()]
+    assert thread.get("/title.json") == "Oslo"
+
+
 def test_a_run_sees_what_it_wrote_on_its_own_line(store: Store) -> None:
     """Inside a run, reads see the run's own writes, whether or not a head has moved."""
     seen: list[str] = []
