@@ -233,6 +233,21 @@ def test_a_model_s_summary_stands_beside_the_checkpoint_or_is_left_out(store: St
     assert thread.checkpoints()[0].checkpoint == report.checkpoint
 
 
+def test_what_the_owner_s_memory_says_of_the_task_is_named_in_the_checkpoint(store: Store) -> None:
+    """By reference; another owner's is not."""
+    store.memory("ann").add("Ann prefers aisle seats to Oslo", kind="preference")
+    store.memory("ben").add("Ben prefers window seats to Oslo", kind="preference")
+    thread = store.thread("t", agent=agent("Hello."), owner="ann")
+    thread.run("Find me a seat to Oslo.")
+
+    report = thread.switch(Script(backend=B))
+
+    assert report.checkpoint is not None
+    (reference,) = report.checkpoint.relevant_memory_refs
+    assert reference.startswith("mem://")
+    assert "ann" in reference
+
+
 def test_a_policy_that_blocks_all_still_lets_nothing_happen(store: Store) -> None:
     """A refused switch leaves no commit, no checkpoint and no trace."""
     policy = holdfast.Policy(block=["removed", "converted"])

@@ -29,6 +29,7 @@ from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
 from holdfast.migration.facing import Facing, Given, facing, name_of
 from holdfast.migration.recalling import recalling
+from holdfast.migration.recalling import recalling
 from holdfast.migration.report import Report
 from holdfast.migration.summarise import summarised
 from holdfast.migration.switch import (
@@ -186,6 +187,7 @@ def reported(
         to_backend=to.name,
         from_backend=before,
         ledger=ledger,
+        timeline=head.timeline,
         recall=recalling(ground.memory, space.name, head.commit),
     )
     points.reach("switch_checkpointed")
