@@ -158,3 +158,20 @@ def test_a_call_that_a_person_settled_is_told_as_they_said(store: Store) -> None
 
     assert (unknown.state, unknown.is_written) == ("unknown", True)
     assert (settled.state, settled.outcome, settled.is_written) == ("resolved", "not_done", False)
+
+
+def test_what_was_decided_on_another_timeline_waits_here_still(work: Work) -> None:
+    """A fork that holds the call sees its question until it is decided there too; deriving again knows which line."""
+    thread = work.turn("Pay 90.", testing.use("pay", amount=90), testing.say("Paid."))
+    fork = thread.fork("what-if")
+    (ticket,) = thread.approvals()
+    thread.decide(ticket.call, "deny", by="ann")
+
+    here, there = thread.checkpoint(), fork.checkpoint()
+    fork.decide(ticket.call, "deny", by="ben")
+    decided = fork.checkpoint()
+
+    assert here.pending_approvals == ()
+    assert [pending.call for pending in there.pending_approvals] == [ticket.call]
+    assert decided.pending_approvals == ()
+    assert (there.timeline, extract.derive_again(space_of(fork), there)) == ("what-if", there)

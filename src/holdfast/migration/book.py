@@ -18,6 +18,7 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.model.call import CallRecord
 from holdfast.model.commit import NO_LEDGER, LedgerRead
+from holdfast.model.head import MAIN
 from holdfast.model.ticket import Ticket
 from holdfast.projections.calls import Book, Transition, decode_transition
 
@@ -40,6 +41,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: tuple[Known, ...] = ()  # that the entries are about, by the last entry about each
     waiting: tuple[Ticket, ...] = ()  # all that were open, in the order of their ids
+    decided: tuple[Ticket, ...] = ()  # on other timelines than the one that is looked at from
     before: int = 0  # entries that were not read
 
 
@@ -74,8 +76,11 @@ def whole(space: Space, read: LedgerRead) -> Book:
     return book
 
 
-def stand(space: Space, read: LedgerRead, *, limit: int = ENTRIES_MAX) -> Stand:
-    """What the last `limit` entries up to a position say, and every ticket that was open there."""
+def stand(space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int = ENTRIES_MAX) -> Stand:
+    """What the last `limit` entries up to a position say, and every ticket that was open there.
+
+    Of those that were decided, those of other timelines than `timeline` are given too.
+    """
     start = max(0, read.position - limit)
     steps = [(entry.position, decode_transition(entry.body)) for entry in _entries(space, start, read)]
     last = {step.call: position for position, step in steps if step.call}
@@ -83,13 +88,14 @@ def stand(space: Space, read: LedgerRead, *, limit: int = ENTRIES_MAX) -> Stand:
         book = Book()
         for _, step in steps:
             book.take(step)
-        known, waiting = book.calls, _open(book.tickets.values())
+        known, asked = book.calls, list(book.tickets.values())
     else:
-        known, waiting = _windowed(space, read, [step for _, step in steps])
+        known, asked = _windowed(space, read, [step for _, step in steps])
     by_position = sorted(last.items(), key=lambda each: each[1])
     return Stand(
         calls=tuple(Known(known[call], position) for call, position in by_position),
-        waiting=tuple(waiting),
+        waiting=_sorted(ticket for ticket in asked if ticket.decision is None),
+        decided=_sorted(ticket for ticket in asked if ticket.decision and ticket.timeline != timeline),
         before=start,
     )
 
@@ -112,7 +118,7 @@ def _windowed(
     if missing := touched - known.keys():
         full = whole(space, read)
         known |= {call: full.calls[call] for call in missing}
-    return known, _open(_as_of(ticket, later) for ticket in asked if ticket.id not in later.opened)
+    return known, [_as_of(ticket, later) for ticket in asked if ticket.id not in later.opened]
 
 
 def _without_decisions_from_before(step: Transition, book: Book) -> Transition:
@@ -140,8 +146,8 @@ def _as_of(ticket: Ticket, later: _Later) -> Ticket:
     return msgspec.structs.replace(ticket, decision=None) if ticket.id in later.decided else ticket
 
 
-def _open(found: Iterable[Ticket]) -> list[Ticket]:
-    return sorted((ticket for ticket in found if ticket.decision is None), key=lambda ticket: ticket.id)
+def _sorted(found: Iterable[Ticket]) -> tuple[Ticket, ...]:
+    return tuple(sorted(found, key=lambda ticket: ticket.id))
 
 
 def _tickets(space: Space) -> Iterator[Ticket]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.errors import Forgotten
 from holdfast.history.space import Space
+from holdfast.ledger.decisions import took_in
 from holdfast.migration.book import Known
 from holdfast.migration.rules import shortened
 from holdfast.migration.window import Window, is_behind
@@ -43,15 +44,25 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest) -> tuple[tuple[D
     return done, len(seen.stand.calls) - len(done)
 
 
-def pending(space: Space, seen: Window, commit: Digest) -> tuple[Pending, ...]:
-    """Every approval that is seen from the commit and still to be given.
+def pending(space: Space, seen: Window, commit: Digest, timeline: str) -> tuple[Pending, ...]:
+    """Every approval that is seen from the commit and still to be given on that timeline.
 
-    A call by hand waits before anything of it is committed, so it is seen from everywhere.
+    A call by hand waits before anything of it is committed, so it is seen from everywhere.  What was
+    decided on another timeline waits here still, unless the decision came along with the history, or
+    it was decided here too, by a copy of the call.
     """
+    copied = {known.record.copied_from for known in seen.stand.calls if known.record.timeline == timeline}
     waiting = [
         ticket
         for ticket in seen.stand.waiting
         if ticket.label is None or _by_hand(ticket) or is_behind(space, seen, ticket.label, commit)
+    ]
+    waiting += [
+        ticket
+        for ticket in seen.stand.decided
+        if ticket.call not in copied
+        and is_behind(space, seen, ticket.label, commit)
+        and not took_in(space, ticket, commit)
     ]
     args = _bodies(space, [ticket.args for ticket in waiting])
     return tuple(

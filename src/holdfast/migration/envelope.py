@@ -35,6 +35,7 @@ from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.documents import Document, Place, read_yaml, write_yaml
 from holdfast.model.effect import Effect
+from holdfast.model.head import MAIN
 
 __all__ = ["API_VERSION", "DO_NOT_REPEAT", "KIND", "Envelope", "enclose", "read"]
 
@@ -79,6 +80,7 @@ class _Spec(_Part, frozen=True):
     """What a checkpoint says, in the order in which people read it."""
 
     conversation_ref: _Ref
+    timeline: str = MAIN
     from_backend: str | None = None
     to_backend: str | None = None
     summary: Summary = NO_SUMMARY
@@ -163,6 +165,7 @@ def _check_head(document: Document) -> None:
 def _spec_of(checkpoint: Checkpoint) -> _Spec:
     return _Spec(
         conversation_ref=_Ref(name=checkpoint.conversation),
+        timeline=checkpoint.timeline,
         from_backend=checkpoint.from_backend,
         to_backend=checkpoint.to_backend,
         summary=_same(checkpoint.summary, NO_SUMMARY),
@@ -185,6 +188,7 @@ def _spec_of(checkpoint: Checkpoint) -> _Spec:
 def _checkpoint_of(spec: _Spec) -> Checkpoint:
     return Checkpoint(
         conversation=spec.conversation_ref.name,
+        timeline=spec.timeline,
         from_backend=spec.from_backend,
         to_backend=spec.to_backend,
         summary=spec.summary,

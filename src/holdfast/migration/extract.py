@@ -21,6 +21,7 @@ from holdfast.migration.window import Window, window
 from holdfast.model.checkpoint import NO_VALIDATION, Checkpoint, Claim, Part, Summary, Validation
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
+from holdfast.model.head import MAIN
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.projections.working import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 
@@ -40,27 +41,34 @@ def derive(
     to_backend: str | None = None,
     from_backend: str | None = None,
     ledger: LedgerRead | None = None,
+    timeline: str = MAIN,
     memory: Sequence[str] = (),
     recall: Recall | None = None,
 ) -> Checkpoint:
     """The checkpoint of the conversation that ends at `commit`; None is before the first.
 
     `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
-    read; None: as far as the commit itself had read it.  `memory` are references that were found relevant
+    read; None: as far as the commit itself had read it.  `timeline` is where it is to be gone on with:
+    what was decided on others does not count there.  `memory` are references that were found relevant
     before; `recall` finds them by goal and task.  Raises `Corrupt` if the ledger is not the one that was
     read there.
     """
     if commit is None:
         return Checkpoint(
-            conversation=space.label, from_backend=from_backend, to_backend=to_backend, extractor=EXTRACTOR
+            conversation=space.label,
+            timeline=timeline,
+            from_backend=from_backend,
+            to_backend=to_backend,
+            extractor=EXTRACTOR,
         )
     upto = space.step(commit).commit.ledger if ledger is None else ledger
-    seen = window(space, commit, upto)
+    seen = window(space, commit, upto, timeline)
     parts = [_Part(part, texts) for part, texts in _sources(seen)]
     calls, calls_before = digest_of_calls(space, seen, commit)
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
         conversation=space.label,
+        timeline=timeline,
         from_backend=seen.backend if from_backend is None else from_backend,
         to_backend=to_backend,
         summary=_summary(parts),
@@ -74,7 +82,7 @@ def derive(
         calls=calls,
         calls_before=calls_before,
         entries_before=seen.stand.before,
-        pending_approvals=pending(space, seen, commit),
+        pending_approvals=pending(space, seen, commit, timeline),
         validation=Validation(notes=seen.working.faults) if seen.working.faults else NO_VALIDATION,
     )
 
@@ -87,6 +95,7 @@ def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
         to_backend=checkpoint.to_backend,
         from_backend=checkpoint.from_backend,
         ledger=checkpoint.ledger,
+        timeline=checkpoint.timeline,
         memory=checkpoint.relevant_memory_refs,
     )
 

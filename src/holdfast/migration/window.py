@@ -61,8 +61,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None  # whose turn it is, as the line's history says
 
 
-def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
-    """What there is to be looked at in the conversation that ends at `commit`."""
+def window(space: Space, commit: Digest, ledger: LedgerRead, timeline: str) -> Window:
+    """What there is to be looked at in the conversation that ends at `commit`, on that timeline."""
     steps = _last_steps(space, commit)
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
@@ -71,7 +71,9 @@ def window(space: Space, commit: Digest, ledger: LedgerRead) -> Window:
         first=_first(space, commit),
         said=tuple(spoken),
         working=read_working(space, commit),
-        stand=with_named(space, ledger, book.stand(space, ledger), named_in(steps, spoken)),
+        stand=with_named(
+            space, ledger, book.stand(space, ledger, timeline=timeline), named_in(steps, spoken)
+        ),
         artifacts=tuple(dict.fromkeys(_artifacts(steps, spoken))),
         names=frozenset(_names(steps)),
         is_whole=is_whole,

@@ -16,6 +16,7 @@ from holdfast.model import canonical
 from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect, Reach
+from holdfast.model.head import MAIN
 
 __all__ = [
     "NO_SUMMARY",
@@ -112,6 +113,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """A StateCheckpoint."""
 
     conversation: str  # the thread's id
+    timeline: str = MAIN  # of the thread: what was decided on another does not count on this one
     from_backend: str | None = None
     to_backend: str | None = None
     summary: Summary = NO_SUMMARY

@@ -124,7 +124,14 @@ class View:
         """What a backend has to know that takes over here, `to` it if it is named; nothing is written."""
         commit = self._now()[1]
         recall = recalling(self._memory(), self._space.name, commit)
-        return derive(self._space, commit, to_backend=to, ledger=self._ledger(commit), recall=recall)
+        return derive(
+            self._space,
+            commit,
+            to_backend=to,
+            ledger=self._ledger(commit),
+            timeline=self.timeline,
+            recall=recall,
+        )
 
     def checkpoints(self, *, limit: int | None = None) -> list[Kept]:
         """The checkpoints that switches left on this line, newest first; with a `limit` the last so many."""
