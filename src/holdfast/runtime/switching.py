@@ -29,7 +29,6 @@ from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
 from holdfast.migration.facing import Facing, Given, facing, name_of
 from holdfast.migration.recalling import recalling
-from holdfast.migration.recalling import recalling
 from holdfast.migration.report import Report
 from holdfast.migration.summarise import summarised
 from holdfast.migration.switch import (
