@@ -28,9 +28,8 @@ from holdfast.model.digest import Kind, digest_of
 from holdfast.model.event import CATALOGUE
 from holdfast.model.limits import Limits
 from holdfast.model.patch import OPS_VERSION, Op, Verb
-from holdfast.model.run import Usage
+from holdfast.model.run import REASONS, Usage
 from holdfast.runtime import attempt, carrying, ownership, result
-from holdfast.threads.change import RESERVED
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
@@ -232,7 +231,7 @@ def test_reserved_names_are_all_named() -> None:
     """Reasons and prefixes that a program may not use."""
     told = codes(section("reference/limits.md", "Names").text)
 
-    assert {*RESERVED, *names.KERNEL_PREFIXES} <= set(told)
+    assert {*REASONS, *names.KERNEL_PREFIXES} <= set(told)
 
 
 # ---- the stored format

@@ -14,7 +14,7 @@ from holdfast.ledger import bounds, calls, claims, decisions, guard, lease, tick
 from holdfast.ledger.guard import Case, Policy
 from holdfast.model.call import STATES, TRANSITIONS, CallRecord
 from holdfast.model.effect import EFFECTS
-from holdfast.model.run import RUN_TRANSITIONS, HeadPolicy
+from holdfast.model.run import REASONS, RUN_TRANSITIONS, HeadPolicy
 from holdfast.model.ticket import DECISIONS, Ticket
 from holdfast.projections.calls import Transition
 from holdfast.runtime import happening, records, steering
@@ -22,7 +22,6 @@ from holdfast.runtime.ownership import TTL_SECONDS
 from holdfast.runtime.plugin import PHASES
 from holdfast.runtime.points import POINTS
 from holdfast.runtime.result import PREVIEW_BYTES
-from holdfast.threads.change import RESERVED
 from tests.docs.tables import Section, Table, codes, page, plain
 
 ABSENT = ", may be absent"
@@ -52,7 +51,7 @@ def test_every_reason_of_a_run_is_in_the_schedule() -> None:
     """And no other is."""
     told = {code for row in table("runs", "The schedule", "when").rows for code in codes(row[1])}
 
-    assert told == set(RESERVED)
+    assert told == set(REASONS)
 
 
 def test_the_states_of_a_run_are_those_of_the_code() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.model.event import CATALOGUE
 from holdfast.model.names import KERNEL_PREFIXES
+from holdfast.model.run import REASONS
 from holdfast.runtime.agent import Scope
-from holdfast.threads.change import RESERVED
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import codes, page
 
@@ -109,7 +109,7 @@ def test_what_is_mapped_now_exists(tmp_path: Path) -> None:
         IN_JSON
         | OPTIONS
         | set(CATALOGUE)
-        | set(RESERVED)
+        | set(REASONS)
         | set(get_args(Scope))
         | set(KERNEL_PREFIXES)
         | columns(tmp_path)

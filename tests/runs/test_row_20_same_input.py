@@ -64,6 +64,17 @@ def test_an_id_that_says_something_else_on_the_line_is_refused_at_once(store: St
     assert (_sent, thread.runs()) == ([], [])
 
 
+@pytest.mark.parametrize("own", ["input:", "renewal/", "upload:", "begin:"])
+def test_no_program_can_take_the_name_of_a_write_of_ours(store: Store, own: str) -> None:
+    """A change whose op_id is that of an input would stand for a run that never was."""
+    thread = store.thread("trip", agent=planner())
+
+    with pytest.raises(errors.Invalid, match="begins like those that Holdfast gives itself"):
+        thread.put("/title.json", "Trip", op_id=f"{own}x")
+
+    assert thread.log() == []
+
+
 def test_another_id_is_another_run(store: Store) -> None:
     """A control: without the same id the input counts as a new one."""
     thread = store.thread("trip", agent=planner())

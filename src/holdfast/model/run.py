@@ -16,6 +16,7 @@ from holdfast.model.digest import Digest
 
 __all__ = [
     "ENDED",
+    "REASONS",
     "RUN_STATES",
     "RUN_TRANSITIONS",
     "HeadPolicy",
@@ -29,6 +30,13 @@ __all__ = [
 RunState: TypeAlias = Literal["created", "running", "waiting", "succeeded", "failed", "cancelled", "stopped"]
 HeadPolicy: TypeAlias = Literal["each_step", "on_success"]
 OnFailure: TypeAlias = Literal["restore", "keep"]
+
+REASONS = (
+    "user_message",
+    "tool_results_committed",
+    "assistant_turn_committed",
+    "run_finished",
+)  # of a run's commits
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 

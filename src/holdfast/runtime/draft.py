@@ -22,7 +22,7 @@ from holdfast.model.message import Message, check_message, encode_message
 from holdfast.model.run import Usage
 from holdfast.providers.contract import Loss, encode_losses
 
-__all__ = ["Draft", "appended"]
+__all__ = ["Draft", "appended", "vendor_of"]
 
 
 class Draft:
@@ -153,7 +153,7 @@ def appended(
     """The event that appends a message, and the bodies that hold its words."""
     check_message(message)
     body = Object.of(Kind.BODY, encode_message(message))
-    vendor = _vendor(message)
+    vendor = vendor_of(message)
     provider, _, model = (backend or "").partition(":")
     event = MessageAppended(
         id=id,
@@ -170,7 +170,8 @@ def appended(
     return event, (body, vendor) if vendor else (body,)
 
 
-def _vendor(message: Message) -> Object | None:
+def vendor_of(message: Message) -> Object | None:
+    """The body of what only the vendor can read; None: there is nothing of that kind."""
     if message.vendor_metadata is None:
         return None
     return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))

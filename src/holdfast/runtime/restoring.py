@@ -14,13 +14,12 @@ from holdfast.history.tree import diff
 from holdfast.history.values import Kept
 from holdfast.model.digest import Digest
 from holdfast.model.patch import Stored
+from holdfast.model.run import REASONS
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.recovery import since_begin
 
-__all__ = ["OWN", "restore"]
-
-OWN = ("user_message", "tool_results_committed", "assistant_turn_committed", "run_finished")
+__all__ = ["restore"]
 
 
 def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
@@ -55,7 +54,7 @@ def _base(steps: Sequence[Step]) -> Digest | None:
 
 
 def _is_own(step: Step, run: str) -> bool:
-    return step.commit.run == run and step.commit.reason in OWN
+    return step.commit.run == run and step.commit.reason in REASONS
 
 
 def _last_was_own(path: str, writers: Sequence[tuple[bool, Touched]]) -> bool:

@@ -40,6 +40,8 @@ from holdfast.model.message import (
     check_message,
     encode_message,
 )
+from holdfast.model.run import REASONS
+from holdfast.runtime.draft import vendor_of
 from holdfast.threads.edits import Edits
 from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
@@ -49,8 +51,8 @@ __all__ = ["AgentChange", "Change", "How", "check_op_id"]
 
 _T = TypeVar("_T")
 
-RESERVED = ("user_message", "tool_results_committed", "assistant_turn_committed", "run_finished")
-OWN = ("artifact/", "begin:", "done:", "from:", "promoted:", "remove:")  # how our own op_ids begin
+# How our own op_ids begin.
+OWN = ("artifact/", "begin:", "done:", "from:", "input:", "promoted:", "remove:", "renewal/", "upload:")
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +176,7 @@ class Change(Edits):
         else:
             self._check_new(names.check_id("message id", id))
         body = Object.of(Kind.BODY, encode_message(message))
-        vendor = _vendor(message)
+        vendor = vendor_of(message)
         self._bodies += (body,) if vendor is None else (body, vendor)
         self._events.append(
             MessageAppended(
@@ -320,7 +322,7 @@ def _check(how: How, timeline: str) -> None:
     if how.op_id is not None:
         check_op_id(how.op_id)
     names.check_label("reason", how.reason)
-    if how.run is None and how.reason in RESERVED:
+    if how.run is None and how.reason in REASONS:
         raise Invalid(
             f"the reason '{how.reason}' is reserved for runs; nothing was written. Give one of your own."
         )
@@ -347,9 +349,3 @@ def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
         raise Invalid(
             f"{what} cannot be a {type(given).__name__}; nothing was written. Give a list of its parts."
         ) from error
-
-
-def _vendor(message: Message) -> Object | None:
-    if message.vendor_metadata is None:
-        return None
-    return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))
