@@ -30,7 +30,7 @@ TURNS = sized(60, 600)
 
 
 class Interrupted(SqliteEngine):
-    """An engine that does something else, once, right before the next write that has a certain event in it."""
+    """An engine that does something else, once, right before the next write that has certain words in it."""
 
     event = ""
     meanwhile: Callable[[], None] | None = None
@@ -38,7 +38,8 @@ class Interrupted(SqliteEngine):
     def apply(self, write: Write) -> Receipt:
         """Let the other come in between."""
         meanwhile = self.meanwhile
-        if meanwhile is not None and any(self.event.encode() in each.body for each in write.objects):
+        held = [each.body for each in write.objects] + [each.value or b"" for each in write.cells]
+        if meanwhile is not None and any(self.event.encode() in each for each in held):
             self.meanwhile = None
             meanwhile()
         return super().apply(write)
@@ -120,6 +121,28 @@ def test_a_turn_that_begins_while_a_switch_is_made_goes_on_with_the_new_backend(
 
     engine.event, engine.meanwhile = "run.started", lambda: _switch(thread, new)
     result = thread.run("Who are you?")
+
+    assert (result.text, thread.backend, half_switched(thread)) == ("I am B.", B, [])
+
+
+def test_a_run_that_is_resumed_while_a_switch_is_made_goes_on_with_the_new_backend(
+    store: Store, engine: Interrupted
+) -> None:
+    """It takes the lease by the revision that it read before it found its model."""
+
+    @holdfast.tool(effect="none", ask=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    first = Script(use("look"), say("I am A."), backend=A)
+    thread = store.thread(THREAD, agent=Agent("planner", backend=first, tools=[look]))
+    (asked,) = thread.run("Look").approvals
+    thread.decide(asked.call, "approve")
+
+    engine.event = '"state":"running"'
+    engine.meanwhile = lambda: _switch(thread, Script(say("I am B."), backend=B))
+    result = thread.resume()
 
     assert (result.text, thread.backend, half_switched(thread)) == ("I am B.", B, [])
 
