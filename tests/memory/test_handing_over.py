@@ -127,6 +127,7 @@ def test_a_commit_records_the_memory_that_was_looked_at(store: Store) -> None:
         for step in thread._space.back(thread.head.commit or "", limit=10)  # pyright: ignore[reportArgumentType]
     }
     assert read["tool_results_committed"] == root
+    assert read["assistant_turn_committed"] == root, "what the model was told beside the conversation"
     assert read["user_message"] is None
 
 

@@ -41,6 +41,7 @@ class Attention:
         self._setting: Setting | None = None
         self._task: Mapping[str, Json] = {}
         self._recalled: Sequence[Recalled] = ()
+        self.memory_root: Digest | None = None  # of the owner's memory that was looked at; None: none was
         self._note: Message | None = None
         self._unwritten: list[Message] = []  # what was heard and is not committed yet
 
@@ -141,7 +142,7 @@ class Attention:
         """What is told beside the conversation in this turn: the task's state, and what memory says of the input."""
         query = "\n".join(message.text for message in said if message.role == "user")
         self._task = task_state(self._ground.space, root)
-        self._recalled = framing.recalled(self._ground, query, at)
+        self._recalled, self.memory_root = framing.recalled(self._ground, query, at)
         self._note = None
         if self._task or self._recalled:
             self._note = fitting_note(self._set.budget, self._task, self._recalled)

@@ -125,13 +125,14 @@ def ask_for(
     )
 
 
-def recalled(ground: Ground, query: str, at: Digest | None) -> Sequence[Recalled]:
-    """What the owner's memory says about an input; nothing if there is none, or nothing to look for."""
+def recalled(ground: Ground, query: str, at: Digest | None) -> tuple[Sequence[Recalled], Digest | None]:
+    """What the owner's memory says about an input, and its root; nothing if there is none, or nothing to look for."""
     memory, limit = ground.memory, ground.agent.context.memory
     if memory is None or limit < 1 or not query.strip() or memory.commit is None:
-        return ()
+        return (), None
     found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(ground.space.name, at))
-    return tuple(Recalled(each.reference, each.text, each.kind, each.trust) for each in found)
+    told = tuple(Recalled(each.reference, each.text, each.kind, each.trust) for each in found)
+    return told, found.sight.root
 
 
 def _asked_at(space: Space, call: str) -> str | None:

@@ -195,6 +195,7 @@ class LiveRun:
         recipe, bodies = self._attention.recipe()
         draft.say(said.message, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
         draft.objects += bodies
+        self._journal.memory_root = self._attention.memory_root
         self._attention.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
