@@ -97,7 +97,7 @@ def ask(
         frame=frame,
         budget=budget,
         limits=ground.agent.context,
-        derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto()),
+        derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto(), timeline=ground.timeline),
         where=lambda call: _asked_at(space, call),
         fresh=fresh,
     )
