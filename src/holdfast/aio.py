@@ -215,7 +215,9 @@ class Thread(_Line[thread.Thread]):
     ) -> Result:
         """Run the agent on this event loop with an input to its end, or until somebody has to decide something.
 
-        Cancelling the task that awaits it cancels the run, which says so in its last commit.
+        Cancelling the task that awaits it cancels the run, which says so in its last commit.  Raises
+        `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
+        other words.  A store that is closed meanwhile leaves the run interrupted: the error says so.
         """
         return await running.run(
             await self._ground(),
@@ -237,7 +239,10 @@ class Thread(_Line[thread.Thread]):
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
     ) -> AsyncIterator[Happening]:
-        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does."""
+        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does.
+
+        Raises, where the stream is read, what `run` raises.
+        """
         ground = await self._ground()
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -257,30 +262,49 @@ class Thread(_Line[thread.Thread]):
             yield event
 
     async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
-        """The events of this line after a cursor, from any process; None begins with the run that lives here."""
+        """The events of this line after a cursor, from any process; None begins with the run that lives here.
+
+        Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
+        is no cursor, `NotFound` for one of another thread.
+        """
         ground = await self._ground()
         following = await self.work(lambda: Following(ground, after, wait=wait))
         async for event in streams.followed(self.work, following):
             yield event
 
     async def resume(self, run: str | None = None) -> Result:
-        """Go on with a run that was cut off, or that has been decided; None: the one on this line."""
+        """Go on with a run that was cut off, or that has been decided; None: the one on this line.
+
+        Raises `NotFound` if there is nothing to go on with, `Busy` if a run lives on the line,
+        `RunFailed` if it fails.
+        """
         return await running.resume(await self._ground(), run)
 
     async def cancel(self, run: str | None = None, *, why: str = "cancelled") -> RunRecord:
-        """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can."""
+        """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
+
+        One that waits, or was cut off, is ended here and now.  Raises `NotFound` if there is none.
+        """
         ground = await self._ground()
         record = await self.work(lambda: running.cancel(ground, run, why))
         return await running.end_cancelled(ground, record)
 
     async def reconcile(self, call: str) -> CallRecord:
-        """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here."""
+        """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here.
+
+        Raises `Conflict` if its outcome is known, `Busy` if somebody may still be at it, `Unsupported` if
+        its tool has no hook.
+        """
         return await reconciling.reconcile(await self._ground(), call)
 
     async def call(
         self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
     ) -> CallResult:
-        """Take one call through the ledger without an agent; the same id and arguments give the first result."""
+        """Take one call through the ledger without an agent; the same id and arguments give the first result.
+
+        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
+        call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
+        """
         return await hand.call(await self._ground(), tool, arguments, id=id)
 
     async def _ground(self) -> Ground:
@@ -320,7 +344,11 @@ class Store(Held[store.Store]):
     approvals = Awaited(store.Store.approvals)
 
     async def resume(self, agent: Agent) -> list[Result]:
-        """Go on with every run of this agent that was cut off, or has been decided, one after another."""
+        """Go on with every run of this agent that was cut off, or has been decided, one after another.
+
+        A run that lives in another process is left alone; one that fails is in the list.  Raises
+        `Invalid` if `agent` is not an Agent.
+        """
         found: list[Result] = []
         for id, record in await self.work(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio
+from holdfast import aio, errors
 from holdfast.engines.contract import Write
 from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
 from holdfast.history import patching
@@ -306,3 +306,14 @@ def test_a_forgotten_await_in_a_block_is_told_and_writes_nothing() -> None:
             return await thread.paths()
 
     assert asyncio.run(forgetful()) == ["/c.json"]
+
+
+@pytest.mark.parametrize("name", ["run", "stream", "follow", "resume", "cancel", "reconcile", "call"])
+def test_what_a_run_raises_is_said_where_it_is_awaited(name: str) -> None:
+    """Each docstring of the awaitable face names the errors that its caller may meet."""
+    told = inspect.getdoc(getattr(aio.Thread, name)) or ""
+
+    named = [each for each in errors.__all__ if f"`{each}`" in told]
+
+    assert "Raises" in told
+    assert named or "`run` raises" in told

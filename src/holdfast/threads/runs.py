@@ -180,7 +180,8 @@ class Runs(Line, ABC):
     ) -> CallResult:
         """Take one call through the ledger without an agent; the same id and arguments give the first result.
 
-        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the call.
+        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
+        call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
         """
         return drive(hand.call(self._ground(), tool, arguments, id=id))
 
