@@ -134,6 +134,7 @@ def commands() -> dict[str, list[str]]:
         "threads merge": ["shopping", "what-if"],
         "threads diff": ["shopping", "main", "what-if"],
         "threads bisect": ["shopping", "--path", "/count.json", "--above", "1"],
+        "threads context": ["shopping", "--to", "openai-chat:gpt-5"],
         "threads render": ["shopping", "--to", "openai-chat:gpt-5"],
         "threads switch": ["shopping", "--to", "openai-chat:gpt-4o"],
         "threads rm": ["shopping"],

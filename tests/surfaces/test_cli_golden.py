@@ -35,6 +35,7 @@ SCREENS = {
     "threads-diff-json": ["threads", "diff", "shopping", "turn:3", "what-if", "--json"],
     "threads-undo": ["threads", "undo", "shopping"],
     "threads-promote": ["threads", "promote", "shopping", "what-if"],
+    "threads-context": ["threads", "context", "shopping", "--to", "local:smollm2"],
     "threads-render": ["threads", "render", "shopping", "--to", "anthropic:claude-sonnet-4-5"],
     "checkpoints-derive": ["checkpoints", "derive", "shopping", "--to", "anthropic:claude-sonnet-4-5"],
     "export": ["export", "shopping", "--format", "openai-responses"],

@@ -14,7 +14,7 @@ backend's cache keeps its prefix, and the record of what was shown stays the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -22,10 +22,10 @@ import msgspec
 from holdfast.context import needed as needing
 from holdfast.context.budget import Budget, frame_size, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
-from holdfast.context.layout import Laid, Words, lay
+from holdfast.context.layout import Laid, Words, lay, shortened
 from holdfast.context.limits import ContextLimits
 from holdfast.context.needed import Needed, by_id
-from holdfast.context.notes import DETAILS, SYSTEM, Recalled, lead_note, turn_note
+from holdfast.context.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
 from holdfast.context.trace import Spoken, Trace, exchanges, trace
 from holdfast.history.space import Space
 from holdfast.model.canonical import Json
@@ -168,21 +168,23 @@ class _Drawing:
         groups = self._recent()
         recent = [each for group in groups for each in group]
         laid = lay(self._words, recent, known=self._found.known)
-        base = self._around() + self._weight(self._lead(checkpoint, reason, ()))
+        detail = self._detail(checkpoint, reason)
+        base = self._around() + self._weight(self._lead(checkpoint, reason, (), detail))
         inputs, tail, cut = self._last_turns(groups, laid, base)
         chosen = {each.id for each in (*inputs, *tail)}
         if reason == "switched" and self._is_unknown(recent, chosen):
             reason, (checkpoint, digest) = "outgrown", self._derived()
-        lead: Message | None = self._lead(checkpoint, reason, self._calls_of([*inputs, *tail]))
+            detail = self._detail(checkpoint, reason)
+        shown = self._calls_of([*inputs, *tail])
+        lead: Message | None = self._lead(checkpoint, reason, shown, detail)
         if reason == "outgrown" and self._found.is_whole and len(chosen) == len(self._found.spoken):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
             inputs, tail, cut = self._last_turns(groups, laid, base)
         if cut:
             laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
         older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
-        shown = [*older, *tail]
-        final = lay(self._words, shown, lead=lead, known=self._found.known, cut=cut)
-        drawn = self._drawn(reason, final, shown)
+        final = lay(self._words, [*older, *tail], lead=lead, known=self._found.known, cut=cut)
+        drawn = self._drawn(reason, final, [*older, *tail])
         drawn.first = self._first(tail)
         drawn.left_out = sum(1 for group in groups if all(each.id not in chosen for each in group))
         drawn.older, drawn.needed, drawn.refused, drawn.cut = tuple(older), kept, refused, cut
@@ -208,9 +210,22 @@ class _Drawing:
     def _recent(self) -> list[list[Spoken]]:
         """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
         groups = exchanges(self._found.spoken)
+        if len(groups) > 1 and groups[0][0].role not in ("user", "system"):
+            groups = groups[1:]  # the rest of a turn whose beginning is not shown
         if self._found.switch is not None and not self._ask.fresh:
             return groups
         return groups[-self._ask.limits.turns :]
+
+    def _apart(self, turn: Sequence[Spoken]) -> list[Spoken]:
+        """The input of a turn whose first messages were left out before: it was shown apart, and still is."""
+        recipe = self._found.recipe
+        if recipe is None or self._line is None or turn[0].role in ("user", "system"):
+            return []
+        return [
+            each
+            for each in by_id(self._line, recipe.older)
+            if each.turn == turn[0].turn and each.role == "user"
+        ]
 
     def _last_turns(
         self, groups: Sequence[Sequence[Spoken]], laid: Laid, base: Weight
@@ -220,16 +235,25 @@ class _Drawing:
             return [], [], {}
         weights = {each.id: self._span(laid, each.id) for group in groups for each in group}
         current = groups[-1]
+        apart = self._apart(current)
+        before = self._cut_before(apart)
+        base = _sum((self._raw(each, before.get(each.id)) for each in apart), base)
         total = _sum((weights[each.id] for each in current), base)
-        if not self._budget.holds(total):
-            return self._part_of(current, weights, base)
+        if not self._budget.holds(total, _RECENT_SHARE if apart else 1.0):
+            inputs, tail, cut = self._part_of(current, weights, base)
+            return [*apart, *inputs], tail, {**before, **cut}
         tail = list(current)
         for group in reversed(groups[:-1]):
             total = _sum((weights[each.id] for each in group), total)
             if not self._budget.holds(total, _RECENT_SHARE):
                 break
             tail[:0] = group
-        return [], tail, {}
+        return apart, tail, before
+
+    def _cut_before(self, spoken: Sequence[Spoken]) -> dict[str, int]:
+        """Those of the messages that were shown cut, and how much was left of a text; half of it from here on."""
+        cut = self._found.recipe.cut if self._found.recipe is not None else {}
+        return {each.id: max(_CUT_MIN, cut[each.id] // 2) for each in spoken if each.id in cut}
 
     def _part_of(
         self, turn: Sequence[Spoken], weights: Mapping[str, Weight], base: Weight
@@ -336,16 +360,19 @@ class _Drawing:
             self._outside = weigh_frame(self._budget, frame) + self._weight(self._note)
         return self._outside
 
+    def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
+        """How much of the checkpoint is told: as much as its share of the budget holds."""
+        for detail in DETAILS:
+            note = self._lead(checkpoint, reason, (), detail)
+            if self._budget.holds(self._around() + self._weight(note), _LEAD_SHARE):
+                return detail
+        return DETAILS[-1]
+
     def _lead(
-        self, checkpoint: Checkpoint, reason: Reason, shown: frozenset[str] | tuple[str, ...]
+        self, checkpoint: Checkpoint, reason: Reason, shown: Collection[str], detail: Detail
     ) -> Message:
         turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
-        why = _told(checkpoint, reason, turn)
-        for detail in DETAILS:
-            note = lead_note(checkpoint, why, detail=detail, shown=shown)
-            if self._budget.holds(self._around() + self._weight(note), _LEAD_SHARE):
-                return note
-        return lead_note(checkpoint, why, detail=DETAILS[-1], shown=shown)
+        return lead_note(checkpoint, _told(checkpoint, reason, turn), detail=detail, shown=shown)
 
     def _first(self, tail: Sequence[Spoken]) -> str | None:
         if not tail:
@@ -380,8 +407,9 @@ class _Drawing:
             return _NOTHING
         return self._budget.scale.message(message)
 
-    def _raw(self, spoken: Spoken) -> Weight:
-        return self._weight(self._words.of([spoken])[0])
+    def _raw(self, spoken: Spoken, most: int | None = None) -> Weight:
+        message = self._words.of([spoken])[0]
+        return self._weight(message if most is None or message is None else shortened(message, most))
 
     def _span(self, laid: Laid, id: str) -> Weight:
         start, end = laid.spans.get(id, (0, 0))

@@ -177,8 +177,8 @@ def _bar(plan: Planned, width: int) -> Iterator[tuple[Part, ...]]:
     parts.append(("·" * (width - used - kept), "quiet"))
     parts.append(("░" * kept, "quiet"))
     yield tuple(parts)
-    shares = [(f"█ {_SHORT[tier]} {tokens:,}   ", _STYLES[tier]) for tier, tokens in tiers.items() if tokens]
-    yield tuple(shares)
+    shares = [(f"█ {_SHORT[tier]} {tokens:,}", _STYLES[tier]) for tier, tokens in tiers.items() if tokens]
+    yield tuple(part for share in shares for part in ("   ", share))[1:]
     state = ("fits", "good") if plan.fits else ("may be too much", "bad")
     budget = plan.window - plan.reserved
     yield state, f": {plan.tokens:,} of {budget:,} tokens", (f", give or take {plan.margin:,}", "quiet")
