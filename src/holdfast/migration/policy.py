@@ -69,6 +69,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         """Raise `Invalid` for a policy that cannot be, or that contradicts itself."""
         for name in ("warn", "approve", "block"):
             _check_names(name, getattr(self, name))
+            msgspec.structs.force_setattr(self, name, tuple(getattr(self, name)))  # a list could be changed
         _check_once(self)
         _check_rising(self)
         _check_choice("unfinished", self.unfinished, get_args(Unfinished))

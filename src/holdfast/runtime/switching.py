@@ -58,6 +58,7 @@ __all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "
 
 _POLL_SECONDS = 0.05
 _TRIES_MAX = 16
+_SUMMARIES_MAX = 2  # times that a model is asked, where the line changes meanwhile
 _REASON_MAX = 2_000  # characters
 
 _STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
@@ -134,7 +135,7 @@ def switch(ground: Ground, asked: Asked) -> Report:
     check_taken(asked.to, to)
     teller = None if asked.summariser is None else taking_steps(asked.summariser)
     ground.finish()
-    for _ in range(_TRIES_MAX):
+    for attempt in range(_TRIES_MAX):
         earlier = _earlier(ground, asked, to)
         if earlier is not None:
             return earlier
@@ -147,8 +148,8 @@ def switch(ground: Ground, asked: Asked) -> Report:
             return _already(report)
         if not report.ok:
             raise Refused(report)
-        if teller is not None and report.checkpoint is not None:
-            report = _summarised(ground, report, report.checkpoint, teller)
+        if teller is not None:
+            report = _summarised(ground, report, teller, attempt)
         points.reach("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
         made = _written(ground, asked, report, head, ledger, bump)
@@ -209,8 +210,13 @@ def reported(
     return gated(report, agent.policy)
 
 
-def _summarised(ground: Ground, report: Report, checkpoint: Checkpoint, teller: Model) -> Report:
+def _summarised(ground: Ground, report: Report, teller: Model, attempt: int) -> Report:
     """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
+    checkpoint = report.checkpoint
+    assert checkpoint is not None, "a report is made with its checkpoint"
+    if attempt >= _SUMMARIES_MAX:
+        note = f"the summary by {teller.backend} was left out: the line changed each time that it was made"
+        return msgspec.structs.replace(report, notes=(*report.notes, note))
     told = drive(summarised(ground.space, checkpoint, teller))
     new = told.validation.notes[len(checkpoint.validation.notes) :]
     return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))

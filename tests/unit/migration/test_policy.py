@@ -71,6 +71,14 @@ def test_a_policy_that_cannot_be_is_refused_when_it_is_declared(wrong: dict[str,
         Policy(**wrong)
 
 
+def test_a_policy_is_a_plain_value() -> None:
+    """Two that say the same are equal and can be keys, however their lists were given."""
+    one, other = Policy(block=["images"]), Policy(block=("images",))
+
+    assert one == other
+    assert hash(Agent("a", policy=one)) == hash(Agent("a", policy=other))
+
+
 def test_what_is_no_policy_is_refused_by_the_agent() -> None:
     """By name."""
     with pytest.raises(Invalid, match=r"policy of agent 'a' is a holdfast\.Policy"):
