@@ -104,7 +104,7 @@ class SqliteEngine:
             if self._lock is not None:
                 self._lock.close()
             raise
-        self._rows = Rows(Index(), str(self._path))
+        self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
         self._spaces: dict[str, int] = {}
         self._group = self._recent = None
         if self._lock is not None:
@@ -170,7 +170,7 @@ class SqliteEngine:
         return found
 
     def _recorded(self, db: Database, space: str, op_id: str) -> Recorded | None:
-        self._rows.refresh(db)
+        self._rows.look(db)
         number = self._space(db, space)
         return None if number is None else recorded_in(db, self._rows, number, op_id)
 
@@ -200,7 +200,7 @@ class SqliteEngine:
         """The objects of these digests, in order, each checked."""
 
         def objects(db: Database) -> list[Object]:
-            self._rows.refresh(db)
+            self._rows.look(db)
             return self._rows.objects(db, self._space(db, space), digests)
 
         return self._read(objects)
@@ -209,7 +209,7 @@ class SqliteEngine:
         """Those that the space never had."""
 
         def missing(db: Database) -> list[Digest]:
-            self._rows.refresh(db)
+            self._rows.look(db)
             number = self._space(db, space)
             if number is None:
                 return list(digests)
@@ -239,7 +239,7 @@ class SqliteEngine:
         """The commits that a message id or a run id names."""
 
         def labelled(db: Database) -> list[Digest]:
-            self._rows.refresh(db)
+            self._rows.look(db)
             number = self._space(db, space)
             rows = [] if number is None else self._rows.index.rows(db, number, label_key(label))
             found = [
@@ -365,6 +365,7 @@ class SqliteEngine:
             self._presence.close()
             return
         if self._group is not None:
+            self._group.tidy_up()
             self._group.stop()
         with self._one_at_a_time:
             if self._closed:  # by another thread meanwhile

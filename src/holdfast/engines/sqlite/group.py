@@ -13,6 +13,7 @@ overwrites them.  If the barrier fails too, everything stays in doubt.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, get_ident
 
 import apsw
@@ -65,6 +66,7 @@ class Group:
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
+        self._has_written = False
         self._connect(connection)
 
     def _connect(self, connection: Database) -> None:
@@ -82,14 +84,14 @@ class Group:
             surely(self._leave, ticket)
         return ticket.outcome()
 
-    def alone(self, work: Callable[[Database], int], doing: str) -> int:
+    def alone(self, work: Callable[[Database], int], doing: str, *, wait_seconds: float | None = None) -> int:
         """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
         ticket = Ticket(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
             try:
-                return self._locked(lambda: self._in_transaction(work), doing)
+                return self._locked(lambda: self._in_transaction(work), doing, wait_seconds)
             finally:
                 self._forget_copies()
         finally:
@@ -181,6 +183,13 @@ class Group:
         dismiss(leader)
         return True
 
+    def tidy_up(self) -> None:
+        """Leave the store so that whoever opens it next has few rows to read, if nobody else is writing."""
+        index = self._rows.index
+        if self._has_written and not self._in_doubt and index.is_worth_it():
+            with suppress(HoldfastError):
+                index.sorted_in(self.alone(index.sort_in, "closing", wait_seconds=0))
+
     def stop(self) -> None:
         """Wait for the write that is under way, refuse those that queue, and write no more."""
         try:
@@ -232,11 +241,12 @@ class Group:
                 if not ticket.is_settled:
                     ticket.error, ticket.is_settled = error, True
 
-    def _locked(self, work: Callable[[], int], doing: str) -> int:
+    def _locked(self, work: Callable[[], int], doing: str, wait_seconds: float | None = None) -> int:
         """Run `work` under the lock between processes, behind a barrier if one is due."""
         try:
             # A holder that died may have left frames that the others do not see, and the next recovery does.
-            self._in_doubt = self._file_lock.acquire(self._wait_seconds) or self._in_doubt
+            seconds = self._wait_seconds if wait_seconds is None else wait_seconds
+            self._in_doubt = self._file_lock.acquire(seconds) or self._in_doubt
         except OSError as error:
             raise translated(error, doing, self._place) from error
         try:
@@ -273,6 +283,7 @@ class Group:
             if not isinstance(error, Exception):
                 raise
             return 0
+        self._has_written = True
         for ticket in group:
             self._note(ticket)
             ticket.is_settled = True

@@ -29,6 +29,7 @@ from holdfast.errors import Corrupt
 __all__ = ["Index"]
 
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
+_BATCH_LAST = 1_024  # for who goes: whoever opens the store next reads a few hundred rows at most
 _FORGET_FROM = 4 * _BATCH_MAX
 _PAGE = 256
 _NONE: dict[bytes, int | tuple[int, ...]] = {}
@@ -143,6 +144,10 @@ class Index:
     def is_due(self) -> bool:
         """Whether enough keys have gathered to be worth sorting in; more in a larger store, where it costs more."""
         return self._count > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
+
+    def is_worth_it(self) -> bool:
+        """Whether there are enough to be sorted in by somebody who closes the store."""
+        return self._count > _BATCH_LAST
 
     def sort_in(self, connection: Database) -> int:
         """Move keys into `places`; the caller holds a write transaction and calls `sorted_in` after its commit."""

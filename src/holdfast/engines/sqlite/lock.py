@@ -110,7 +110,7 @@ class FileLock:
             time.sleep(nap)
             if _taken(self._file):
                 return
-        if not self._waiter.won(seconds):
+        if seconds <= 0 or not self._waiter.won(seconds):
             raise Unavailable(
                 f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
                 retry_after=1.0,

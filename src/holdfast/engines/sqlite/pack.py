@@ -47,7 +47,10 @@ __all__ = [
 ]
 
 KINDS = tuple(Kind)  # an item names its kind by position: append only
-_ZSTD_FROM_BYTES = 512  # of whole objects; the rest is digests, and bytes that are squeezed already
+_NODE = KINDS.index(Kind.NODE)
+_ZSTD_FROM_BYTES = (
+    512  # of whole objects; nodes and the rest are digests, and bytes that are squeezed already
+)
 _RAW, _ZSTD = b"\x00", b"\x01"
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
@@ -119,7 +122,7 @@ _compressor: list[zstd.ZstdCompressor] = []
 def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
     """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
     record = _encoder.encode((items, op, dropped))
-    if sum([len(item[2]) for item in items if item[1] == Form.WHOLE]) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
+    if sum([len(item[2]) for item in items if item[1] == Form.WHOLE and item[0] != _NODE]) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
         return _RAW + record
     if not _compressor:
         _compressor.append(zstd.ZstdCompressor(level=3))

@@ -7,7 +7,7 @@ nodes of one state tend to stand in the same few rows.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import cast
 
@@ -153,8 +153,8 @@ def moves_of(row: Row) -> list[MoveRecord]:
 class Rows:
     """Reads rows through one process's index and cache.  Thread-safe."""
 
-    def __init__(self, index: Index, place: str) -> None:
-        """Read by `index`; `place` names the store in errors."""
+    def __init__(self, index: Index, place: str, writes: Callable[[], int] = lambda: -1) -> None:
+        """Read by `index`; `place` names the store in errors; `writes` counts them, -1 where that is not known."""
         self.index = index
         self._place = place
         self._lock = Lock()
@@ -162,6 +162,8 @@ class Rows:
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
         self._generation: object = None  # of the rows that are kept; None: nothing was read yet
+        self._writes = writes
+        self._looked_at = -1  # how many writes there had been
 
     def row(self, connection: Database, row: int) -> Row | None:
         """The row of that number, or None if it is not there (yet)."""
@@ -253,6 +255,13 @@ class Rows:
                 self._generation = generation
                 self._forget()
         return generation
+
+    def look(self, connection: Database) -> None:
+        """Refresh, unless nobody has written since the last look."""
+        writes = self._writes()
+        if writes < 0 or writes != self._looked_at:
+            self.refresh(connection)
+            self._looked_at = writes
 
     def _forget(self) -> None:
         self._epoch += 1

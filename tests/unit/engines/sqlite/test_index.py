@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.engines.contract import Write
 from holdfast.engines.sqlite import SqliteEngine, index
+from holdfast.engines.sqlite.lock import FileLock
 from holdfast.errors import NotFound
 from holdfast.model.digest import Kind, Object, digest_of
 
@@ -63,3 +66,52 @@ def test_an_object_that_was_never_written_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=absent):
         engine.objects("s", [absent])
     engine.close()
+
+
+def _unsorted(path: Path) -> int:
+    """How many rows have keys that are not sorted in."""
+    with closing(sqlite3.connect(path)) as stock:
+        (rows,) = stock.execute(
+            "SELECT count(*) FROM log WHERE id > (SELECT value FROM meta WHERE name='indexed_upto')"
+        ).fetchone()
+    return int(rows)
+
+
+def test_who_wrote_and_closes_leaves_few_rows_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys are sorted in, so that whoever opens the store next finds them without reading rows."""
+    monkeypatch.setattr(index, "_BATCH_LAST", 8)
+    path = tmp_path / "s.db"
+    engine = SqliteEngine(path, durable=False)
+    for number in range(20):
+        _put(engine, number)
+    before = _unsorted(path)
+
+    engine.close()
+
+    assert (before, _unsorted(path)) == (20, 0)
+    with closing(SqliteEngine(path, durable=False)) as again:
+        assert again.objects("s", [_value(7).digest])[0].body == _value(7).body
+
+
+def test_who_wrote_nothing_changes_nothing_by_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader leaves the sorting to those who write, and so does who finds the lock taken."""
+    path = tmp_path / "s.db"
+    writer = SqliteEngine(path, durable=False)
+    for number in range(20):
+        _put(writer, number)
+    monkeypatch.setattr(index, "_BATCH_LAST", 8)
+    reader = SqliteEngine(path, durable=False)
+    reader.objects("s", [_value(7).digest])
+
+    reader.close()
+    holder = FileLock(tmp_path / "s.db-lock")
+    holder.acquire(10)
+    writer.close()
+
+    assert _unsorted(path) == 20
+    holder.release(settled=True)
+    holder.close()
