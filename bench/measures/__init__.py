@@ -17,6 +17,7 @@ from bench.measures import (
     puts,
     recall,
     runs,
+    switches,
     turns,
     writers,
 )
@@ -36,6 +37,7 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "imports": imports.measure,
     "memory": memory.measure,
     "recall": recall.measure,
+    "switches": switches.measure,
     "providers": providers.measure,
     "peers": peers.measure,
 }
