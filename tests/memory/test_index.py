@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import holdfast
 from holdfast import Store
 from holdfast.engines.searching import Filters
+from holdfast.engines.sqlite import searching
 from holdfast.errors import Unsupported
 from holdfast.memory import Recall
 from tests.memory.remembering import by_letters, remembering
@@ -261,3 +263,46 @@ def test_a_thread_s_items_are_found_by_whoever_opens_the_store_next(path: Path) 
 
     with holdfast.open(path) as store:
         assert "n" in [each.id for each in store.memory("ann").search("oslo winter")]
+
+
+def test_an_index_that_somebody_else_holds_keeps_nobody_waiting_for_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process writes to it, the answer comes from one in memory; afterwards the file is used again."""
+    monkeypatch.setattr(searching, "_BUSY_MS", 10)
+    with holdfast.open(path) as store:
+        filled(store)
+        before = answers(store.memory("ann").search("oslo"))
+    other = apsw.Connection(str(index_of(path)))
+    with holdfast.open(path) as store:
+        store.memory("ann").add("tea", id="more")
+        other.execute("BEGIN IMMEDIATE")
+
+        held_up = answers(store.memory("ann").search("oslo"))
+        other.execute("ROLLBACK")
+        other.close()
+
+        assert [each[0] for each in held_up] == [each[0] for each in before]
+        assert answers(store.memory("ann").search("oslo")) == held_up
+
+
+def test_only_the_user_who_made_it_can_enter_the_directory(path: Path) -> None:
+    """It holds words of what is remembered."""
+    with holdfast.open(path) as store:
+        filled(store)
+        store.memory("ann").search("oslo")
+
+    assert stat.S_IMODE(index_of(path).parent.stat().st_mode) == 0o700
+
+
+def test_neighbours_are_the_same_whichever_way_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what the extension gives at once, all distances are gone over; filters hold there too."""
+    with holdfast.open("memory:", embed=by_letters) as store:
+        filled(store)
+        store.memory("ann").add("oslo oslo", id="other", kind="episodic")
+        plain = answers(store.memory("ann").search("oslo"))
+        kind = answers(store.memory("ann").search("oslo", kind="semantic"))
+        monkeypatch.setattr(searching, "_NEAR_MAX", 1)
+
+        assert answers(store.memory("ann").search("oslo")) == plain
+        assert answers(store.memory("ann").search("oslo", kind="semantic")) == kind

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Store
+from holdfast import Store, aio
 from holdfast.errors import Invalid, NotFound, OpReused, Unavailable
 from holdfast.model.memory import TEXT_BYTES_MAX
 
@@ -222,3 +223,20 @@ def test_everything_that_is_remembered_verifies(store: Store) -> None:
     report = store.verify()
 
     assert report.ok, report.faults
+
+
+def test_the_awaitable_face_does_the_same(store_url: str) -> None:
+    """Added, found, listed, forgotten and taken back on an event loop."""
+
+    async def story() -> list[list[str]]:
+        async with aio.open(store_url) as store:
+            memory = await store.memory("ann")
+            await memory.add("aisle seats", id="seat")
+            found = [each.id for each in await memory.search("seats")]
+            await memory.forget("seat")
+            gone = [item.id async for item in memory.items()]
+            await memory.undo()
+            back = [item.id async for item in memory.ls()]
+            return [found, gone, back, [owner async for owner in store.owners()]]
+
+    assert asyncio.run(story()) == [["seat"], [], ["seat"], ["ann"]]

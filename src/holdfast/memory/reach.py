@@ -36,6 +36,7 @@ _V = TypeVar("_V")
 
 _PAGE = 100
 _KNOWN_MAX = 20_000
+_SPACES_MAX = 256  # each remembers commits of its own
 _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _RUNS_OWN = re.compile(r"run/[a-z0-9][a-z0-9._-]*/[0-9]+\Z")
 
@@ -64,7 +65,7 @@ class Reach:
     def _space(self, source: Source) -> Space:
         found = self._spaces.get(source.space)
         if found is None:
-            _make_room(self._spaces)
+            _make_room(self._spaces, _SPACES_MAX)
             found = self._spaces[source.space] = self._threads(source.space, source.thread)
         return found
 
@@ -109,6 +110,6 @@ def _is_live(space: Space, hold: Hold) -> bool:
     return not (moves and moves[0].act is Act.KEEP)
 
 
-def _make_room(known: dict[_K, _V]) -> None:
-    if len(known) >= _KNOWN_MAX:
+def _make_room(known: dict[_K, _V], most: int = _KNOWN_MAX) -> None:
+    if len(known) >= most:
         known.clear()

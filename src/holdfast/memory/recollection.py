@@ -25,6 +25,7 @@ __all__ = ["Memories", "Recollection"]
 
 _OPEN_MAX = 64
 _KNOWN_MAX = 20_000
+_SMALL_BYTES = 4_096
 
 
 class Recollection:
@@ -57,7 +58,8 @@ class Recollection:
             found = decode_version(self.space.body(entry.value))
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            self._known[entry.value] = found
+            if entry.size <= _SMALL_BYTES:
+                self._known[entry.value] = found
         return found
 
 

@@ -11,7 +11,9 @@ from holdfast.cli.memory.items import AnyKind, AnyScope, FoundShape, Owner
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.safe import shortened
 from holdfast.cli.screen import Column, Screen
+from holdfast.errors import Unavailable
 from holdfast.threads.opening import open as open_store
+from holdfast.threads.store import Store
 
 __all__ = ["Recalled", "search"]
 
@@ -75,7 +77,7 @@ def search(
 
     Words of the query are words: no operator in it means anything.
     """
-    with open_store(everywhere.store, read_only=True, embed=embed) as store:
+    with _opened(everywhere.store, embed) as store:
         found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
         return Recalled(
             owner=owner,
@@ -83,3 +85,11 @@ def search(
             legs=list(found.legs),
             found=[FoundShape.of(each) for each in found],
         )
+
+
+def _opened(place: str, embed: Literal["minilm"] | None) -> Store:
+    """The store, so that the index can be kept for the next search; where it cannot be written, for reading."""
+    try:
+        return open_store(place, create=False, embed=embed)
+    except Unavailable:
+        return open_store(place, read_only=True, embed=embed)

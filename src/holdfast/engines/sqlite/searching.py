@@ -30,7 +30,7 @@ from holdfast.model.digest import Digest
 __all__ = ["SqliteSearch", "check_vectors"]
 
 _FORMAT = "1"
-_BUSY_MS = 5_000
+_BUSY_MS = 2_000  # whoever waits longer makes an index of its own, in memory
 _PAGE = 500
 _NEAR_MAX = 4_096  # the most neighbours that sqlite-vec gives at once
 _DIGITS = 6
@@ -226,13 +226,17 @@ class SqliteSearch:
                 return None
 
     def _try(self, ask: Callable[[Database], _T], otherwise: _T) -> _T:
-        """What `ask` finds; `otherwise`, having thrown the index away, if it is damaged."""
+        """What `ask` finds; `otherwise` if the file cannot be used now, having thrown it away if it is damaged.
+
+        What lies in memory is neither damaged nor another's: whatever goes wrong there is raised.
+        """
         try:
             return ask(self._database())
         except (apsw.Error, OSError) as error:
-            if _is_passing(error) or self._path is None:  # what lies in memory cannot be damaged
-                raise translated(error, "searching memory", str(self._path)) from error
-            self.discard()
+            if self._path is None:
+                raise translated(error, "searching memory", "the index") from error
+            if not _is_passing(error):
+                self.discard()
             return otherwise
 
     def _write(self, work: Callable[[Database], bool]) -> bool:
@@ -266,7 +270,7 @@ class SqliteSearch:
             if self._read_only:
                 flags = apsw.SQLITE_OPEN_READONLY
             else:
-                self._path.parent.mkdir(exist_ok=True)
+                self._path.parent.mkdir(mode=0o700, exist_ok=True)  # it holds words of the items
         connection = apsw.Connection(place, flags=flags)
         try:
             return self._prepared(connection)
@@ -289,19 +293,17 @@ class SqliteSearch:
         if self._path is not None:
             db.pragma("journal_mode", "wal")
             db.pragma("synchronous", "normal")
-        db.execute("BEGIN IMMEDIATE")
-        if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get is None:
-            db.execute(_TABLES)
-            _set(db, "format", _FORMAT)
-        elif _meta(db, "format") != _FORMAT:
-            self._drop(db)
-        db.execute("COMMIT")
+        if not _is_laid(db):
+            db.execute("BEGIN IMMEDIATE")
+            if not _is_laid(db):
+                self._drop(db)
+            db.execute("COMMIT")
         return db
 
     def _drop(self, db: Database) -> None:
         """Begin anew."""
-        self._forget_vectors(db)
-        db.execute("DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS versions; DROP TABLE IF EXISTS meta")
+        for table in ("vectors", "words", "versions", "meta"):
+            db.execute(f"DROP TABLE IF EXISTS {table}")
         db.execute(_TABLES)
         _set(db, "format", _FORMAT)
 
@@ -318,6 +320,12 @@ class SqliteSearch:
             db.execute("DELETE FROM words WHERE rowid = ?", (row,))
             if has_vectors:
                 db.execute("DELETE FROM vectors WHERE rowid = ?", (row,))
+
+
+def _is_laid(db: Database) -> bool:
+    """Whether the tables are there, and are those that we know."""
+    is_there = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get
+    return is_there is not None and _meta(db, "format") == _FORMAT
 
 
 def _insert(db: Database, row: Row) -> None:
