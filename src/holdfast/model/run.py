@@ -35,6 +35,7 @@ REASONS = (
     "user_message",
     "tool_results_committed",
     "assistant_turn_committed",
+    "backend_switched",  # a run's route, or a switch by hand
     "run_finished",
 )  # of a run's commits
 
