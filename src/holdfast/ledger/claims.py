@@ -24,6 +24,7 @@ from holdfast.history.artifacts import Staged
 from holdfast.history.space import Space
 from holdfast.ledger import calls, keys
 from holdfast.ledger.guard import done
+from holdfast.ledger.shown import shown
 from holdfast.model import canonical
 from holdfast.model.call import SETTLED, CallRecord
 from holdfast.model.digest import Digest, Kind, digest_of
@@ -152,7 +153,8 @@ def borrowed(space: Space, reuse: Reuse) -> tuple[Staged | None, bytes | None]:
     What belongs to another thread is staged anew: spaces share nothing.
     """
     other, record = _elsewhere(space, reuse.owner), reuse.record
-    preview = other.body(record.preview) if record.preview else None
+    told = shown(other, record)
+    preview = None if told is None else canonical.encode_struct(told)
     if record.result is None:
         return None, preview
     digest = Digest(record.result.rpartition("/")[2])

@@ -16,6 +16,7 @@ from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import CALL
+from holdfast.ledger.shown import shown
 from holdfast.ledger.tickets import TICKET
 from holdfast.model.call import CallRecord, CallState
 from holdfast.model.digest import Digest
@@ -29,7 +30,6 @@ _PAGE = 200
 _BEGINNING_MIN = 4  # characters of an id that is not given whole
 
 _records = msgspec.json.Decoder(CallRecord)
-_results = msgspec.json.Decoder(ToolResult)
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +63,10 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     record = calls.read(space, asked.ticket.call if asked else id).record
     last = tickets.find(space, record.ticket) if record.ticket else None
     ticket = asked.ticket if asked else last.ticket if last else None
-    shown = _body(space, record.preview)
     return Traced(
         record=record,
         arguments=_text(space, record.args),
-        result=_results.decode(shown) if shown is not None else None,
+        result=shown(space, record),
         ticket=ticket,
         asked=_text(space, ticket.args) if ticket else None,
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,

@@ -112,7 +112,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approved: Digest | None = None  # the arguments that somebody approved, by their body
     approved_fingerprint: str | None = None
     result: str | None = None  # artifact://sha256/<digest> of what the tool gave back
-    preview: Digest | None = None  # a body: what the model is shown of it, a ToolResult
+    preview: Digest | None = (
+        None  # a body: what the model is shown, a ToolResult; None: it is in `result_label`
+    )
     status: Status | None = None  # of the result
     outcome: Literal["done", "not_done"] | None = None  # what a person resolved it to
     patch: Digest | None = None  # a body: what it changes in the thread's state, when its round is committed

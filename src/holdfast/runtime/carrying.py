@@ -20,30 +20,28 @@ from holdfast.engines.contract import CellWrite
 from holdfast.errors import HoldfastError, Moved
 from holdfast.history.artifacts import Staged
 from holdfast.ledger import calls, claims, keys, tickets
-from holdfast.ledger.calls import Posting
 from holdfast.ledger.claims import Free, Mine, Waits
 from holdfast.ledger.lease import Lost
 from holdfast.model.call import UNCLEAR, CallState
 from holdfast.model.digest import Digest
-from holdfast.model.message import Text, ToolResult
+from holdfast.model.message import ToolResult
 from holdfast.runtime import points
 from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
 from holdfast.runtime.call import Outcome, Ruling, Suspension
 from holdfast.runtime.clearance import Ask, Borrow, Deny, Go, clearance
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.lateness import (
-    encoded,
     late,
     overtaken,
     record_alone,
     record_late,
     shown,
     stage_result,
-    values_of,
 )
+from holdfast.runtime.outcome import noted, settlement, take_changes, with_values
 from holdfast.runtime.result import Told, told
 from holdfast.runtime.room import Room
-from holdfast.runtime.slot import Slot, encode_result, lent
+from holdfast.runtime.slot import Slot, lent
 from holdfast.runtime.tool import Tool
 
 __all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max"]
@@ -239,7 +237,7 @@ class Carrier:
                 await self._desk.do(partial(self._returned, slot, room, done.value))
             case "suspended":
                 assert done.suspension is not None
-                await self._desk.do(partial(_take_changes, slot, room, keep_scratch=True))
+                await self._desk.do(partial(take_changes, slot, room, keep_scratch=True))
                 self._ask(slot, done.suspension)
             case "not_done":
                 if self._may_retry(slot, tool):
@@ -274,7 +272,7 @@ class Carrier:
         finally:
             room.close()
         if outcome.kind == "done":
-            await self._desk.do(partial(_take_changes, slot, room, keep_scratch=False))
+            await self._desk.do(partial(take_changes, slot, room, keep_scratch=False))
         return outcome
 
     def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
@@ -329,13 +327,13 @@ class Carrier:
         if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
             slot.changes(None, None, room.memory.finish())
         else:
-            _take_changes(slot, room, keep_scratch=False)
+            take_changes(slot, room, keep_scratch=False)
         self._succeed(slot, value)
 
     def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
         kept, staged = stage_result(self._desk.space, value)
         slot.staged = staged
-        said = _noted(shown(slot.call.id, kept, staged), slot.note)
+        said = noted(shown(slot.call.id, kept, staged), slot.note)
         self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
 
     def _fail(
@@ -380,20 +378,11 @@ class Carrier:
         if not hops:  # it stays what it is: nothing more was learnt
             slot.settle(None, said)
             return
-        posting = calls.settle(
-            slot.held,
-            *hops,
-            at=self._desk.now(),
-            staged=staged,
-            preview=encode_result(said),
-            status=said.status,
-            patch=encoded(slot.patch),
-            agent_patch=encoded(slot.agent_patch),
-            memory=encoded(slot.memory),
-            why=why,
-            result_label=self._desk.label,
-        )
-        slot.settle(_carrying(posting, slot), said)
+        post = partial(settlement, self._desk, slot, slot.held, hops, said, staged, why, at=self._desk.now())
+        if self._left == 1 and self._desk.speaks:  # the write that settles it is the one that tells
+            slot.settle(post(told=True), said, alone=lambda: post(told=False))
+        else:
+            slot.settle(post(told=False), said)
 
     def _ending(self, slot: Slot, state: CallState) -> tuple[CallState, ...]:
         """The states to pass: a start that did not have to be durable is passed now."""
@@ -417,7 +406,7 @@ class Carrier:
             on_timeout=wanted.on_timeout,
             resume=wanted.resume,
         )
-        slot.suspend(_carrying(tickets.ask(held, ticket), slot))
+        slot.suspend(with_values(tickets.ask(held, ticket), slot))
 
     async def _record(self, slot: Slot) -> None:
         """Make what the slot came to durable, unless the round's commit is about to."""
@@ -433,8 +422,9 @@ class Carrier:
         points.reach("after_result")
 
     def _post(self, slot: Slot) -> None:
-        if slot.posting is not None:
-            self._desk.journal.post(slot.posting)
+        posting = slot.alone
+        if posting is not None:
+            self._desk.journal.post(posting)
             slot.written()
             if slot.stage == "settled":
                 self._desk.tell(slot)
@@ -468,20 +458,6 @@ def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
         name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
         lines.setdefault(name, []).append(slot)
     return list(lines.values())
-
-
-def _take_changes(slot: Slot, room: Room, *, keep_scratch: bool) -> None:
-    slot.changes(*room.finish(keep_scratch=keep_scratch), room.memory.finish())
-
-
-def _noted(said: ToolResult, note: str | None) -> ToolResult:
-    return said if note is None else ToolResult(said.call_id, said.status, (Text(note), *said.content))
-
-
-def _carrying(posting: Posting, slot: Slot) -> Posting:
-    """The posting with the values that the call's patches name."""
-    values = values_of(slot)
-    return posting.also(objects=values) if values else posting
 
 
 def attempts_max(tool: Tool | None) -> int:

@@ -49,6 +49,11 @@ class Desk:
         self.holder = ground.space.engine.holder()
 
     @property
+    def speaks(self) -> bool:
+        """Whether the conversation is told what its calls came to: nobody there asked for a call by hand."""
+        return self.origin is None and bool(self.label)
+
+    @property
     def space(self) -> Space:
         """The thread's space, fenced by the lease."""
         return self.journal.space

@@ -82,9 +82,10 @@ def late(desk: Desk, slot: Slot) -> None:
 
 def record_alone(desk: Desk, slot: Slot) -> None:
     """Record what a call came to though there is no commit to say so: its effect has happened."""
-    if slot.posting is not None and slot.stage == "settled":
+    posting = slot.alone
+    if posting is not None and slot.stage == "settled":
         with suppress(HoldfastError):  # it became true after all, or the store cannot be written now
-            desk.journal.post(slot.posting)
+            desk.journal.post(posting)
             slot.written()
 
 

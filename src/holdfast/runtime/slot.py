@@ -6,6 +6,7 @@ already, or stand in a posting that is still to be written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ from holdfast.history.artifacts import Staged
 from holdfast.history.patching import Patched
 from holdfast.history.space import Space
 from holdfast.ledger.calls import Held, Posting, propose, reference, settle
+from holdfast.ledger.shown import shown
 from holdfast.model.call import SETTLED, UNCLEAR, CallRecord
 from holdfast.model.canonical import encode_struct
 from holdfast.model.digest import Digest, Kind, Object
@@ -34,6 +36,7 @@ class Slot:
     """One call of a round."""
 
     __slots__ = (
+        "_alone",
         "agent_patch",
         "arguments",
         "attempts",
@@ -60,6 +63,7 @@ class Slot:
         self.stage: Stage = "ready"
         self.held: Held | None = None  # as it stands in the ledger; None: it is not there yet
         self.posting: Posting | None = None  # its next transition, still to be written
+        self._alone: Callable[[], Posting] | None = None
         self.result: ToolResult | None = None  # what the model is told, once it is settled
         self.patch: Patch | None = None  # what it changes in the thread's state
         self.patched: Patched | None = (
@@ -93,9 +97,20 @@ class Slot:
         if self.posting is not None:
             self.held, self.posting = self.posting.held, None
 
-    def settle(self, posting: Posting | None, result: ToolResult) -> None:
-        """The call has come to its end, or nobody knows: either way the model is told."""
+    def settle(
+        self, posting: Posting | None, result: ToolResult, *, alone: Callable[[], Posting] | None = None
+    ) -> None:
+        """The call has come to its end, or nobody knows: either way the model is told.
+
+        `alone` makes what is posted instead if no message is written with it; None: the same.
+        """
         self.posting, self.result, self.stage = posting, result, "settled"
+        self._alone = alone
+
+    @property
+    def alone(self) -> Posting | None:
+        """Its next transition, for a write that tells nobody."""
+        return self.posting if self.posting is None or self._alone is None else self._alone()
 
     def suspend(self, posting: Posting | None) -> None:
         """The call waits for somebody's decision."""
@@ -114,8 +129,9 @@ def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
     """Fill a slot whose call has come to its end from what the ledger says; `otherwise` where it holds no words."""
     record = slot.record
     assert record.state in SETTLED or record.state in UNCLEAR
-    if record.preview is not None:
-        result = msgspec.structs.replace(_results.decode(space.body(record.preview)), call_id=slot.call.id)
+    told = shown(space, record)
+    if told is not None:
+        result = msgspec.structs.replace(told, call_id=slot.call.id)
     else:
         result = ToolResult(slot.call.id, record.status or "error", otherwise)
     slot.patch = decode_patch(space.body(record.patch)) if record.patch else None
