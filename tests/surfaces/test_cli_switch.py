@@ -94,6 +94,7 @@ def test_a_dry_run_changes_nothing_and_needs_no_right_to_write(
         ("nobody:model", 3, "no provider is called 'nobody'"),
         ("openai:gpt-nonsense", 3, "Did you mean"),
         ("nonsense", 2, "names no backend"),
+        ("claude-sonnet", 2, "Did you mean anthropic:claude-sonnet-"),
     ],
 )
 def test_a_backend_that_cannot_be_is_an_error_and_nothing_is_changed(

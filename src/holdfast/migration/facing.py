@@ -125,8 +125,22 @@ def _format(given: Given, models: Catalog) -> Target | None:
     if isinstance(given, Backend):
         return given.target
     if isinstance(given, str):
-        return registry.target(given, models)
+        return _named(given, models)
     try:
         return registry.target(given.backend, models)
     except (NotFound, Invalid):
         return None
+
+
+def _named(name: str, models: Catalog) -> Target:
+    """What a name means; where it means nothing, names that are close are told."""
+    try:
+        return registry.target(name, models)
+    except Invalid as error:
+        from difflib import get_close_matches  # only where something is wrong
+
+        known = {card.name: card.backend for card in reversed(models.cards())}
+        near = " or ".join(known[each] for each in get_close_matches(name, known, n=3, cutoff=0.6))
+        if not near:
+            raise
+        raise Invalid(f"'{name}' names no backend; nothing was done. Did you mean {near}?") from error
