@@ -25,7 +25,7 @@ from holdfast.providers.outputs import request_options
 from holdfast.providers.wire.media import kind_of
 from holdfast.providers.wire.server_tools import is_account
 
-__all__ = ["Shown", "check", "losses"]
+__all__ = ["Shown", "check", "losses", "sealed"]
 
 _MEDIA: tuple[tuple[str, Topic, Capability, str], ...] = (
     ("image", "images", Capability.IMAGES, "image"),
@@ -34,6 +34,7 @@ _MEDIA: tuple[tuple[str, Topic, Capability, str], ...] = (
     ("video", "video", Capability.VIDEO, "video"),
 )
 _FILE_ID = "file-id://"
+_SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
 
 # Options that items of their own are about, or that say nothing of the answer.
 _GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})
@@ -69,6 +70,17 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
         *_calling(shown, to),
         *_rest(lost),
     )
+
+
+def sealed(shown: Shown, to: Facing) -> bool:
+    """Whether thoughts are kept beside the messages that only another than `to` can read.
+
+    For people to know, and for nothing else: no grade depends on what only a vendor can read.
+    """
+    if _same_format(shown, to):
+        return False
+    kept = [message.vendor_metadata for message in shown.history if message.vendor_metadata is not None]
+    return any(word in each for each in kept for word in _SEALED)
 
 
 def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
@@ -309,12 +321,7 @@ def _is_own_file(block: Block, to: Facing) -> bool:
 
 
 def _is_thought(message: Message) -> bool:
-    if any(isinstance(block, ReasoningSummary) for block in message.content):
-        return True
-    return message.vendor_metadata is not None and any(
-        word in message.vendor_metadata
-        for word in ('"thinking"', '"reasoning', "thought", "encrypted_content")
-    )
+    return any(isinstance(block, ReasoningSummary) for block in message.content)
 
 
 def _last_turn(history: Sequence[Message]) -> int:

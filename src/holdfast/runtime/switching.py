@@ -202,7 +202,7 @@ def reported(
         to_backend=to.name,
         items=items,
         losses=lost,
-        notes=_notes(ground, to, checkpoint),
+        notes=_notes(ground, to, checkpoint, sealed=compatibility.sealed(shown, to)),
         checkpoint=checkpoint,
         approved_by=asked.approved_by,
         reason=asked.reason,
@@ -296,8 +296,10 @@ def _already(report: Report) -> Report:
     return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
-def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint) -> tuple[str, ...]:
+def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) -> tuple[str, ...]:
     told = [to.note] if to.note else []
+    if sealed:
+        told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
     if is_bare(ground.agent):
         known = last_frame(ground.space, checkpoint.commit) is not None
         how = "as its last turn was shown them" if known else "not known"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.migration.compatibility import Shown, check, losses
+from holdfast.migration.compatibility import Shown, check, losses, sealed
 from holdfast.migration.facing import Facing, facing
 from holdfast.migration.policy import Topic
 from holdfast.model.context import Context, ToolSpec
@@ -171,6 +171,18 @@ def test_reasoning_stays_with_its_issuer() -> None:
 
     assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
     assert graded(talk, facing("openai:gpt-5", models))["reasoning"] == "✓ Reasoning supported"
+
+
+def test_no_grade_depends_on_what_only_a_vendor_can_read() -> None:
+    """It is told, where it stays behind, and that is all."""
+    spoke = Message("assistant", (Text("Hi."),), vendor_metadata='{"openai":{"encrypted_content":"abc"}}')
+    bare = Message("assistant", (Text("Hi."),))
+    models = catalog.shipped()
+    to, home = facing("anthropic:claude-sonnet-4-5", models), facing("openai:gpt-5", models)
+    kept, without = (shown(HELLO, each, from_api="openai-responses") for each in (spoke, bare))
+
+    assert graded(kept, to) == graded(without, to)
+    assert [sealed(kept, to), sealed(without, to), sealed(kept, home)] == [True, False, False]
 
 
 def test_the_context_says_its_number_and_what_is_short() -> None:
