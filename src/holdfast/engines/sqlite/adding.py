@@ -19,7 +19,7 @@ __all__ = ["Adding", "Stand"]
 _LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
 _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-_OF_A_COMMIT = (Kind.BODY, Kind.CHANGESET, Kind.COMMIT)
+_OF_A_COMMIT = (Kind.BODY, Kind.CHECKPOINT, Kind.CHANGESET, Kind.COMMIT)
 
 
 class Stand(msgspec.Struct, frozen=True, gc=False):

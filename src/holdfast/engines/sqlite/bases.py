@@ -16,7 +16,7 @@ from holdfast.model.digest import Digest, Kind, Object
 __all__ = ["Bases"]
 
 _NODE_DEPTH_MAX = 16
-_DEPTH_MAX = 8
+_DEPTH_MAX = 4  # of documents: each step is another row to read
 _BYTES_MAX = 8 * 1024 * 1024
 _ENTRY_BYTES = 300
 _FROM_BYTES = 128

@@ -25,8 +25,9 @@ from holdfast.model.event import CheckpointCreated, MessageAppended, ToolCallReq
 __all__ = ["Batch", "Committing", "Prepared", "lay", "prepare", "spans_of"]
 
 _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
+_NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
-_BODY, _COMMIT, _CHECKPOINT = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT
+_BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
 _WITH_COMMIT = (
     _BODY,
     _CHECKPOINT,
@@ -159,9 +160,12 @@ def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bo
     size = 0
     for found in objects:
         if is_much and found.kind not in kept:
+            if found.kind is _NODE and state and state[-1].kind is not _NODE:
+                rows.append(state)  # nodes are read without their values, and are not compressed
+                state, size = [], 0
             state.append(found)
             size += len(found.body)
-            if size >= _OWN_ROW_FROM_BYTES:
+            if size >= (_NODE_ROW_BYTES if found.kind is _NODE else _OWN_ROW_FROM_BYTES):
                 rows.append(state)
                 state, size = [], 0
             continue
