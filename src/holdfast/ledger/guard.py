@@ -65,6 +65,9 @@ class _Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     clear: int = 0  # of the first so many, all that were done are in the history of `commit`, by `backend`
     commit: Digest | None = None  # None: none of them was done
     backend: str | None = None
+    first: str | None = (
+        None  # the call whose start had the number 1: most have no other, and need no cell for it
+    )
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -132,7 +135,8 @@ def check(
             any_done, firm = True, firm and _settled_here(space, other)
     if not firm:
         return Clear(gate)  # what was allowed, or is well for now, is not thereby well for ever
-    mark = _Mark(gate.count, gate.count, head if any_done else None, backend if any_done else None)
+    told = (head, backend) if any_done else (None, None)
+    mark = _Mark(gate.count, gate.count, *told, first=gate.mark.first)
     return Clear(Gate(gate.fingerprint, gate.revision, mark))
 
 
@@ -142,6 +146,8 @@ def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
     if gate is None:
         return ()
     number = gate.count + 1
+    if number == 1:
+        return (_gate_write(gate, msgspec.structs.replace(gate.mark, count=1, first=record.id)),)
     mark = msgspec.structs.replace(gate.mark, count=number)
     return (
         _gate_write(gate, mark),
@@ -154,7 +160,7 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
     if not record.fingerprint or not record.reach.guarded:
         return ()
     gate = _gate(space, record.fingerprint)
-    return (_gate_write(gate, _Mark(gate.count)),) if gate.count else ()
+    return (_gate_write(gate, _Mark(gate.count, first=gate.mark.first)),) if gate.count else ()
 
 
 def seen(record: CallRecord, ticket: Ticket | None) -> int:
@@ -222,6 +228,12 @@ def _stands(space: Space, mark: _Mark, head: Digest | None, backend: str | None)
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
     """The calls that were started, in order, those after number `after`; raises `Corrupt` if one is missing."""
     prefix = f"{TWIN}{gate.fingerprint}/"
+    if after == 0 and gate.mark.first is not None:
+        held = calls.find(space, gate.mark.first)
+        if held is None:
+            raise _missing(gate)
+        yield held.record
+        after = 1
     while after < gate.count:  # a start that came later has moved the gate, and is refused there
         wanted = min(_PAGE, gate.count - after)
         page = space.engine.cells(
@@ -229,12 +241,16 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
         )
         found = [calls.find(space, cells.read(cell, _names)) for cell in page]
         if len(page) < wanted or None in found:
-            raise Corrupt(
-                f"a start of the calls with fingerprint {gate.fingerprint} is missing, so nobody can tell what would "
-                "be repeated; nothing was started. Run `holdfast verify`."
-            )
+            raise _missing(gate)
         yield from (held.record for held in found if held)
         after += wanted
+
+
+def _missing(gate: Gate) -> Corrupt:
+    return Corrupt(
+        f"a start of the calls with fingerprint {gate.fingerprint} is missing, so nobody can tell what would "
+        "be repeated; nothing was started. Run `holdfast verify`."
+    )
 
 
 def _gate(space: Space, fingerprint: str) -> Gate:

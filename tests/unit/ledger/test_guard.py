@@ -343,15 +343,16 @@ def test_a_call_is_not_stopped_by_itself(keeper: Keeper) -> None:
     assert isinstance(keeper.check(held.record), Clear)
 
 
-@pytest.mark.parametrize("lost", ["twin", "call"])
+@pytest.mark.parametrize("lost", ["call/first", "call/second", "twin"])
 def test_a_guard_that_cannot_tell_lets_nothing_through(lost: str) -> None:
     """A start that is gone from the store is damage, not a clear way."""
     engine = MemoryEngine()
     keeper = Keeper(engine)
-    record = ended(keeper, "first", "unknown").record
+    ended(keeper, "first", "failed")
+    record = ended(keeper, "second", "failed").record
     cells = engine._store.spaces[keeper.space.name].cells
 
-    del cells["call/first" if lost == "call" else f"twin/{record.fingerprint}/{1:012d}"]
+    del cells[f"twin/{record.fingerprint}/{2:012d}" if lost == "twin" else lost]
 
     with pytest.raises(Corrupt, match="nothing was started"):
         keeper.check(keeper.record("again"))
