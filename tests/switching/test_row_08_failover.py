@@ -5,13 +5,14 @@ Failover is recorded with its reason, the turn goes on where it stands, and no e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast import Agent, Policy, Route, Store, Thread
+from holdfast import Agent, Policy, Route, Store, Thread, aio
 from holdfast.errors import RunFailed
 from holdfast.migration.route import Trigger
 from holdfast.model.context import Context
@@ -26,6 +27,7 @@ from holdfast.providers.transport.faults import (
     RateLimited,
     RequestRejected,
 )
+from holdfast.runtime.happening import Happened, RunEnded
 from holdfast.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
 
@@ -265,3 +267,50 @@ def test_what_a_policy_refuses_is_passed_over_too(store: Store) -> None:
         store.thread("photo", agent=agent).run(holdfast.Message("user", (PICTURE,)))
 
     assert blind.contexts == []
+
+
+def test_whoever_watches_sees_the_switch_in_its_place(store: Store) -> None:
+    """Half of the first answer, then the switch as a durable event, then the whole of the second."""
+    spare = Script(say("Ann has her rent."), backend=B)
+    thread = store.thread("rent", agent=Agent("payer", backend=BreaksOff(), route=Route([spare])))
+
+    seen = list(thread.stream("Pay Ann"))
+
+    kinds = [type(each.event).__name__ for each in seen if isinstance(each, Happened)]
+    assert kinds.index("BackendSwitched") < len(kinds) - 1
+    assert kinds[-1] == "RunFinished"
+    (last,) = [each for each in seen if isinstance(each, RunEnded)]
+    assert last.result.text == "Ann has her rent."
+
+
+def test_the_awaitable_face_fails_over_too(world: Counting) -> None:
+    """On a loop that never waits for a disk, with the same history."""
+
+    async def story() -> tuple[str, str | None, int]:
+        spare = Script(say("Ann has her rent."), backend=B)
+        primary = Script(use("pay", to="ann"), fail(), backend=A)
+        agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]))
+        async with aio.open("memory:") as opened:
+            thread = await opened.thread("rent", agent=agent)
+            result = await thread.run("Pay Ann")
+            return result.text, await thread.backend, len(await thread.switches(run=result.run))
+
+    assert asyncio.run(story()) == ("Ann has her rent.", B, 1)
+    assert world.done == {"ann": 1}
+
+
+def test_under_on_success_a_failover_comes_with_the_rest(store: Store, world: Counting) -> None:
+    """The run's own line is switched, and main when it joins; a run that fails leaves main where it was."""
+    spare = Script(say("Ann has her rent."), backend=B)
+    primary = Script(use("pay", to="ann"), fail(), backend=A)
+    agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]))
+    thread = store.thread("rent", agent=agent)
+    lost = Agent("payer", backend=Script(fail(), backend=A), route=Route([Script(fail(), backend=B)]))
+    other = store.thread("other", agent=lost)
+
+    thread.run("Pay Ann", head_policy="on_success")
+    with pytest.raises(RunFailed):
+        other.run("Hello", head_policy="on_success")
+
+    assert (thread.backend, world.done) == (B, {"ann": 1})
+    assert other.backend == A
