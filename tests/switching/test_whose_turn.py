@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Agent, Backend, Route, Store, aio
 from holdfast.errors import Conflict, Invalid, NotFound, OpReused, Refused, Sealed, StaleHead
-from holdfast.model.event import RunStarted
+from holdfast.model.event import BackendSwitched, RunStarted
 from holdfast.testing import Script, say, use
 
 A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
@@ -262,6 +262,25 @@ def test_a_policy_that_blocks_all_still_lets_nothing_happen(store: Store) -> Non
         thread.switch(B)
 
     assert (thread.head, thread.checkpoints(), thread.layers().layers()) == before
+
+
+def test_a_switch_is_known_when_its_report_was_forgotten(store: Store) -> None:
+    """The event says who, and why; the turns go on."""
+    thread = store.thread("t", agent=agent("Hello."))
+    thread.run("Hello")
+    thread.switch(Script(say("I am B."), backend=B), reason="cheaper")
+    space = thread._space  # pyright: ignore[reportPrivateUsage]
+    (named,) = [e.report for e in thread.log(limit=1)[0].events if isinstance(e, BackendSwitched)]
+    assert named is not None
+
+    space.engine.forget(
+        space.name, (named,), why="the user asked", standing=space.engine.standing(space.name)
+    )
+
+    (report,) = thread.switches()
+    assert (report.from_backend, report.to_backend, report.reason) == (A, B, "cheaper")
+    assert "not there any more" in report.notes[0]
+    assert thread.run("Who are you?").text == "I am B."
 
 
 def test_another_agent_s_thread_is_not_switched(store: Store) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from holdfast.engines.contract import Step
+from holdfast.errors import Forgotten
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import tracing
@@ -166,6 +167,25 @@ def reports_of(space: Space, run: str, at: Digest | None) -> list[Report]:
 
 def _report(space: Space, step: Step) -> Report | None:
     for event in step.changeset.events:
-        if isinstance(event, BackendSwitched) and event.report is not None:
-            return msgspec.structs.replace(decode_report(space.body(event.report)), commit=step.digest)
+        if isinstance(event, BackendSwitched):
+            return msgspec.structs.replace(_told(space, event), commit=step.digest)
     return None
+
+
+def _told(space: Space, event: BackendSwitched) -> Report:
+    """The report that an event names; where it was forgotten, what the event itself says."""
+    left = Report(
+        thread=space.label,
+        timeline="",
+        from_backend=event.from_backend,
+        to_backend=event.to_backend,
+        approved_by=event.by,
+        reason=event.why,
+        notes=("the rest of the report is not there any more",),
+    )
+    if event.report is None:
+        return left
+    try:
+        return decode_report(space.body(event.report))
+    except Forgotten:
+        return left
