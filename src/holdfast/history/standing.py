@@ -41,7 +41,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         agent = self.agent
         if agent is None:
             return Sight(MAIN, None, NO_READS)
-        hold = agent.engine.hold(agent.name, self.agent_line)
+        line = self.agent_line
+        hold = agent.engine.hold(agent.name, line)
         if hold is not None:
             commit = hold.head.commit
         elif head.commit is None:
@@ -49,7 +50,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         else:
             commit = agent_after(agent, self.space.step(head.commit))
         reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else NO_READS
-        return Sight(self.agent_line, commit, reads)
+        return Sight(line, commit, reads)
 
     def _at_first(self, agent: Space) -> Digest | None:
         """The agent's commit as of the thread's first one, which a fork from before it sees; now if there is none."""

@@ -190,14 +190,21 @@ def _once(
         if move.expected is None or move.to != move.expected.commit:
             generation.check_state(space, move.to)
         onto = move.expected or Head(move.timeline, 0, move.to)
-        return writer.submit(space, _write(space, (move,), name, intent, cells), onto).heads[0]
+        write = _write(space, (move,), name, intent, cells, is_new=op_id is None)
+        return writer.submit(space, write, onto).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
     return earlier.heads[0] if earlier else generation.fenced(space, moved)
 
 
 def _write(
-    space: Space, moves: tuple[Move, ...], op_id: str, intent: Digest, cells: tuple[CellWrite, ...] = ()
+    space: Space,
+    moves: tuple[Move, ...],
+    op_id: str,
+    intent: Digest,
+    cells: tuple[CellWrite, ...] = (),
+    *,
+    is_new: bool = False,
 ) -> Write:
     return Write(
         space=space.name,
@@ -206,6 +213,7 @@ def _write(
         fences=space.fences,
         moves=moves,
         cells=cells,
+        is_new=is_new,
     )
 
 

@@ -11,7 +11,6 @@ leaving it then gives the first one's receipt and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -252,12 +251,18 @@ class Change(Edits):
 
     def _commit(self, head: Head, proposal: Proposal) -> Committed:
         given = self._how.op_id
-        commit = partial(
-            writer.commit,
-            op_id=given or self._standing.space.ids(),
-            on_conflict=self._how.on_conflict,
-            repeatable=given is not None,
-        )
+        op_id = given or self._standing.space.ids()
+
+        def commit(space: Space, head: Head, proposal: Proposal) -> Committed:
+            return writer.commit(
+                space,
+                head,
+                proposal,
+                op_id=op_id,
+                on_conflict=self._how.on_conflict,
+                repeatable=given is not None,
+            )
+
         if not self._by_hand or self._standing.agent is None:
             return commit(self._standing.space, head, proposal)
         return beside(self._standing.space, head, proposal, commit)

@@ -120,7 +120,10 @@ class Index:
         """A row was written by this process."""
         with self._lock:
             if row == self._seen + 1:
-                self._note(space, row, keys)
+                self._see(space, row, len(keys))
+                if space in self._later:
+                    self._split(space)
+                self._remember(space, row, keys)
 
     def catch_up(self, connection: Database) -> int:
         """Read the keys of rows that other processes wrote; the last row."""
@@ -197,12 +200,6 @@ class Index:
         ):
             self._see(space, row, len(keys) // KEY_BYTES)
             self._later.setdefault(space, []).append((row, keys))
-
-    def _note(self, space: int, row: int, keys: list[bytes]) -> None:
-        self._see(space, row, len(keys))
-        if space in self._later:
-            self._split(space)
-        self._remember(space, row, keys)
 
     def _see(self, space: int, row: int, keys: int) -> None:
         self._seen = row
