@@ -7,7 +7,7 @@ again: what was withdrawn then is what is withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -67,6 +67,11 @@ class Judge:
         version = self.memory.version(entry)
         counts = stands == path and not is_expired(_item(version), self.sight.at)
         return Judged(id, entry, version, counts)
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Read what judging these versions needs, in a few reads for all of them."""
+        found = self._tree.get_many(paths)
+        self.memory.load([found[path] for path in paths if path in found])
 
     def item(self, id: str) -> Judged | None:
         """The version of an item that counts; None if there is none."""

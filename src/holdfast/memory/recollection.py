@@ -6,7 +6,7 @@ Everything that comes from outside (spaces, files for indexes, the embedding fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from holdfast.engines.searching import SearchIndex
@@ -56,11 +56,21 @@ class Recollection:
         found = self._known.get(entry.value)
         if found is None:
             found = decode_version(self.space.body(entry.value))
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            if entry.size <= _SMALL_BYTES:
-                self._known[entry.value] = found
+            self._remember(entry, found)
         return found
+
+    def load(self, entries: Sequence[Entry]) -> None:
+        """Read what the map holds at all of these at once, for whoever asks for them next."""
+        wanted = [entry for entry in entries if entry.value not in self._known]
+        if wanted:
+            for entry, body in zip(wanted, self.space.nodes([each.value for each in wanted]), strict=True):
+                self._remember(entry, decode_version(body))
+
+    def _remember(self, entry: Entry, version: Version) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        if entry.size <= _SMALL_BYTES:
+            self._known[entry.value] = version
 
 
 class Memories:

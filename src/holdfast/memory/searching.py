@@ -172,6 +172,7 @@ def _leg(ask: _Ask, judge: Judge, depth: int) -> list[Judged]:
     limit = depth
     while True:
         hits = ask(limit)
+        judge.prepare([hit.path for hit in hits])
         judged = [judge.of(hit.item, hit.path, hit.digest) for hit in hits]
         if any(each is None for each in judged):
             raise _Damaged

@@ -128,7 +128,11 @@ class SqliteSearch:
             sql = _FOUND if everything else _FOUND_AMONG
             rest = () if everything else (among.kind, among.scope)
             return _settled(
-                db, lambda most: db.execute(sql, (match, most, *rest)).fetchall(), limit, digits=None
+                db,
+                lambda most: db.execute(sql, (match, most, *rest)).fetchall(),
+                limit,
+                spare=3 * limit,
+                digits=None,
             )
 
         return self._at(root, found)
@@ -139,7 +143,9 @@ class SqliteSearch:
         def near(db: Database) -> list[Hit]:
             if _meta(db, "model") is None:
                 return []
-            return _settled(db, lambda most: _neighbours(db, vector, among, most), limit, digits=_DIGITS)
+            return _settled(
+                db, lambda most: _neighbours(db, vector, among, most), limit, spare=4, digits=_DIGITS
+            )
 
         check_vectors()
         return self._at(root, near)
@@ -362,10 +368,15 @@ def _neighbours(db: Database, vector: bytes, among: Filters, most: int) -> list[
 
 
 def _settled(
-    db: Database, ask: Callable[[int], Sequence[tuple[int, float]]], limit: int, *, digits: int | None
+    db: Database,
+    ask: Callable[[int], Sequence[tuple[int, float]]],
+    limit: int,
+    *,
+    spare: int,
+    digits: int | None,
 ) -> list[Hit]:
     """The first `limit`, ties settled by item and path: whoever ties with the last of them is looked at too."""
-    most = 4 * limit  # the engine ranks everything in any case; asking again costs more than a few rows
+    most = limit + spare  # asking again costs more than a few rows
     while True:
         rows = [(row, distance if digits is None else round(distance, digits)) for row, distance in ask(most)]
         if len(rows) < most or rows[-1][1] > rows[limit - 1][1]:
