@@ -147,14 +147,14 @@ class Reading:
     def server_call(self, raw: Raw, place: str) -> None:
         """A call of a tool that Anthropic runs itself."""
         name = _text_of(raw, "name", place)
-        self._server_tools[raw.get("id")] = name
+        self._server_tools[str(raw.get("id"))] = name
         self._keep(account(str(raw["type"]), name, input=raw.get("input")), raw)
 
     def server_result(self, raw: Raw, place: str) -> None:
         """What such a tool gave."""
         del place
         kind = str(raw["type"])
-        name = self._server_tools.get(raw.get("tool_use_id")) or kind.removesuffix("_tool_result")
+        name = self._server_tools.get(str(raw.get("tool_use_id"))) or kind.removesuffix("_tool_result")
         self._keep(account(kind, name, result=raw.get("content")), raw)
 
     def account(self, raw: Raw, place: str) -> None:

@@ -89,9 +89,10 @@ def _alone(turns: Sequence[Mapping[str, Any]]) -> set[int]:
         before = turn["role"]
         for block in turn["content"] if turn["role"] == "assistant" else ():
             if block["type"] in _SERVER_CALLS:
-                alone |= {id(waiting[block.get("id")])} if block.get("id") in waiting else set()
-                waiting[block.get("id")] = block
-            elif _is_server_result(block) and waiting.pop(block.get("tool_use_id"), None) is None:
+                called = str(block.get("id"))
+                alone |= {id(waiting[called])} if called in waiting else set()
+                waiting[called] = block
+            elif _is_server_result(block) and waiting.pop(str(block.get("tool_use_id")), None) is None:
                 alone.add(id(block))
     last = _blocks([turn for turn in turns if turn["role"] == "assistant"][-1:])
     going_on = {id(block) for block in last} | {_caller(block) for block in last}

@@ -146,7 +146,7 @@ def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
             continue
         specs.append(_spec(raw, f"tools[{at}]"))
         more = {key: value for key, value in raw.items() if key not in _SPEC_FIELDS and value is not None}
-        listed.append({"name": raw["name"], **more})
+        listed.append({"name": specs[-1].name, **more})
     plain = all(entry.keys() == {"name"} for entry in listed)
     return specs, None if plain else listed
 
@@ -182,7 +182,7 @@ def _choice(choice: Raw, options: dict[str, Any]) -> None:
     kind = choice.get("type")
     if kind == "tool":
         options["tool_choice"] = {"name": choice.get("name")}
-    elif kind in _CHOICES:
+    elif isinstance(kind, str) and kind in _CHOICES:
         options["tool_choice"] = _CHOICES[kind]
     else:
         raise Invalid(f"tool_choice is of type {kind!r}, none of Anthropic Messages. Nothing was read.")

@@ -83,7 +83,7 @@ class Settings:
         if not tools:
             self._lose("dropped", "tool_choice", "there is no tool to choose")
             return
-        declared = {tool.get("name") for tool in tools}
+        declared = {str(tool.get("name")) for tool in tools}
         choice = self._chosen(wanted, names, declared)
         if isinstance(parallel, bool) and choice["type"] != "none":
             choice["disable_parallel_tool_use"] = not parallel
@@ -168,7 +168,7 @@ class Settings:
         """The thinking that is asked for; None leaves it to the model."""
         raw = self._vendor.get("thinking")
         asked = {key: wanted[key] for key in ("enabled", "budget_tokens") if key in wanted}
-        if isinstance(raw, Mapping) and reasoning_of(cast("object", raw)) == asked:
+        if isinstance(raw, Mapping) and "type" in raw and reasoning_of(cast("object", raw)) == asked:
             return dict(cast("Mapping[str, Any]", raw))
         effort = wanted.get("effort")
         if wanted.get("enabled") is False or effort == "none":

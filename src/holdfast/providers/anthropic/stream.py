@@ -6,7 +6,7 @@ import json
 from typing import Any, cast
 
 from holdfast.errors import Invalid
-from holdfast.providers.anthropic.blocks import Raw, as_object, compact
+from holdfast.providers.anthropic.blocks import Raw, as_list, as_object, compact
 from holdfast.providers.anthropic.parse import reply_of
 from holdfast.providers.contract import (
     CallDelta,
@@ -178,7 +178,8 @@ class Stream:
                     delta, "signature"
                 )
             case "citations_delta":
-                block.start["citations"] = [*(block.start.get("citations") or []), delta.get("citation")]
+                cited = as_list(block.start.get("citations") or [], "content_block.citations")
+                block.start["citations"] = [*cited, delta.get("citation")]
             case "compaction_delta":
                 _extend(block.start, delta)
             case kind:
@@ -209,8 +210,12 @@ class Stream:
         self._message |= as_object(event.get("delta") or {}, "message_delta.delta")
         if "context_management" in event:
             self._message["context_management"] = event["context_management"]
-        usage = {key: value for key, value in dict(event.get("usage") or {}).items() if value is not None}
-        self._message["usage"] = dict(self._message.get("usage") or {}) | usage
+        told = as_object(event.get("usage") or {}, "message_delta.usage")
+        before = as_object(self._message.get("usage") or {}, "message.usage")
+        self._message["usage"] = {
+            **before,
+            **{key: value for key, value in told.items() if value is not None},
+        }
 
 
 def _extend(block: dict[str, Any], delta: Raw) -> None:

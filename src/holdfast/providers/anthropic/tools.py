@@ -68,7 +68,7 @@ def _once(tools: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any
     """No two tools of one name."""
     found: dict[object, dict[str, Any]] = {}
     for at, tool in enumerate(tools):
-        key = tool.get("name") or at
+        key = str(tool["name"]) if tool.get("name") else at
         if key in found:
             losses.append(_loss("dropped", at, "tool", f"'{key}' is declared twice; the first stands"))
         else:

@@ -33,6 +33,13 @@ class Turns(BlockTurns):
         super().__init__(model, provider, names)
         self._traits = traits_of(model)
 
+    def _layout(self, message: Message) -> Layout | None:
+        layout = super()._layout(message)
+        typed = layout is not None and all(
+            isinstance(piece.native.get("type"), str) for piece in layout.pieces if piece.native is not None
+        )
+        return layout if typed else None  # a block without a type is none of Anthropic's
+
     def _is_asked(self, made_by: object) -> bool:
         return same_model(made_by, self._model)
 

@@ -126,7 +126,7 @@ class Reading:
         if not isinstance(name, str):
             raise Invalid(f"{place}.name is not text; this is no Bedrock Converse format. Nothing was read.")
         if use.get("type") == "server_tool_use":
-            self._server_tools[use.get("toolUseId")] = name
+            self._server_tools[str(use.get("toolUseId"))] = name
             self._keep(account("toolUse", name, input=use.get("input")), raw)
             return
         self.pieces.append(Piece(call=len(self.calls)))
@@ -136,7 +136,7 @@ class Reading:
         """What a tool gave."""
         told = as_object(raw["toolResult"], place)
         if self._assistant:
-            name = self._server_tools.get(told.get("toolUseId")) or str(told.get("type") or "toolResult")
+            name = self._server_tools.get(str(told.get("toolUseId"))) or str(told.get("type") or "toolResult")
             self._keep(account("toolResult", name, result=told.get("content")), raw)
             return
         inner = Reading(self._ids, where=f"{place}.content", assistant=False)

@@ -222,11 +222,12 @@ def _options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
         if inference.get(name) is not None:
             options[ours] = inference[name]
     if raw.get("additionalModelRequestFields"):
-        vendor["additionalModelRequestFields"] = dict(raw["additionalModelRequestFields"])
-        options |= of_fields(raw["additionalModelRequestFields"])
+        fields = as_object(raw["additionalModelRequestFields"], "additionalModelRequestFields")
+        vendor["additionalModelRequestFields"] = dict(fields)
+        options |= of_fields(fields)
     _output(as_object(raw.get("outputConfig") or {}, "outputConfig"), options, vendor)
     if raw.get("requestMetadata"):
-        options["metadata"] = dict(raw["requestMetadata"])
+        options["metadata"] = dict(as_object(raw["requestMetadata"], "requestMetadata"))
     tier = as_object(raw.get("serviceTier") or {}, "serviceTier").get("type")
     if tier:
         options["service_tier"] = tier

@@ -14,6 +14,7 @@ from holdfast.providers.wire.exchanges import Answer, Exchange
 from holdfast.providers.wire.layout import Piece
 from holdfast.providers.wire.media import inline, kind_of
 from holdfast.providers.wire.server_tools import is_account, told
+from holdfast.providers.wire.shells import object_of
 
 __all__ = ["Turns"]
 
@@ -95,7 +96,7 @@ class Turns(BlockTurns):
             return []
         if piece.fill is None or not isinstance(block, ReasoningSummary):
             return [native]
-        bare = dict(cast("Mapping[str, Mapping[str, Any]]", reasoning).get("reasoningText", {}))
+        bare = object_of(cast("Mapping[str, Any]", reasoning).get("reasoningText"))
         if self._claude is not None and not bare.get("signature"):
             self._lose("dropped", where, "reasoning", "it has no signature, which Claude demands")
             return []

@@ -97,7 +97,7 @@ def _read_thinking(config: dict[str, Any], options: dict[str, Any]) -> None:
 def _read_choice(config: dict[str, Any], options: dict[str, Any], vendor: dict[str, Any]) -> None:
     calling = object_of(config.get("functionCallingConfig"))
     mode, named = calling.get("mode"), items_of(calling.get("allowedFunctionNames"))
-    if mode in _MODES and set(calling) == {"mode"}:
+    if isinstance(mode, str) and mode in _MODES and set(calling) == {"mode"}:
         options["tool_choice"] = _MODES[mode]
     elif mode == "ANY" and len(named) == 1 and set(calling) == {"mode", "allowedFunctionNames"}:
         options["tool_choice"] = {"name": named[0]}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never, cast
 
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from holdfast.providers.contract import Loss
+from holdfast.providers.wire.blocks import parsed
 from holdfast.providers.wire.media import inline, is_web
 from holdfast.providers.wire.server_tools import is_account, told
 
@@ -52,12 +52,9 @@ class Writer:
 
     def args(self, args: str, where: str) -> dict[str, Any]:
         """Arguments as the object that they have to be."""
-        try:
-            parsed: object = json.loads(args) if args.strip() else {}
-        except (ValueError, RecursionError):
-            parsed = None
-        if isinstance(parsed, dict):
-            return cast("dict[str, Any]", parsed)
+        value: object = parsed(args) if args.strip() else {}
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
         self._lose("repaired", where, "arguments", "they are no JSON object; the text stands under 'input'")
         return {"input": args}
 
@@ -138,11 +135,8 @@ def plain_parts(message: Message) -> list[Part]:
 def _response(text: str, *, error: bool) -> dict[str, Any]:
     if error:
         return {"error": text}
-    try:
-        parsed: object = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = None
-    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"result": text}
+    value = parsed(text)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": text}
 
 
 def _is_taken(kind: str) -> bool:

@@ -77,6 +77,7 @@ class Stream:
         self._live: list[Any] = []
         self._writing: dict[int, dict[str, Any]] = {}  # calls whose arguments still come
         self._calls = 0
+        self._pieces: dict[int, list[str]] = {}  # the words of a part that came in several, by the part
         self._events: list[ModelEvent] = []
         self._losses: list[Loss] = []
         self._error = ""
@@ -107,6 +108,10 @@ class Stream:
                 "the stream of the Gemini API was cut off before anything was whole"
                 f"{': ' + self._error if self._error else ''}."
             )
+        for candidate in self._candidates.values():
+            for part in candidate["content"]["parts"]:
+                if id(part) in self._pieces:
+                    part["text"] = "".join(self._pieces[id(part)])
         body = {**self._body, "candidates": [self._candidates[at] for at in sorted(self._candidates)]}
         if self._live:
             body["live"] = self._live
@@ -148,8 +153,8 @@ class Stream:
             self._call(place, part, parts)
             return
         last = parts[-1] if parts else {}
-        if set(part) <= {"text", "thought"} and part.keys() == last.keys() and "text" in part:
-            last["text"] += text_of(part["text"])
+        if set(part) <= {"text", "thought"} and part.keys() == last.keys() and _are_words(part, last):
+            self._pieces.setdefault(id(last), [last["text"]]).append(part["text"])
         else:
             parts.append(part)
         words = text_of(part.get("text"))
@@ -180,6 +185,10 @@ class Stream:
 
     def _lose(self, what: str, why: str) -> None:
         self._losses.append(Loss(kind="converted", where="stream", what=what, why=why))
+
+
+def _are_words(*parts: dict[str, Any]) -> bool:
+    return all(isinstance(part.get("text"), str) for part in parts)
 
 
 def _chunk(data: str | bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.providers.capabilities import Level, Levels
-from holdfast.providers.contract import Asked, Rendered, Reply
+from holdfast.providers.contract import Asked, Rendered, Reply, StreamParser
 from holdfast.providers.openai_chat.beside import Origin
 from holdfast.providers.openai_chat.capabilities import at
 from holdfast.providers.openai_chat.parse import parse
@@ -18,6 +18,7 @@ from holdfast.providers.openai_chat.render import render
 from holdfast.providers.openai_chat.request import read_request
 from holdfast.providers.openai_chat.servers import Server, server
 from holdfast.providers.openai_chat.stream import ChatStream
+from holdfast.providers.wire.depth import GuardedStream, check_depth, too_deep
 from holdfast.providers.wire.sending import detached, sendable
 
 __all__ = ["ChatAdapter"]
@@ -34,8 +35,12 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the server takes, whatever the history looks like."""
-        shown = detached(context)
-        return sendable(render(shown, self._origin(provider, model), self._server(provider), self.api))
+        origin, place = self._origin(provider, model), self._server(provider)
+        try:
+            shown, losses = detached(context)
+            return sendable(render(shown, origin, place, self.api), losses)
+        except RecursionError as error:
+            raise too_deep("the context", "nothing was rendered") from error
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
@@ -43,17 +48,19 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
         """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+        check_depth(body, "the request", "nothing was read")
         named = body.get("model")
         origin = self._origin(provider, model or (named if isinstance(named, str) else None))
         return read_request(body, origin, self._server(provider), self.api)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
         """The answer; raises `Invalid` if it is none."""
+        check_depth(body, "the answer", "nothing was read")
         return parse(body, self._origin(provider), self._server(provider), self.api)
 
-    def stream(self, *, provider: str | None = None) -> ChatStream:
+    def stream(self, *, provider: str | None = None) -> StreamParser:
         """A parser for a streamed answer."""
-        return ChatStream(self._origin(provider), self._server(provider), self.api)
+        return GuardedStream(ChatStream(self._origin(provider), self._server(provider), self.api))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
         """The same as `stream`, fed with all chunks."""

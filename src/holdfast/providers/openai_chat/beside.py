@@ -77,7 +77,7 @@ def beside(message: Message, origin: Origin) -> Beside:
         return _EMPTY
     try:
         found = msgspec.convert(told, Beside)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         return _EMPTY
     if found.blocks != len(message.content):
         found = msgspec.structs.replace(found, parts={}, refusal=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from holdfast.errors import Invalid
 from holdfast.providers.wire.shells import object_of
 
 __all__ = ["Choice"]
@@ -39,7 +40,7 @@ class Choice:
                 case "delta" | "message" | "index":
                     pass
                 case "finish_reason":
-                    self.finish = value or self.finish
+                    self.finish = value if isinstance(value, str) and value else self.finish
                 case "logprobs":
                     self._logprobs(value)
                 case _:
@@ -77,7 +78,7 @@ class Choice:
                     self._tell("reasoning", value)
             case "tool_calls", list():
                 for call in cast("list[Any]", value):
-                    self._call(cast("dict[str, Any]", call))
+                    self._call(_object(call))
             case "function_call", dict():
                 self._function_call(cast("dict[str, Any]", value))
             case "reasoning_details" | "executed_tools", list():
@@ -85,9 +86,18 @@ class Choice:
             case "audio", dict():
                 self._audio(cast("dict[str, Any]", value))
             case "annotations", list():
-                self.fields.setdefault(name, []).extend(value)
+                self._held(name, []).extend(value)
             case _:
                 self.fields[name] = value
+
+    def _held(self, name: str, empty: Any) -> Any:
+        """What is held under a name; what came there before and is of another kind goes beside the message."""
+        there = self.fields.get(name)
+        if type(there) is not type(empty):
+            if there is not None:
+                self.extra[name] = there
+            there = self.fields[name] = empty
+        return there
 
     def _tell(self, kind: str, words: str) -> None:
         if words:
@@ -151,7 +161,7 @@ class Choice:
         return self.calls[-1]
 
     def _function_call(self, piece: dict[str, Any]) -> None:
-        whole = self.fields.setdefault("function_call", {"name": "", "arguments": ""})
+        whole = self._held("function_call", {"name": "", "arguments": ""})
         for name in ("name", "arguments"):
             if isinstance(value := piece.get(name), str):
                 whole[name] += value
@@ -161,7 +171,7 @@ class Choice:
 
     def _details(self, name: str, pieces: list[Any]) -> None:
         """Lists whose items are streamed in pieces: those of one place and kind belong together."""
-        whole = cast("list[dict[str, Any]]", self.fields.setdefault(name, []))
+        whole = cast("list[dict[str, Any]]", self._held(name, []))
         for piece in pieces:
             if not isinstance(piece, dict):
                 continue
@@ -182,10 +192,11 @@ class Choice:
             self._tell("reasoning", self.news.pop("details"))
 
     def _audio(self, piece: dict[str, Any]) -> None:
-        whole = self.fields.setdefault("audio", {})
+        whole = self._held("audio", {})
         for name, value in piece.items():
             joined = name in ("data", "transcript") and isinstance(value, str)
-            whole[name] = whole.get(name, "") + value if joined else value
+            there = whole.get(name, "")
+            whole[name] = there + value if joined and isinstance(there, str) else value
 
     def _logprobs(self, value: Any) -> None:
         if not isinstance(value, dict):
@@ -240,6 +251,12 @@ class _Call:
             }
         function = {"name": self.name, "arguments": text}
         return {"id": self.id, "type": "function", "function": function, **self.more}
+
+
+def _object(call: Any) -> dict[str, Any]:
+    if not isinstance(call, dict):
+        raise Invalid(f"a tool call in the stream is {type(call).__name__}, not an object; nothing was read.")
+    return cast("dict[str, Any]", call)
 
 
 def _plain(chunks: list[Any]) -> bool:

@@ -93,7 +93,7 @@ def is_closed(schema: Mapping[str, Any]) -> bool:
     """Whether a schema is as strict ones have to be: every object closed, and all its properties required."""
     properties = object_of(schema.get("properties"))
     if properties or schema.get("type") == "object":
-        required = set(items_of(schema.get("required")))
+        required = {name for name in items_of(schema.get("required")) if isinstance(name, str)}
         if schema.get("additionalProperties") is not False or not set(properties) <= required:
             return False
     return all(is_closed(each) for each in _schemas(schema))

@@ -296,6 +296,6 @@ def _content(parts: list[dict[str, Any]]) -> Any:
 
 def _joined(parts: list[dict[str, Any]]) -> Any:
     """An assistant's parts: plain words are one text."""
-    if all(set(part) == {"type", "text"} for part in parts):
+    if all(set(part) == {"type", "text"} and isinstance(part["text"], str) for part in parts):
         return "".join(part["text"] for part in parts) or None
     return parts

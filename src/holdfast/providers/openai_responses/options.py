@@ -181,7 +181,7 @@ def render_tools(
             ours.append(declared)
     server = items_of(vendor.get("tools"))
     order = cast("list[int]", items_of(vendor.get("tool_order")))
-    if sorted(order) == [*range(-len(server), len(ours))]:
+    if sorted(each for each in order if type(each) is int) == [*range(-len(server), len(ours))]:
         return [ours[at] if at >= 0 else server[-1 - at] for at in order]
     return [*ours, *server]
 
@@ -228,7 +228,7 @@ def _is_strict(schema: object) -> bool:
     if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
         if told.get("additionalProperties") is not False:
             return False
-        if set(properties) != set(cast("list[str]", items_of(told.get("required")))):
+        if {*properties} != {name for name in items_of(told.get("required")) if isinstance(name, str)}:
             return False
     below = [*properties.values(), told.get("items"), *items_of(told.get("anyOf"))]
     below += [*object_of(told.get("$defs")).values(), *object_of(told.get("definitions")).values()]

@@ -17,7 +17,7 @@ from holdfast.providers.openai_responses.request import BARE, OUTPUTS
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept, own_ids
-from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of
+from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
@@ -25,6 +25,7 @@ __all__ = ["render"]
 _NAMES = r"[a-zA-Z0-9_-]{1,64}"
 _IDS = r"[\x21-\x7e]{1,64}"
 _NOTHING = "Continue."
+_WORDS = ("type", "id", "call_id")
 
 Items: TypeAlias = list[dict[str, Any]]
 
@@ -67,8 +68,8 @@ def _issuer(messages: Sequence[Message]) -> str | None:
 def _system(system: str, vendor: Mapping[str, Any]) -> tuple[dict[str, Any], Items]:
     """The instructions, and the system messages that came with them, if they still say the same."""
     held = object_of(vendor.get("system"))
-    items = items_of(held.get("items"))
-    texts = [held.get("instructions"), *(_words(object_of(item).get("content")) for item in items)]
+    items = [object_of(item) for item in items_of(held.get("items"))]
+    texts = [text_of(held.get("instructions")), *(_words(item.get("content")) for item in items)]
     if held and "\n\n".join(text for text in texts if text) == system:
         given = held.get("instructions")
         return ({} if given is None else {"instructions": given}), items
@@ -174,6 +175,8 @@ class _History:
 
     def _filled(self, shell: Any, message: Message) -> dict[str, Any]:
         item: dict[str, Any] = fill(shell, message.content)
+        if not isinstance(item, dict) or not all(isinstance(item.get(name), str | None) for name in _WORDS):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Changed  # it was never an item
         at = item.pop(CALL, None)
         if at is None:
             return item

@@ -97,7 +97,7 @@ class Stream:
 
     def _begin(self, at: int, item: dict[str, Any]) -> None:
         self._items[at] = item
-        if item.get("type") in CALLS and at not in self._calls:
+        if str(item.get("type")) in CALLS and at not in self._calls:
             self._calls.append(at)
 
     def _say(self, at: int, event: dict[str, Any]) -> None:

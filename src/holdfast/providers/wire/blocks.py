@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.model.message import Block, Message, ReasoningSummary
 from holdfast.providers.contract import Loss, LossKind
+from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.layout import Piece, fits, layout_of
@@ -137,11 +138,12 @@ class BlockTurns:
 
 
 def parsed(text: str, *, default: object = None) -> object:
-    """The JSON value of a text; `default` if it is none."""
+    """The JSON value of a text; `default` if it is none, or nested too deeply."""
     try:
-        return cast("object", _DECODER.decode(text))
+        value = cast("object", _DECODER.decode(text))
     except (ValueError, RecursionError):
         return default
+    return value if is_shallow_text(text) or is_shallow(value) else default
 
 
 def words_of(block: ReasoningSummary) -> str:

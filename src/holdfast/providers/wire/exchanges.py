@@ -8,6 +8,7 @@ Each repair is an entry in the report.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -64,7 +65,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     }
     _match(messages, asked, losses)
     found: list[Exchange] = []
-    taken: set[str] = set()
+    taken: dict[str, int] = {}  # ids of calls, and how many had to be told apart from each
     for where, message in enumerate(messages):
         bare = _bare(where, message, losses)
         answers: tuple[Answer, ...] = ()
@@ -80,32 +81,49 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
 
 def _match(messages: Sequence[Message], asked: Mapping[int, list[_Call]], losses: list[Loss]) -> None:
     """Give every result to its call: the first open one of that id before it, else the last that has one."""
-    by_id: dict[str, list[tuple[int, _Call]]] = {}
+    by_id: dict[str, _SameId] = {}
     for where, calls in asked.items():
         for each in calls:
-            by_id.setdefault(each.call.id, []).append((where, each))
+            by_id.setdefault(each.call.id, _SameId()).add(where, each)
     for where, message in enumerate(messages):
         for at, result in enumerate(message.tool_results):
-            _give(result, where, at, by_id.get(result.call_id, []), losses)
+            same = by_id.get(result.call_id)
+            if same is not None:
+                same.give(result, where, at, losses)
+            else:
+                why = f"no call '{result.call_id}' is in the history"
+                losses.append(_loss("dropped", f"{where}].tool_results[{at}", "tool result", why))
 
 
-def _give(
-    result: ToolResult, where: int, at: int, calls: list[tuple[int, _Call]], losses: list[Loss]
-) -> None:
-    place = f"{where}].tool_results[{at}"
-    if not calls:
-        losses.append(_loss("dropped", place, "tool result", f"no call '{result.call_id}' is in the history"))
-        return
-    before = [each for asked_at, each in calls if asked_at < where]
-    if not before:
-        losses.append(_loss("repaired", place, "tool result", "it stood before its call"))
-        before = [each for _, each in calls]
-    open_one = next((each for each in before if each.result is None), None)
-    if open_one is None:
-        open_one = before[-1]
-        why = "a later result of the same call stands"
-        losses.append(_loss("dropped", f"{open_one.where}].tool_results[{open_one.at}", "tool result", why))
-    open_one.result, open_one.where, open_one.at = result, where, at
+class _SameId:
+    """The calls that go by one id; results fill them in their order."""
+
+    __slots__ = ("_calls", "_open", "_places")
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._places: list[int] = []  # the message of each
+        self._open = 0  # the first that has no result
+
+    def add(self, where: int, call: _Call) -> None:
+        self._calls.append(call)
+        self._places.append(where)
+
+    def give(self, result: ToolResult, where: int, at: int, losses: list[Loss]) -> None:
+        """Give a result to the first open call before it, else to the last before it."""
+        before = bisect_left(self._places, where)
+        if not before:
+            why = "it stood before its call"
+            losses.append(_loss("repaired", f"{where}].tool_results[{at}", "tool result", why))
+            before = len(self._calls)
+        if self._open < before:
+            call = self._calls[self._open]
+            self._open += 1
+        else:
+            call = self._calls[before - 1]
+            why = "a later result of the same call stands"
+            losses.append(_loss("dropped", f"{call.where}].tool_results[{call.at}", "tool result", why))
+        call.result, call.where, call.at = result, where, at
 
 
 def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
@@ -117,21 +135,21 @@ def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
 
 
 def _distinct(
-    where: int, message: Message, answers: tuple[Answer, ...], taken: set[str], losses: list[Loss]
+    where: int, message: Message, answers: tuple[Answer, ...], taken: dict[str, int], losses: list[Loss]
 ) -> tuple[Message, tuple[Answer, ...]]:
     """The calls of a message under ids that no other call of the history has."""
     ids = {answer.call.id for answer in answers}
-    if len(ids) == len(answers) and taken.isdisjoint(ids):
-        taken |= ids
+    if len(ids) == len(answers) and taken.keys().isdisjoint(ids):
+        taken.update(dict.fromkeys(ids, 1))
         return message, answers
     named: list[Answer] = []
     for at, answer in enumerate(answers):
-        id, count = answer.call.id, 1
+        id = answer.call.id
         while id in taken:
-            count += 1
-            id = f"{answer.call.id}~{count}"
-        taken.add(id)
-        if count > 1:
+            taken[answer.call.id] += 1
+            id = f"{answer.call.id}~{taken[answer.call.id]}"
+        taken[id] = 1
+        if id != answer.call.id:
             losses.append(
                 _loss("repaired", f"{where}].tool_calls[{at}", "tool call id", "an earlier call has it")
             )

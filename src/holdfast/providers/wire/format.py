@@ -10,6 +10,7 @@ import msgspec
 from holdfast.model.context import Context
 from holdfast.providers.capabilities import Level
 from holdfast.providers.contract import Asked, Rendered, Reply, StreamParser
+from holdfast.providers.wire.depth import GuardedStream, check_depth, too_deep
 from holdfast.providers.wire.sending import detached, sendable
 from holdfast.providers.wire.unread import Known, asked
 
@@ -53,25 +54,31 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
         """A request that the vendor takes, and what could not be carried over unchanged."""
-        return sendable(self.renders(detached(context), model=model, provider=provider))
+        try:
+            shown, losses = detached(context)
+            return sendable(self.renders(shown, model=model, provider=provider), losses)
+        except RecursionError as error:
+            raise too_deep("the context", "nothing was rendered") from error
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
         """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        check_depth(body, "the request", "nothing was read")
         return asked(self.reads(body, model=model, provider=provider), body, self.fields)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
         """The answer; raises `Invalid` if it is none of this format."""
+        check_depth(body, "the answer", "nothing was read")
         return self.parses(body, provider=provider)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
         """A parser for a streamed answer."""
-        return self.opens(provider=provider)
+        return GuardedStream(self.opens(provider=provider))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
         """A streamed answer, from all its chunks."""
-        parser = self.opens(provider=provider)
+        parser = self.stream(provider=provider)
         for chunk in chunks:
             parser.feed(chunk)
         return parser.close()

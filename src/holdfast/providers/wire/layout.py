@@ -52,7 +52,7 @@ def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece,
         return None
     try:
         pieces = msgspec.convert(told, tuple[Piece, ...])
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         return None
     counts = (len(message.content), len(message.tool_calls), len(message.tool_results))
     return pieces if fits(pieces, *counts) else None

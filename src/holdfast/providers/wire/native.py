@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.model.message import Message, ToolCall
+from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 
 __all__ = ["call_ids", "keep", "kept", "made_by", "own_ids"]
 
@@ -54,11 +55,15 @@ def made_by(message: Message, model: str) -> Message:
 
 
 def _parsed(text: str) -> object:
-    """The value that a text is; None for what is no JSON."""
+    """The value that a text is; None for what is no JSON, or nested too deeply."""
     try:
-        return msgspec.json.decode(text)
+        value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass  # the strict reader takes no half of a character
+        value = _leniently(text)  # the strict reader takes no half of a character
+    return value if is_shallow_text(text) or is_shallow(value) else None
+
+
+def _leniently(text: str) -> object:
     try:
         return cast("object", json.loads(text))
     except (ValueError, RecursionError):

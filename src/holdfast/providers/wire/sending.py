@@ -6,34 +6,43 @@ cannot be encoded, and would stop an SDK before anything is sent.  It becomes U+
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from holdfast.model.context import Context
 from holdfast.providers.contract import Loss, Rendered
+from holdfast.providers.wire.depth import check_depth
+from holdfast.providers.wire.options import checked
 
 __all__ = ["detached", "sendable"]
 
 
-def detached(context: Context) -> Context:
-    """The same context with tools and options of its own: what a caller does to a request changes nothing else."""
+def detached(context: Context) -> tuple[Context, list[Loss]]:
+    """The same context with tools and options of its own, and the options that are none.
+
+    What a caller does to a request that is made of it changes nothing else.
+    """
+    for part in (context.options, *(tool.parameters for tool in context.tools)):
+        check_depth(part, "an option or a schema", "nothing was rendered")
     tools = [msgspec.structs.replace(tool, parameters=_copied(tool.parameters)) for tool in context.tools]
-    return msgspec.structs.replace(context, tools=tools, options=_copied(context.options))
+    options, losses = checked(_copied(context.options))
+    return msgspec.structs.replace(context, tools=tools, options=options), losses
 
 
-def sendable(rendered: Rendered) -> Rendered:
-    """The same request, with every half of a character replaced."""
+def sendable(rendered: Rendered, losses: Sequence[Loss] = ()) -> Rendered:
+    """The same request, with every half of a character replaced, and further losses in its report."""
+    body, report = rendered.body, (*losses, *rendered.losses)
     try:
-        msgspec.json.encode(rendered.body)
+        msgspec.json.encode(body)
     except UnicodeEncodeError:
         why = "half of a character cannot be sent; U+FFFD stands for it"
         loss = Loss(kind="repaired", where="messages", what="lone surrogate", why=why)
-        return Rendered(body=_mended(rendered.body), losses=(*rendered.losses, loss))
+        return Rendered(body=_mended(body), losses=(*report, loss))
     except (OverflowError, TypeError):
-        return rendered  # what the quick encoder does not know is for the SDK's to say
-    return rendered
+        pass  # what the quick encoder does not know is for the SDK's to say
+    return Rendered(body=body, losses=report) if losses else rendered
 
 
 def _copied(value: Any) -> Any:

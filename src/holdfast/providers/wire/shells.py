@@ -19,6 +19,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.model import names
 from holdfast.model.message import Block, File, Image, ReasoningSummary, Text, ToolCall
+from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 from holdfast.providers.wire.media import inline, is_web
 
 __all__ = ["Changed", "Turn", "fill", "is_list", "is_object", "items_of", "object_of", "size_of", "text_of"]
@@ -140,6 +141,8 @@ def _hole_in(shell: dict[str, Any]) -> tuple[str, int, list[int] | None] | None:
     at, cut = shell[kind], shell.get(_CUT)
     if kind not in (_TEXT, _JSON, _URI, _BASE64) or type(at) is not int or (len(shell) == 2 and cut is None):
         return None
+    if cut is not None and not (is_list(cut) and [type(each) for each in items_of(cut)] == [int, int]):
+        raise Changed
     return kind, at, cut
 
 
@@ -161,9 +164,12 @@ def _filled(kind: str, at: int, cut: list[int] | None, content: Sequence[Block])
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         raise Changed from None
+    if not is_shallow_text(text) and not is_shallow(value):
+        raise Changed
+    return value
 
 
 def object_of(value: object) -> dict[str, Any]:

@@ -52,6 +52,9 @@ class Events:
         if self._skip_lf:
             data = data.removeprefix(b"\n")
         self._skip_lf = data.endswith(b"\r")
+        if b"\n" not in data and b"\r" not in data:
+            self._line += data  # a long line that comes in many pieces is not copied with each
+            return []
         whole = bytes(self._line) + data
         parts = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._line = bytearray(parts.pop())

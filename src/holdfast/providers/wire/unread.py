@@ -10,10 +10,9 @@ A field that is in no table's row, and that the context does not hold under its 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias, cast
-
-import msgspec
 
 from holdfast.model.context import Context
 from holdfast.providers.contract import Asked, Loss, losses_of
@@ -53,8 +52,7 @@ def _strange_field(place: str, name: str) -> Loss:
 def _held(context: Context) -> str:
     """All that is kept beside the canonical form, as text."""
     kept = [message.vendor_metadata or "" for message in context.messages]
-    vendor = msgspec.to_builtins(context.options.get("vendor") or {})
-    return "\n".join([*kept, msgspec.json.encode(vendor, enc_hook=str).decode("utf-8", "replace")])
+    return "\n".join([*kept, json.dumps(context.options.get("vendor") or {}, default=str)])
 
 
 def _strange(body: Mapping[str, Any], path: str, known: frozenset[str]) -> Iterator[tuple[str, str]]:
