@@ -36,7 +36,7 @@ _messages = st.one_of(
 @settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     history=st.lists(st.lists(_messages, min_size=1, max_size=6), max_size=12),
-    window=st.integers(2_000, 12_000),
+    window=st.integers(3_000, 12_000),
     turns=st.integers(1, 6),
     was_on=st.booleans(),
 )

@@ -161,6 +161,25 @@ def test_the_beginning_of_a_context_stays_as_long_as_it_can(store: Store) -> Non
     assert same > len(contexts) * 0.8
 
 
+def test_an_id_that_names_two_calls_does_not_make_it_too_large(store: Store) -> None:
+    """Where the first is left out the second is shown with its result, and counts."""
+    thread = store.thread("t", agent=Agent("a", context=ContextLimits(window=3_000, turns=2)))
+    for message in (
+        user("One."),
+        asking("a"),
+        user("Two. " + "rain " * 900),
+        asking("a"),
+        answer(("a", "rain " * 900)),
+    ):
+        with thread.change("said") as change:
+            change.add(message)
+
+    plan = thread.plan("openai-chat:gpt-4.1")
+
+    assert plan.fits
+    check_pairs(plan.context.messages)
+
+
 def test_a_cut_message_keeps_what_it_is() -> None:
     """Roles, calls and results stay; only texts are cut, and arguments that are too long say so as JSON."""
     asks = asking("a" * 100, text="t" * 100)

@@ -38,7 +38,7 @@ class Detail(msgspec.Struct, frozen=True):
     extras: bool = True  # whether a model's summary, artifacts and memory references are
 
 
-FULL, SHORT, LEAST = Detail(), Detail(800, 120, False, True), Detail(240, 48, False, False)
+FULL, SHORT, LEAST = Detail(), Detail(800, 120, False, True), Detail(160, 48, False, False)
 DETAILS = (FULL, SHORT, LEAST)
 
 
@@ -78,7 +78,9 @@ def turn_note(
 def _summary(summary: Summary, goals: Sequence[str], detail: Detail) -> Iterator[str]:
     if summary.user_goal:
         yield f"The user's goal: {quoted(summary.user_goal, detail.text)}"
-    if summary.current_task:
+    if summary.current_task and summary.current_task == summary.user_goal:
+        yield "The current task: that goal"
+    elif summary.current_task:
         yield f"The current task: {quoted(summary.current_task, detail.text)}"
     yield from _list("Active goals:", goals, detail)
     yield from _list("Decided so far:", summary.decisions, detail)

@@ -167,10 +167,9 @@ class _Drawing:
         checkpoint, digest = self._checkpoint()
         groups = self._recent()
         recent = [each for group in groups for each in group]
-        laid = lay(self._words, recent, known=self._found.known)
         detail = self._detail(checkpoint, reason)
         base = self._around() + self._weight(self._lead(checkpoint, reason, (), detail))
-        inputs, tail, cut = self._last_turns(groups, laid, base)
+        inputs, tail, cut = self._chosen(groups, base)
         chosen = {each.id for each in (*inputs, *tail)}
         if reason == "switched" and self._is_unknown(recent, chosen):
             reason, (checkpoint, digest) = "outgrown", self._derived()
@@ -179,9 +178,8 @@ class _Drawing:
         lead: Message | None = self._lead(checkpoint, reason, shown, detail)
         if reason == "outgrown" and self._found.is_whole and len(chosen) == len(self._found.spoken):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
-            inputs, tail, cut = self._last_turns(groups, laid, base)
-        if cut:
-            laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
+            inputs, tail, cut = self._chosen(groups, base)
+        laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
         older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
         final = lay(self._words, [*older, *tail], lead=lead, known=self._found.known, cut=cut)
         drawn = self._drawn(reason, final, [*older, *tail])
@@ -226,6 +224,22 @@ class _Drawing:
             for each in by_id(self._line, recipe.older)
             if each.turn == turn[0].turn and each.role == "user"
         ]
+
+    def _chosen(
+        self, groups: Sequence[Sequence[Spoken]], base: Weight
+    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
+        """The same as `_last_turns`, of what they weigh without those that are left out.
+
+        An id that names two calls names the first that is shown, so leaving one out may make another larger.
+        """
+        while True:
+            laid = lay(self._words, [each for group in groups for each in group], known=self._found.known)
+            inputs, tail, cut = self._last_turns(groups, laid, base)
+            chosen = {each.id for each in (*inputs, *tail)}
+            fewer = [group for group in groups if any(each.id in chosen for each in group)]
+            if len(fewer) == len(groups):
+                return inputs, tail, cut
+            groups = fewer
 
     def _last_turns(
         self, groups: Sequence[Sequence[Spoken]], laid: Laid, base: Weight
@@ -273,7 +287,8 @@ class _Drawing:
         tail = rest[start:]
         if start == 0 or not tail:
             inputs, tail = [], [*inputs, *tail]
-        if self._budget.holds(_sum((weights[each.id] for each in [*inputs, *tail]), base)):
+        laid = lay(self._words, [*inputs, *tail], known=self._found.known)
+        if self._budget.holds(_sum((self._weight(each) for each in laid.conversation.messages()), base)):
             return inputs, tail, {}
         cut = self._cuts([*inputs, *tail], base)
         if cut is None and len(inputs) > 1:  # many inputs, of which even a little each is too much
