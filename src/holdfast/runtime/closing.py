@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved
-from holdfast.ledger.lease import releasing
+from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.event import RunFinished
 from holdfast.model.message import Message
 from holdfast.model.run import RunState
@@ -131,8 +131,10 @@ class Closing:
         records.apply(self._journal.space, "wait", *cells)
 
     def _is_changed(self) -> bool:
-        """Read the run's record again; whether others have changed it."""
+        """Read the run's record again; whether others have changed it.  Raises `Lost` if they have ended the run."""
         before, self.kept = self.kept, records.read(self._journal.space, self._journal.run)
+        if self.kept.record.state != "running":
+            raise Lost(self._lease)
         return self.kept.revision != before.revision
 
     def _take_in(self) -> list[CellWrite]:
