@@ -10,7 +10,19 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast.threads import agents, artifacts, change, edits, line, runs, store, switching, thread, view
+from holdfast.threads import (
+    agents,
+    artifacts,
+    change,
+    definitions,
+    edits,
+    line,
+    runs,
+    store,
+    switching,
+    thread,
+    view,
+)
 from tests.docs.python_page import MARK, PAGE, generated, rendered
 from tests.docs.tables import codes
 
@@ -28,6 +40,7 @@ HELD: dict[type, str] = {
     edits.Edits: "change",
     agents.AgentMap: "agent_map",
     artifacts.Artifacts: "artifacts",
+    definitions.Definitions: "definitions",
 }
 TWINS: dict[type, type] = {
     store.Store: aio.Store,
@@ -37,6 +50,7 @@ TWINS: dict[type, type] = {
     change.AgentChange: aio.AgentChange,
     agents.AgentMap: aio.AgentMap,
     artifacts.Artifacts: aio.Artifacts,
+    definitions.Definitions: aio.Definitions,
 }
 
 
