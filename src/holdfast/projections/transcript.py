@@ -14,7 +14,7 @@ from holdfast.errors import Forgotten
 from holdfast.model.changeset import Changeset
 from holdfast.model.commit import Commit
 from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended
+from holdfast.model.event import BackendSwitched, MessageAppended
 from holdfast.model.message import Message, Role, ToolCall, decode_message
 from holdfast.model.run import Usage
 
@@ -72,7 +72,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: int  # µs since 1970, UTC, of its first commit
     run: str | None = None
-    backend: str | None = None  # provider:model, where one acted
+    backend: str | None = None  # provider:model, where one acted or took over
     entries: tuple[TranscriptEntry, ...] = ()
 
     @property
@@ -149,6 +149,9 @@ def _entry(each: Said, bodies: Mapping[Digest, bytes | Forgotten]) -> Transcript
 
 def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry]) -> str | None:
     for changeset in reversed(changesets):
+        for event in changeset.events:
+            if isinstance(event, BackendSwitched):
+                return event.to_backend
         if changeset.run_meta is not None and changeset.run_meta.backend is not None:
             return changeset.run_meta.backend
     named = [f"{entry.provider}:{entry.model}" for entry in spoken if entry.provider and entry.model]

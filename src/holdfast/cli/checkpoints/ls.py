@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("from", gives_way=True),
     Column("to", gives_way=True),
     Column("goal", gives_way=True),
-    Column("done", right=True),
+    Column("calls", right=True),
     Column("waits", right=True),
     Column("commit", "digest"),
 )

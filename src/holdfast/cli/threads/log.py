@@ -14,6 +14,7 @@ from holdfast.cli.shapes import CommitShape, TurnShape
 from holdfast.cli.showing import digest, show_changed, show_message
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import count, moment
+from holdfast.migration.switch import REASON as SWITCHED
 from holdfast.model.digest import Digest
 from holdfast.model.head import MAIN
 from holdfast.threads.thread import Thread
@@ -60,6 +61,7 @@ class Log(_History, frozen=True, kw_only=True):
             screen.say(
                 (f"turn {turn.number}  ", "title"),
                 (turn.reason, "name"),
+                f" to {turn.backend}" if turn.reason == SWITCHED else "",
                 (heads, "line"),
                 (f"  {moment(turn.at)}", "when"),
                 "  ",
