@@ -13,6 +13,9 @@ import pytest
 import holdfast
 from holdfast import Agent, Backend, aio
 from holdfast.errors import Invalid, NotFound, RunFailed
+from holdfast.model.context import Context
+from holdfast.model.message import Message, Text
+from holdfast.providers import adapter
 from holdfast.providers.transport.faults import AccessRefused, RateLimited
 from holdfast.runtime.agent import model_of
 from holdfast.testing import Script, say
@@ -20,6 +23,7 @@ from tests.providers.playing import playing, streamed, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
 from tests.surfaces.shell import Shell
 
+CHAT_ADAPTER = adapter("openai-chat")
 CHAT = next(vendor for vendor in VENDORS if vendor.api == "openai-chat")
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
@@ -56,6 +60,45 @@ def test_what_a_step_could_not_carry_over_is_in_the_history(vendor: Vendor, tmp_
     assert lost == [[], ["options.an-option-of-nobody"]]
     assert named == [None, None]
     assert verified.ok
+
+
+def calling(name: str) -> Any:
+    """A Chat answer that calls a tool by that name."""
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    delta = {"role": "assistant", "tool_calls": [call]}
+    chunks = [
+        {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta}]},
+        {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return streamed("".join([*lines, "data: [DONE]\n\n"]).encode())
+
+
+@pytest.mark.parametrize("name", ["garden.look", "garden_look", "a" * 100])
+def test_a_tool_is_called_by_its_own_name_whatever_the_vendor_was_told(name: str) -> None:
+    """One with a dot, one whose name the first would get, and one that is too long for the format."""
+    done: list[str] = []
+
+    def acting(called: str) -> Any:
+        def act() -> str:
+            done.append(called)
+            return "ok"
+
+        return holdfast.tool(name=called, effect="read_only")(act)
+
+    tools = [acting(each) for each in ("garden.look", "garden_look", "a" * 100)]
+    told = CHAT_ADAPTER.render(
+        Context(messages=[Message("user", (Text("Hi"),))], tools=[each.spec for each in tools]), model="m"
+    )
+    theirs = {ours: here for here, ours in told.names.items()}.get(name, name)
+
+    with playing(calling(theirs), CHAT.streamed()) as place, holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place), tools=tools))
+        thread.run("Hi")
+        calls = [call.tool for call in thread.calls()]
+
+    assert done == [name]
+    assert calls == [name]
 
 
 @each_vendor

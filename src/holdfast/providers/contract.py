@@ -103,6 +103,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
 
     body: dict[str, Any]
     losses: tuple[Loss, ...] = ()
+    names: Mapping[str, str] = {}  # tools that go by another name here: what they are called, by that name
 
 
 class Asked(Context, frozen=True, kw_only=True):

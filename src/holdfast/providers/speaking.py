@@ -8,7 +8,7 @@ answer is never taken for a whole one.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -16,10 +16,19 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model.context import Context
+from holdfast.model.message import ToolCall
 from holdfast.model.recipe import Sent
 from holdfast.providers import registry
 from holdfast.providers.backend import RETRIES, Backend
-from holdfast.providers.contract import Adapter, Finished, ModelEvent, Reply, StreamParser, losses_of
+from holdfast.providers.contract import (
+    Adapter,
+    CallDelta,
+    Finished,
+    ModelEvent,
+    Reply,
+    StreamParser,
+    losses_of,
+)
 from holdfast.providers.outputs import request_options
 from holdfast.providers.registry import Target
 from holdfast.providers.transport.contract import Request, Send
@@ -85,6 +94,7 @@ class Speaker:
             provider=target.provider,
             model=target.model,
             body=rendered.body,
+            names=rendered.names,
             # Where no field of the body says that the answer is to be streamed, the address does.
             losses=tuple(loss for loss in rendered.losses if loss.where != "options.stream"),
             stream=options["stream"] is True,
@@ -114,7 +124,7 @@ class Speaker:
                 tail.feed(piece)
                 for event in parser.feed(piece):
                     told += 1
-                    yield event
+                    yield _named(event, request.names)
         reply = _closed(parser, tail, request)
         for event in _told(reply, request)[told:]:
             yield event
@@ -128,7 +138,23 @@ def _told(reply: Reply, request: Request) -> list[ModelEvent]:
         return list(reply.events)
     # Bedrock does not say in an answer which model gave it, and signatures are good for that model alone.
     message = made_by(last.message, request.model)
-    return [*reply.events[:-1], msgspec.structs.replace(last, message=message, losses=losses)]
+    events = [*reply.events[:-1], msgspec.structs.replace(last, message=message, losses=losses)]
+    return [_named(event, request.names) for event in events]
+
+
+def _named(event: ModelEvent, names: Mapping[str, str]) -> ModelEvent:
+    """The event with tools by their own names, not by those that the vendor was told."""
+    if not names:
+        return event
+    if isinstance(event, CallDelta) and event.name in names:
+        return msgspec.structs.replace(event, name=names[event.name])
+    if isinstance(event, Finished) and any(call.name in names for call in event.message.tool_calls):
+        calls = tuple(
+            ToolCall(call.id, names.get(call.name, call.name), call.args) for call in event.message.tool_calls
+        )
+        message = msgspec.structs.replace(event.message, tool_calls=calls)
+        return msgspec.structs.replace(event, message=message)
+    return event
 
 
 class _Inside(Exception):

@@ -43,7 +43,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
         body["tools"] = tools
     if context.options.get("cache") is True:
         _mark(body)
-    return Rendered(body=body, losses=tuple(dict.fromkeys(losses)))
+    return Rendered(body=body, losses=tuple(dict.fromkeys(losses)), names=named.renamed)
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:

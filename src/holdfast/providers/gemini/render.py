@@ -53,7 +53,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     request: dict[str, Any] = {"contents": contents, **_system(context.system, vendor), **body}
     if tools:
         request["tools"] = tools
-    return Rendered(body=request, losses=losses_of(losses))
+    return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:

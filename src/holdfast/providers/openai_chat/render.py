@@ -50,7 +50,7 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     _say_json(body, losses)
     if options.get("cache") and place.cache_marks:
         _mark(messages)
-    return Rendered(body=body, losses=losses_of(losses))
+    return Rendered(body=body, losses=losses_of(losses), names=names.renamed)
 
 
 def _system(system: str, leading: object, place: Server) -> list[dict[str, Any]]:

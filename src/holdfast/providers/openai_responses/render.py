@@ -53,7 +53,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
         request["tools"] = tools
     elif "tools" not in vendor:
         _without_tools(request, losses)
-    return Rendered(body=request, losses=losses_of(losses))
+    return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ class Request:
     model: str
     body: dict[str, Any] = field(repr=False)
     losses: tuple[Loss, ...] = field(default=(), repr=False)  # what it could not carry over unchanged
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # of tools, from theirs to ours
     stream: bool = True  # whether the answer comes in pieces
     base_url: str | None = None  # None: the vendor's own
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request

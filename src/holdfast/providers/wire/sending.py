@@ -39,10 +39,10 @@ def sendable(rendered: Rendered, losses: Sequence[Loss] = ()) -> Rendered:
     except UnicodeEncodeError:
         why = "half of a character cannot be sent; U+FFFD stands for it"
         loss = Loss(kind="repaired", where="messages", what="lone surrogate", why=why)
-        return Rendered(body=_mended(body), losses=(*report, loss))
+        return msgspec.structs.replace(rendered, body=_mended(body), losses=(*report, loss))
     except (OverflowError, TypeError):
         pass  # what the quick encoder does not know is for the SDK's to say
-    return Rendered(body=body, losses=report) if losses else rendered
+    return msgspec.structs.replace(rendered, losses=report) if losses else rendered
 
 
 def _copied(value: Any) -> Any:

@@ -30,6 +30,11 @@ class ToolNames:
         """What every tool is called here, by its canonical name."""
         return self._given
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """What tools are called canonically, by their names here, where that is another."""
+        return {here: name for name, here in self._given.items() if here != name}
+
     def of(self, name: str) -> str:
         """What a tool is called here."""
         known = self._given.get(name)
