@@ -289,3 +289,21 @@ def test_another_agent_s_thread_is_not_switched(store: Store) -> None:
 
     with pytest.raises(Conflict):
         store.thread("t", agent=agent(name="other")).switch(B)
+
+
+def test_a_switch_that_was_undone_is_forgotten_where_the_history_names_nobody(store: Store) -> None:
+    """No run had begun: after the undo the agent's own backend counts again, for the very next run."""
+    thread = store.thread("t", agent=agent("I am A."))
+    thread.switch(Script(say("I am B."), backend=B))
+    thread.undo()
+
+    assert thread.run("Who are you?").text == "I am A."
+
+
+def test_an_undone_run_moves_no_agent_that_is_declared_anew(store: Store) -> None:
+    """The first run is undone, so the thread has not begun, and goes by what the code says now."""
+    thread = store.thread("t", agent=agent("I am A."))
+    thread.run("Hello")
+    thread.undo()
+
+    assert store.thread("t", agent=agent("I am B.", backend=B)).run("Who are you?").text == "I am B."

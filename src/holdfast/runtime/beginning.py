@@ -17,6 +17,7 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lease
+from holdfast.migration.facing import name_of
 from holdfast.model import names
 from holdfast.model.call import SETTLED
 from holdfast.model.changeset import RunMeta
@@ -177,7 +178,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     space, inbound = ground.space, wanted.inbound
     hold = space.engine.hold(space.name, ground.timeline)
     head = hold.head if hold else reader.head_to_move(space, ground.timeline)
-    backend = ground.lines.backend(space, ground.timeline, head.commit)
+    backend = ground.lines.backend(space, ground.timeline, head.commit) or _own(ground)
     # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
     if backend is not None and not is_on(ground, wanted.backend, backend):
         return Elsewhere(backend)
@@ -217,6 +218,11 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         before=_before(space, record.id, journal.head.commit),
         said=said,
     )
+
+
+def _own(ground: Ground) -> str | None:
+    """The agent's own backend, which counts where the history names none."""
+    return None if ground.agent.backend is None else name_of(ground.agent.backend)
 
 
 def _before(space: Space, run: str, at: Digest | None) -> Digest | None:

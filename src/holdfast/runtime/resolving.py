@@ -83,7 +83,9 @@ def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Mod
     if ground.agent.backend is None and not ground.handed:
         return model_of(ground.agent)  # which says so
     known = None if sure else ground.lines.last(ground.space, ground.timeline)
-    name = known[1] if known is not None else line_backend(ground, line=line)
+    name = known[1] if known is not None else None
+    if known is None or name != _own(ground):  # one that is not the agent's may have been undone
+        name = line_backend(ground, line=line)
     return model_of(ground.agent) if name is None else model_for(ground, name)
 
 
@@ -108,6 +110,10 @@ def model_for(ground: Ground, name: str) -> Model:
 def is_on(ground: Ground, one: str, other: str) -> bool:
     """Whether two names mean the same backend."""
     return one == other or same(one, other, ground.models())
+
+
+def _own(ground: Ground) -> str | None:
+    return None if ground.agent.backend is None else name_of(ground.agent.backend)
 
 
 def _known(ground: Ground) -> Iterator[Given]:
