@@ -179,6 +179,13 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
             "      - nobody:x",
             "line 24: spec.route.fallbacks.0: no provider is called 'nobody'",
         ),
+        ("      - openai:gpt-5", "      - anthropic:claude-sonnet-4-5", "spec.route: "),
+        (
+            "anthropic:claude-sonnet-4-5",
+            "anthropic:claude-nope",
+            "line 6: spec.backend: anthropic has no model",
+        ),
+        ("    - book", "    - os:system", "line 12: spec.tools.0: 'os:system' is no name of a tool"),
         ("      - error", "      - boredom", "spec.route.triggers.0"),
     ],
 )
@@ -208,3 +215,4 @@ def test_an_unknown_agent_is_not_found(applied: Shell) -> None:
     """Neither shown nor exported."""
     assert applied("agents", "show", "nobody").code == 3
     assert applied("agents", "export", "nobody").code == 3
+    assert applied("agents", "apply", "-f", "nowhere.yaml").code == 3

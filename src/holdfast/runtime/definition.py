@@ -25,7 +25,9 @@ from holdfast.model import names
 from holdfast.model.canonical import Json
 from holdfast.model.documents import Document, Place, read_toml, read_yaml, write_yaml
 from holdfast.providers import registry
+from holdfast.providers.catalog import Catalog
 from holdfast.runtime.agent import Agent
+from holdfast.runtime.switching import STRICT
 from holdfast.runtime.tool import Tool, tool
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
 API_VERSION = "holdfast.dev/v1alpha1"
 
 _GROUPS = frozenset({API_VERSION, "joch.dev/v1alpha1"})
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 _PLACE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 
 
@@ -124,8 +127,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"ap
     spec: Definition
 
 
-def read_definition(text: str, *, name: str = "the file", toml: bool = False) -> tuple[str, Definition]:
-    """The agent's name and definition that a file holds; raises `Invalid`, naming the line, for what is none."""
+def read_definition(
+    text: str, *, name: str = "the file", toml: bool = False, models: Catalog | None = None
+) -> tuple[str, Definition]:
+    """The agent's name and definition that a file holds; raises `Invalid`, naming the line, for what is none.
+
+    With `models` a backend whose vendor has no such model is none either.
+    """
     document = read_toml(text, name=name) if toml else read_yaml(text, name=name)
     value = document.value
     if not isinstance(value, dict):
@@ -138,7 +146,7 @@ def read_definition(text: str, *, name: str = "the file", toml: bool = False) ->
         found = msgspec.convert(cast("object", value), _File)
     except msgspec.ValidationError as error:
         raise _unfit(document, str(error)) from error
-    _check(document, found)
+    _check(document, found, models)
     return found.metadata.name, found.spec
 
 
@@ -187,23 +195,35 @@ def _tool(each: Tool | Callable[..., Any]) -> Tool:
     return each if isinstance(each, Tool) else tool(each)
 
 
-def _check(document: Document, found: _File) -> None:
+def _check(document: Document, found: _File, models: Catalog | None) -> None:
     """Raise `Invalid` for what has the right form and cannot be."""
-    spec = found.spec
+    spec, route = found.spec, found.spec.route
     with _at(document, ("metadata", "name")):
         names.check_name("agent", found.metadata.name)
-    if spec.backend is not None:
-        with _at(document, ("spec", "backend")):
-            registry.target(spec.backend)
-    for index, each in enumerate(spec.route.fallbacks if spec.route else ()):
-        with _at(document, ("spec", "route", "fallbacks", index)):
-            registry.target(each)
-    if spec.route is not None and spec.route.primary is not None:
-        with _at(document, ("spec", "route", "primary")):
-            registry.target(spec.route.primary)
+    named: list[tuple[Place, str | None]] = [(("spec", "backend"), spec.backend)]
+    if route is not None:
+        named.append((("spec", "route", "primary"), route.primary))
+        named += [(("spec", "route", "fallbacks", at), each) for at, each in enumerate(route.fallbacks)]
+    for place, backend in named:
+        if backend is not None:
+            with _at(document, place):
+                _check_backend(backend, models)
     for index, each in enumerate(spec.tools):
         if each in spec.tools[:index]:
             raise document.wrong(("spec", "tools", index), f"the tool '{each}' is there twice")
+        if not _TOOL.match(each):
+            raise document.wrong(("spec", "tools", index), f"{each!r} is no name of a tool")
+    with _at(document, ("spec", "route")):
+        agent_of(found.metadata.name, msgspec.structs.replace(spec, tools=()))
+
+
+def _check_backend(backend: str, models: Catalog | None) -> None:
+    target = registry.target(backend, models)
+    if models is None or target.provider not in STRICT or models.card(target.provider, target.model).known:
+        return
+    raise Invalid(
+        f"{target.provider} has no model '{target.model}' that is known. If it is new, add it to your models file"
+    )
 
 
 class _at:  # noqa: N801  # reads as a word

@@ -54,14 +54,14 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.resolving import is_on
 from holdfast.runtime.showing import is_bare, last_frame, shown_to
 
-__all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
+__all__ = ["STRICT", "Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
 _POLL_SECONDS = 0.05
 _TRIES_MAX = 16
 _SUMMARIES_MAX = 2  # times that a model is asked, where the line changes meanwhile
 _REASON_MAX = 2_000  # characters
 
-_STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
+STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
 _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, our extra
     "openai-chat": ("openai", "openai", "openai"),
     "openai-responses": ("openai", "openai", "openai"),
@@ -311,7 +311,7 @@ def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) 
 
 def _check_model(ground: Ground, given: str | Backend, seen: Facing) -> None:
     """Raise `NotFound` for a name that its vendor's models do not have; a Backend is taken at its word."""
-    if not isinstance(given, str) or seen.target is None or seen.target.provider not in _STRICT:
+    if not isinstance(given, str) or seen.target is None or seen.target.provider not in STRICT:
         return
     models = ground.models()
     if models.card(seen.target.provider, seen.target.model).known:

@@ -9,9 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
+from holdfast.cli.models.listed import known_models
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.runtime.definition import Definition, read_definition
 from holdfast.threads.opening import open as open_store
 
@@ -76,7 +77,9 @@ def apply(
     one they used. An unknown field is an error with its line. Threads keep the backend that they have: move them with
     agents switch.
     """
-    name, definition = read_definition(_text(file), name=file, toml=file.endswith(".toml"))
+    name, definition = read_definition(
+        _text(file), name=file, toml=file.endswith(".toml"), models=known_models()
+    )
     place = _place(definition, file) or everywhere.store
     with open_store(place, create=False) as store:
         kept = store.definitions.apply(name, definition)
@@ -91,6 +94,8 @@ def apply(
 
 
 def _text(file: str) -> str:
+    if file != "-" and not Path(file).is_file():
+        raise NotFound(f"there is no file '{file}'; nothing was changed.")
     body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return body.decode()
