@@ -153,3 +153,13 @@ def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
     assert "script:clerk" in out
     with holdfast.open(empty.store) as store:
         assert store.thread("clerk-chat").backend == "script:clerk"
+
+
+def test_a_command_in_the_place_of_a_decision_is_heard(empty: Shell) -> None:
+    """The question waits, the command is done, and the talk can be left."""
+    out = talk(empty, "Pay five", "/log", "/quit").out
+
+    assert "approve, deny, edit, answer or later?" in out
+    assert "It waits." in out
+    assert "turn 1" in out
+    assert chatting.paid == []

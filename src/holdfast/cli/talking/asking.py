@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.ticket import Ticket, Verdict
 from holdfast.threads.thread import Thread
 
-__all__ = ["ask", "decide"]
+__all__ = ["CHOICES", "ask", "decide"]
 
 _ANSWERS: dict[str, Verdict] = {
     "a": "approve", "approve": "approve", "y": "approve", "yes": "approve",
@@ -21,6 +21,11 @@ _ANSWERS: dict[str, Verdict] = {
     "e": "edit", "edit": "edit",
     "r": "answer", "answer": "answer",
 }  # fmt: skip
+
+
+CHOICES = "approve, deny, edit, answer or later? "
+
+_LATER = ("l", "later", "")
 
 
 def ask(prompt: str) -> str | None:
@@ -36,29 +41,33 @@ def ask(prompt: str) -> str | None:
     return line.rstrip("\r\n") if line else None
 
 
-def decide(screen: Screen, thread: Thread, ticket: Ticket) -> bool:
-    """Put one question to the person and record the decision; False if it is left for later."""
+def decide(screen: Screen, thread: Thread, ticket: Ticket) -> str | None:
+    """Put one question to the person and record the decision; None: it is decided.
+
+    Otherwise what was said instead: a command about the conversation, or nothing, and it waits.
+    """
     traced = thread.trace(ticket.id, history=False)
     screen.gap()
     screen.say(("? ", "warn"), ticket.message or f"may {ticket.tool} go on?")
     screen.say("  ", (ticket.tool, "tool"))
     show_json(screen, in_json(traced.asked))
+    if not sys.stdin.isatty():
+        screen.say((CHOICES, "quiet"))
     while True:
-        said = ask("approve, deny, edit, answer or later? ")
-        verdict = _ANSWERS.get((said or "later").strip().lower())
+        said = (ask(CHOICES) or "later").strip()
+        verdict = _ANSWERS.get(said.lower())
         if verdict is None:
-            if said is None or said.strip().lower() in ("l", "later", ""):
+            if said.startswith("/") or said.lower() in _LATER:
                 screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.call)
-                return False
+                return said if said.startswith("/") else ""
             screen.say((f"'{said}' is none of these.", "warn"))
             continue
         try:
-            value = _value(verdict)
-            thread.decide(ticket.call, verdict, value=value, by="chat")
+            thread.decide(ticket.call, verdict, value=_value(verdict), by="chat")
         except (HoldfastError, ValueError) as error:
             screen.say((str(error), "warn"))
             continue
-        return True
+        return None
 
 
 def _value(verdict: Verdict) -> object:

@@ -27,11 +27,12 @@ class Talk:
     def __init__(self, screen: Screen, thread: Thread, *, store: str, code: str | None = None) -> None:
         """Talk on that thread; `store` and `code` are what commands of the shell are given."""
         self._screen, self._thread, self._store, self._code = screen, thread, store, code
+        self._said: list[str] = []  # commands that were given in the place of a decision
 
     def go(self) -> Thread:
         """Talk until the person leaves; the line that the talk was on then."""
         self._take_up()
-        while (said := ask(self._prompt)) is not None:
+        while (said := self._next()) is not None:
             words = said.strip()
             if words.startswith("/"):
                 if self._command(words):
@@ -39,6 +40,10 @@ class Talk:
             elif words:
                 self._say(words)
         return self._thread
+
+    def _next(self) -> str | None:
+        """The next line: one that was said in the place of a decision comes first."""
+        return self._said.pop(0) if self._said else ask(self._prompt)
 
     @property
     def _prompt(self) -> str:
@@ -79,7 +84,9 @@ class Talk:
     def _decide(self, cursor: str | None = None) -> None:
         """Ask for every decision that is missing, then go on."""
         while tickets := self._thread.approvals():
-            if not all([decide(self._screen, self._thread, ticket) for ticket in tickets]):
+            said = [decide(self._screen, self._thread, ticket) for ticket in tickets]
+            if any(each is not None for each in said):
+                self._said = [each for each in said if each]
                 return
             result = self._go_on(cursor)
             if result is None or result.status != "waiting":
