@@ -134,6 +134,7 @@ def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
         result = msgspec.structs.replace(told, call_id=slot.call.id)
     else:
         result = ToolResult(slot.call.id, record.status or "error", otherwise)
+    slot.patched = None  # what was made here is not what the ledger says
     slot.patch = decode_patch(space.body(record.patch)) if record.patch else None
     slot.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
     slot.memory = decode_remembering(space.body(record.memory)) if record.memory else None

@@ -1,0 +1,34 @@
+"""Slots: where a call stands, and what the model will be told."""
+
+from __future__ import annotations
+
+from holdfast.history.patching import Ops
+from holdfast.history.tree import EMPTY
+from holdfast.ledger import calls
+from holdfast.model.canonical import encode_struct
+from holdfast.model.message import ToolCall
+from holdfast.runtime.slot import Slot, recalled
+from tests.unit.ledger.books import Keeper
+
+
+def patched(keeper: Keeper, path: str) -> Ops:
+    """The ops that put something there."""
+    ops = Ops(keeper.space, EMPTY)
+    ops.put(path, True)
+    return ops
+
+
+def test_what_the_ledger_says_stands_over_what_was_made_here() -> None:
+    """A result that came by another way has its own patch; the one of this attempt is not applied in its place."""
+    keeper = Keeper()
+    held = keeper.post(calls.propose(keeper.record("c"), "requested", "started"))
+    theirs = patched(keeper, "/theirs.json").finish()
+    posting = calls.settle(held, "succeeded", at=2, status="success", patch=encode_struct(theirs.patch))
+    slot = Slot(ToolCall("c", "pay", "{}"), None)
+    slot.changes(patched(keeper, "/ours.json").finish(), None)
+    slot.held = keeper.post(posting)
+
+    recalled(slot, keeper.space, ())
+
+    assert slot.patch == theirs.patch
+    assert slot.patched is None
