@@ -18,7 +18,7 @@ is in a history that holds the commit of its turn which says what it came to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.model.digest import Digest
 from holdfast.model.ticket import Ticket
 
 __all__ = [
+    "TWIN",
     "Case",
     "Clear",
     "Gate",
@@ -44,6 +45,7 @@ __all__ = [
     "Verdict",
     "allowed",
     "check",
+    "counting",
     "doubted",
     "done",
     "seen",
@@ -153,6 +155,23 @@ def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
         _gate_write(gate, mark),
         CellWrite(name=_twin(gate.fingerprint, number), expected=0, value=canonical.encode(record.id)),
     )
+
+
+def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
+    """What the write must hold that makes calls known which were started elsewhere; each counts as a start."""
+    written: list[CellWrite] = []
+    for fingerprint in dict.fromkeys(record.fingerprint for record in records):
+        gate = _gate(space, fingerprint)
+        ids = [record.id for record in records if record.fingerprint == fingerprint]
+        first = gate.mark.first if gate.count else ids[0]
+        mark = msgspec.structs.replace(gate.mark, count=gate.count + len(ids), first=first)
+        written.append(_gate_write(gate, mark))
+        written += [
+            CellWrite(name=_twin(fingerprint, number), expected=0, value=canonical.encode(id))
+            for number, id in enumerate(ids, gate.count + 1)
+            if number > 1
+        ]
+    return tuple(written)
 
 
 def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:

@@ -20,11 +20,13 @@ from holdfast.ledger.calls import Held, Posting
 from holdfast.model import names
 from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, Status
 from holdfast.model.digest import Kind, Object
+from holdfast.model.effect import Reach
 from holdfast.projections.calls import Transition
 
 __all__ = ["Late", "imported", "late", "resolve"]
 
 _TRIES_MAX = 16
+_UNDECLARED = Reach()
 _NOWHERE = ""  # a result label: whoever puts it into a conversation says where
 
 # Requested: somebody was told that it was not done, and has not started it again.
@@ -122,19 +124,20 @@ def imported(
     staged: Staged | None = None,
     preview: bytes | None = None,
     status: Status = "success",
+    reach: Reach = _UNDECLARED,
     why: str | None = None,
 ) -> Posting:
     """Enter a call that was made elsewhere: with a result it is settled, without one nobody knows.
 
-    Nothing is known of its effect, so it counts as an external write.  For the repeat guard to see
-    it, the same write holds `guard.starting`.
+    `reach` is that of the tool here; where there is none, it counts as an external write.  For the
+    repeat guard to know it, the same write holds `brought.entering`.
     """
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     given = msgspec.structs.replace(
         record,
         origin="import",
-        effect="external_write",
-        idempotent=False,
+        effect=reach.effect,
+        idempotent=reach.idempotent,
         key=None,
         result=calls.reference(staged.digest) if staged else None,
         preview=shown.digest if shown else None,

@@ -19,6 +19,7 @@ from holdfast.model.call import CallRecord
 from holdfast.model.effect import within
 from holdfast.model.ticket import Ticket
 from holdfast.runtime.desk import Desk
+from holdfast.runtime.meaning import learn
 from holdfast.runtime.tool import Tool
 
 __all__ = ["Ask", "Borrow", "Clearance", "Deny", "Go", "clearance"]
@@ -60,6 +61,8 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
     asked = tickets.find(desk.space, record.ticket) if record.ticket else None
     ticket = asked.ticket if asked else None
     seen = guard.seen(record, ticket)
+    if record.reach.guarded and tool.repeat_guard != "allow":
+        learn(desk, tool)
     verdict = guard.check(
         desk.space,
         record,
@@ -121,6 +124,8 @@ def _words(found: Repeats) -> str:
             what = f"is {earlier.state}: it may have happened"
         case "elsewhere":
             what = "was done, but is not in the history of this line"
+        case "backend" if earlier.origin == "import":
+            what = "was done elsewhere, before it was brought in"
         case "backend":
             what = f"was done, asked for by {earlier.backend or 'another backend'}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"

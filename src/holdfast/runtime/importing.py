@@ -15,14 +15,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Conflict, Invalid, Moved
 from holdfast.history import artifacts, reader
-from holdfast.ledger import settling
+from holdfast.ledger import brought, settling
 from holdfast.ledger.calls import Posting
+from holdfast.ledger.guard import TWIN
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import encode_struct
 from holdfast.model.context import Context, ToolSpec
-from holdfast.model.digest import Kind, digest_of
+from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.effect import Reach
 from holdfast.model.head import Head
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 from holdfast.providers import registry
@@ -31,6 +33,7 @@ from holdfast.runtime.desk import args_body
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
+from holdfast.runtime.meaning import fingerprint_here
 from holdfast.runtime.media import brought_in
 from holdfast.runtime.result import keep
 from holdfast.runtime.slot import encode_result
@@ -40,6 +43,7 @@ __all__ = ["Added", "add", "read"]
 # By what a body of each kind is told: a request, or a reply.
 _REQUESTS = ("messages", "contents", "input")
 _REPLIES = ("choices", "output", "candidates")
+_TRIES_MAX = 16
 _NOTES = ("endpoint", "system")  # of a reader: whose server it was, and the form of words that are kept
 
 
@@ -92,8 +96,23 @@ def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) ->
     intent = (
         digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in messages)) if op_id else None
     )
-    journal.write(op_id=op_id, intent=intent, postings=postings)
+    _write(journal, op_id, intent, postings)
     return Added(head=journal.head, messages=len(messages), calls=len(postings), losses=losses)
+
+
+def _write(journal: Journal, op_id: str | None, intent: Digest | None, postings: list[Posting]) -> None:
+    """Write what is staged, and have the repeat guard know the calls."""
+    records = [posting.record for posting in postings]
+    for _ in range(_TRIES_MAX):
+        cells = brought.entering(journal.space, records)
+        try:
+            journal.write(op_id=op_id, intent=intent, cells=cells, postings=postings)
+        except Moved as moved:
+            if not moved.cell.startswith(TWIN):
+                raise
+        else:
+            return
+    raise Conflict("the same calls are started here all the time; nothing was added. Try again.")
 
 
 def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:
@@ -193,6 +212,8 @@ class _Ours:
         space = self._ground.space
         call, vendor_id = self._calls[id]
         body = args_body(call.args)
+        tool = self._ground.agent.toolbox.get(call.name)
+        reach = tool.reach if tool else Reach()
         record = CallRecord(
             id=id,
             tool=call.name,
@@ -200,6 +221,8 @@ class _Ours:
             args=body.digest,
             args_size=len(body.body),
             at=space.clock(),
+            fingerprint=fingerprint_here(tool, call.args) if tool else "",
+            version=tool.version if tool else None,
             timeline=self._ground.timeline,
             run=None,
             label=label,
@@ -208,10 +231,11 @@ class _Ours:
         )
         result = self._results.get(id)
         if result is None:
-            return settling.imported(record, why="no result came with it").also(objects=(body,))
+            posting = settling.imported(record, reach=reach, why="no result came with it")
+            return posting.also(objects=(body,))
         kept = keep(result)
         staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
         posting = settling.imported(
-            record, staged=staged, preview=encode_result(result), status=result.status
+            record, staged=staged, preview=encode_result(result), status=result.status, reach=reach
         )
         return posting.also(objects=(body,))
