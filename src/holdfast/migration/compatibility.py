@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.context.media import PREFIX
 from holdfast.context.unseen import lost
 from holdfast.migration.facing import Facing
 from holdfast.migration.policy import Topic
@@ -19,10 +20,10 @@ from holdfast.migration.report import Item
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary
 from holdfast.providers import registry
-from holdfast.providers.capabilities import Capability, Level
+from holdfast.providers.capabilities import Capability, Level, least
 from holdfast.providers.contract import Loss
 from holdfast.providers.outputs import request_options
-from holdfast.providers.wire.media import kind_of
+from holdfast.providers.wire.media import inline, is_web, kind_of
 from holdfast.providers.wire.server_tools import is_account
 
 __all__ = ["Shown", "check", "losses", "sealed"]
@@ -33,6 +34,10 @@ _MEDIA: tuple[tuple[str, Topic, Capability, str], ...] = (
     ("audio", "audio", Capability.AUDIO, "audio"),
     ("video", "video", Capability.VIDEO, "video"),
 )
+_BY_ADDRESS = {
+    Capability.IMAGES: Capability.IMAGE_URLS,
+    Capability.DOCUMENTS: Capability.DOCUMENT_URLS,
+}
 _FILE_ID = "file-id://"
 _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
 
@@ -86,13 +91,14 @@ def sealed(shown: Shown, to: Facing) -> bool:
 def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
     """What the next request could not carry over unchanged; of a format that is not known, what is named in words."""
     named = lost(shown.history, to.unseen)
+    is_streamed = "stream" in shown.context.options  # else it is our own wish, and no loss
     if to.target is None:
         return named
     options = request_options(dict(shown.context.options))
     asked = msgspec.structs.replace(shown.context, options=options)
     adapter = registry.adapter(to.target.api)
     rendered = adapter.render(asked, model=to.target.model, provider=to.target.provider)
-    return (*named, *rendered.losses)
+    return (*named, *(loss for loss in rendered.losses if is_streamed or loss.where != "options.stream"))
 
 
 # ---- one function a topic
@@ -165,10 +171,24 @@ def _media(shown: Shown, to: Facing) -> Iterator[Item]:
         places = [at for at, block in blocks if block not in bound and _kind(block) == kind]
         if places:
             when = "Previous turn" if max(places) >= last else "An earlier turn"
-            yield _medium(topic, word, when, to.does(capability), same=_same_format(shown, to))
+            levels: list[Level] = [
+                _level(block, capability, to)
+                for _, block in blocks
+                if block not in bound and _kind(block) == kind
+            ]
+            yield _medium(topic, word, when, least(*levels), same=_same_format(shown, to))
     strange = [block for block in bound if not _is_own_file(block, to)]
     if bound:
         yield _bound_files(bound, strange)
+
+
+def _level(block: Block, capability: Capability, to: Facing) -> Level:
+    """How well one thing is taken; by its address alone only where the backend fetches it."""
+    uri = _uri(block)
+    if capability in _BY_ADDRESS and is_web(uri):
+        return least(to.does(capability), to.does(_BY_ADDRESS[capability]))
+    is_unreadable = uri.startswith(PREFIX) or (uri.startswith("data:") and inline(uri) is None)
+    return "none" if is_unreadable else to.does(capability)
 
 
 def _medium(topic: Topic, word: str, when: str, level: Level, *, same: bool) -> Item:

@@ -68,8 +68,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     def __post_init__(self) -> None:
         """Raise `Invalid` for a policy that cannot be, or that contradicts itself."""
         for name in ("warn", "approve", "block"):
-            _check_names(name, getattr(self, name))
-            msgspec.structs.force_setattr(self, name, tuple(getattr(self, name)))  # a list could be changed
+            given: object = getattr(self, name)
+            if isinstance(given, Iterable) and not isinstance(given, str):
+                given = tuple(cast("Iterable[Any]", given))  # a list could be changed, an iterator be used up
+                msgspec.structs.force_setattr(self, name, given)
+            _check_names(name, given)
         _check_once(self)
         _check_rising(self)
         _check_choice("unfinished", self.unfinished, get_args(Unfinished))

@@ -97,7 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _advice(self, stops: Gate) -> str:
         topics = {item.topic for item in self.items if item.gate == stops}
         if stops == "approve":
-            return "Somebody has to approve that: approve=… with a name."
+            return "Somebody has to approve that: approved_by=… with a name."
         if topics == {"unfinished"}:
             return "Settle it first (resume, reconcile, resolve), or let the policy wait."
         named = ", ".join(f"'{topic}'" for topic in sorted(topics))

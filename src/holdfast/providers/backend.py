@@ -47,6 +47,8 @@ class Backend:
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for what names no backend, `NotFound` for an unknown provider."""
+        if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"a backend is named provider:model, not {self.name!r}; nothing was declared.")
         registry.target(self.name)
         if not self.timeout > 0:
             raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")

@@ -27,7 +27,7 @@ from holdfast.history.writer import Proposal
 from holdfast.ledger import lease as leases
 from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
-from holdfast.migration.facing import Facing, Given, facing, name_of
+from holdfast.migration.facing import Facing, Given, check_backend, facing, name_of
 from holdfast.migration.recalling import recalling
 from holdfast.migration.report import Report
 from holdfast.migration.summarise import summarised
@@ -93,6 +93,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             canonical.encode(told)
         if self.op_id is not None:
             names.check_id("op_id", self.op_id)
+        if self.summariser is not None:
+            check_backend(self.summariser)
+        if self.output is not None:
+            _check_type(self.output)
+
+
+def _check_type(output: object) -> None:
+    try:
+        msgspec.json.schema(output)
+    except (TypeError, ValueError, NameError) as error:
+        raise Invalid(f"output is a type, not {output!r}: {error}; nothing was done.") from error
 
 
 def found(ground: Ground, given: Given) -> Facing:
@@ -297,7 +308,7 @@ def _already(report: Report) -> Report:
 
 
 def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) -> tuple[str, ...]:
-    told = [to.note] if to.note else []
+    told = [*([to.note] if to.note else ()), *_absent(to)]
     if sealed:
         told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
     if is_bare(ground.agent):
@@ -307,6 +318,16 @@ def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) 
             f"the code of agent '{ground.agent.name}' is not at hand: its tools and options are {how}"
         )
     return (*told, *checkpoint.validation.notes)
+
+
+def _absent(to: Facing) -> list[str]:
+    """The package that has to be installed first, if one is missing."""
+    sdk = _SDKS.get(to.target.api) if to.target is not None else None
+    if sdk is None or _is_installed(sdk[0]):
+        return []
+    return [
+        f"requests to {to.name} are sent by {sdk[1]}, which is not installed: pip install 'holdfast[{sdk[2]}]'"
+    ]
 
 
 def _check_model(ground: Ground, given: str | Backend, seen: Facing) -> None:

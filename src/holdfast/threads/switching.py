@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, HoldfastError, Refused
+from holdfast.errors import Busy, Conflict, HoldfastError, Invalid, Refused
 from holdfast.migration.facing import Given, name_of
 from holdfast.migration.report import Report
 from holdfast.migration.switch import reports, reports_of
@@ -83,6 +83,8 @@ class Switching(Runs, ABC):
 
         With a `limit` the last so many.
         """
+        if limit is not None and (not isinstance(limit, int) or limit < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"a limit is a number from 0, or None for all, not {limit!r}; nothing was read.")
         at = self._now()[1]
         if run is not None:
             found = reports_of(self._space, run, moments.resolve(self._space, self.head, run))

@@ -129,3 +129,10 @@ def test_a_report_comes_back_as_it_was() -> None:
     )
 
     assert decode_report(encode_report(first)) == first
+
+
+def test_a_policy_may_be_given_by_an_iterator() -> None:
+    """What it blocks is kept, and not used up by looking at it."""
+    policy = Policy(block=(each for each in ["removed"]))  # pyright: ignore[reportArgumentType]
+
+    assert policy.gate("images", "removed") == "block"

@@ -1,0 +1,106 @@
+"""Bad input to a switch: a clear error, and nothing is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Backend, Image, Message, Policy, Text, Thread
+from holdfast.errors import HoldfastError, Invalid, Refused
+from holdfast.runtime import switching
+from holdfast.testing import Script, say
+
+A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+
+
+@pytest.fixture
+def thread() -> Thread:
+    """A thread with one turn."""
+    thread = holdfast.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."), backend=A)))
+    thread.run("Hello")
+    return thread
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"backend": "nobody:x"},
+        {"backend": "openai:gpt-nope"},
+        {"backend": "no backend"},
+        {"backend": 5},
+        {"backend": B, "summariser": 5},
+        {"backend": B, "output": 5},
+        {"backend": B, "reason": ""},
+        {"backend": B, "approved_by": 7},
+    ],
+)
+def test_what_cannot_be_is_told_and_changes_nothing(thread: Thread, given: dict[str, Any]) -> None:
+    """Whatever it is, the error is one of ours."""
+    before = thread.head
+
+    with pytest.raises(HoldfastError):
+        thread.switch(**given)
+
+    assert thread.head == before
+    assert thread.backend == A
+
+
+def test_a_backend_has_a_name() -> None:
+    """A number is none."""
+    with pytest.raises(Invalid, match="named provider:model, not 5"):
+        Backend(5)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_limit_counts_from_nothing(thread: Thread) -> None:
+    """Fewer than none are never asked for."""
+    with pytest.raises(Invalid, match="a limit is a number"):
+        thread.switches(limit=-1)
+
+
+def test_streaming_is_nobody_s_loss(thread: Thread) -> None:
+    """That an answer is streamed is our own wish: a format that asks for it in another way loses nothing."""
+    strict = thread.on("main")
+    strict._declared = Agent(
+        "a", backend=strict._declared.backend, policy=Policy(block=["converted", "removed"])
+    )  # pyright: ignore[reportPrivateUsage]
+
+    assert strict.check_switch("google:gemini-2.5-pro").ok
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://example.org/a.png", "data:image/png;base64,!!!", f"artifact://sha256/{'0' * 64}"]
+)
+def test_a_picture_that_would_only_be_named_is_graded_as_removed(thread: Thread, uri: str) -> None:
+    """By its address alone where the backend fetches none, or where nobody can read it."""
+    with thread.change("picture") as change:
+        change.add(Message("user", (Text("Look."), Image(uri, "image/png"))))
+
+    item = thread.check_switch("bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0").of("images")
+
+    assert item is not None
+    assert item.mark == "removed"
+
+
+def test_a_missing_package_is_said_before_anybody_leaves(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dry run notes what to install; the switch itself is refused."""
+    monkeypatch.setattr(switching, "_is_installed", lambda module: False)
+
+    assert any("pip install 'holdfast[anthropic]'" in note for note in thread.check_switch(B).notes)
+    with pytest.raises(HoldfastError, match=r"holdfast\[anthropic\]"):
+        thread.switch(B)
+
+
+def test_who_has_to_approve_is_asked_for_by_the_name_of_the_parameter() -> None:
+    """The message can be followed as it stands."""
+    policy = Policy(approve=["options"])
+    agent = Agent("a", backend=Script(say("Hello."), backend=A), policy=policy, options={"seed": 1})
+    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread.run("Hello")
+
+    with pytest.raises(Refused, match="approved_by=…"):
+        thread.switch(B)
+    assert thread.switch(B, approved_by="ann").switched
