@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Agent, Route, Store
+from holdfast import Agent, Image, Message, Policy, Route, Store
 from holdfast.testing import Script, fail, say, use
 from tests.surfaces.shell import Shell
 
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
+    "0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
 A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
 YAML = """\
 apiVersion: holdfast.dev/v1alpha1
@@ -227,3 +231,23 @@ def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
     assert "passed over script:lacking" in shown
     assert "nothing is replayed" in shown
     assert (step["from_backend"], step["to_backend"]) == (A, B)
+
+
+def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -> None:
+    """It was recorded when the code declared it; naming the agent alone takes nothing back."""
+    with holdfast.open(shell.store) as store:
+        strict = Agent(
+            "strict", backend=Script(say("Hello."), backend="openai:gpt-5"), policy=Policy(block=["removed"])
+        )
+        thread = store.thread("t", agent=strict)
+        thread.run("Hello")
+        digest = thread.artifacts.put(PNG, media_type="image/png")
+        with thread.change("picture") as change:
+            change.add(Message("user", (Image(f"artifact://sha256/{digest}", "image/png"),)))
+
+    for _ in range(2):
+        ended = shell("agents", "switch", "strict", "--to", "openai:gpt-3.5-turbo")
+
+        assert ended.code == 5
+    with holdfast.open(shell.store) as store:
+        assert store.thread("t").backend == "openai:gpt-5"

@@ -15,8 +15,8 @@ import msgspec
 
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
-from holdfast.migration.facing import Given
 from holdfast.memory import Recollection
+from holdfast.migration.facing import Given
 from holdfast.model.effect import Effect
 from holdfast.providers.catalog import Catalog, shipped
 from holdfast.runtime.agent import Agent
@@ -55,9 +55,9 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     hands: Hands = inline
     sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
-    memory: Recollection | None = None  # of the thread's owner; None: it has none
     handed: Mapping[str, Given] = {}  # backends that were handed to a switch on this handle, by name
     models: Callable[[], Catalog] = shipped  # what is known of models
+    memory: Recollection | None = None  # of the thread's owner; None: it has none
 
     @property
     def owners(self) -> Owners:

@@ -21,6 +21,7 @@ from holdfast.engines.contract import Cell, CellWrite, Engine, Write
 from holdfast.errors import Conflict, NotFound
 from holdfast.history import cells
 from holdfast.history.space import ALIVE, STORE, THREAD, THREADS, Space
+from holdfast.migration.policy import Policy
 from holdfast.model import canonical, names
 from holdfast.model.digest import Kind, digest_of
 from holdfast.runtime.agent import Agent
@@ -35,6 +36,7 @@ __all__ = [
     "begin",
     "check_record",
     "find",
+    "policy_of",
     "record_agent",
     "remove",
     "rules_of",
@@ -63,6 +65,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     begun_at: int  # µs since 1970, UTC
     merge: dict[str, str] = {}  # from path prefix to rule
+    policy: Policy = Policy()  # what may be lost when a backend changes, as it was last declared
 
 
 _records = msgspec.json.Decoder(Record)
@@ -118,15 +121,17 @@ def check_record(record: Record, id: str, agent: str | None, owner: str | None) 
 def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
     """The record of an agent, which is begun if there is none.
 
-    If the program `declared` its state, the record says afterwards how that merges.
+    If the program `declared` it, the record says afterwards how its state merges, and what its policy is.
     """
     for _ in range(_TRIES_MAX):
         cell = store.engine.cell(STORE, AGENT + agent.name)
         known = cells.read(cell, _agents) if cell is not None and cell.value is not None else None
-        if known is not None and (not declared or known.merge == agent.rules):
+        if known is not None and (
+            not declared or (known.merge == agent.rules and known.policy == agent.policy)
+        ):
             return known
         begun_at = known.begun_at if known else store.clock()
-        record = AgentRecord(name=agent.name, begun_at=begun_at, merge=agent.rules)
+        record = AgentRecord(name=agent.name, begun_at=begun_at, merge=agent.rules, policy=agent.policy)
         if _write(
             store, f"agent:{store.ids()}", _cell(AGENT + agent.name, cell, canonical.encode_struct(record))
         ):
@@ -140,6 +145,12 @@ def rules_of(store: Space, agent: str) -> dict[str, str]:
     """How an agent's state merges, as it was last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
     return cells.read(cell, _agents).merge if cell is not None and cell.value is not None else {}
+
+
+def policy_of(store: Space, agent: str) -> Policy:
+    """What an agent lets pass when its backend changes, as it was last declared."""
+    cell = store.engine.cell(STORE, AGENT + agent)
+    return cells.read(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
 
 
 def remove(store: Space, thread: Space, id: str) -> None:

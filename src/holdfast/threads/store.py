@@ -67,11 +67,14 @@ class Store:
         agent's or another owner's.
         """
         declared = None if agent is None else _declared(agent)
+        by_name = declared is None or declared == Agent(declared.name)  # nothing is said of it but its name
+        if declared is not None and by_name:
+            declared = self._bare(declared.name)
         record = self._record(id, declared, owner, begins=timeline == MAIN)
-        thread = Thread(self._shelf, id, record, declared or Agent(record.agent))
+        thread = Thread(self._shelf, id, record, declared or self._bare(record.agent))
         found = thread if timeline == MAIN else thread.on(timeline)
         if declared is not None and not self.read_only:
-            directory.record_agent(self._shelf.store, declared, declared=isinstance(agent, Agent))
+            directory.record_agent(self._shelf.store, declared, declared=not by_name)
         return found
 
     def threads(
@@ -88,7 +91,7 @@ class Store:
             if spaces is not None and record.space not in spaces:
                 continue
             if owner in (None, record.owner) and name in (None, record.agent):
-                yield Thread(self._shelf, id, record, Agent(record.agent))
+                yield Thread(self._shelf, id, record, self._bare(record.agent))
 
     def agent(self, agent: Agent | str) -> AgentMap:
         """The map that an agent keeps across its threads."""
@@ -161,6 +164,10 @@ class Store:
             return failed.run if isinstance(failed.run, Result) else None
         except (Busy, NotFound):
             return None  # another process has it, or its thread was removed
+
+    def _bare(self, name: str) -> Agent:
+        """An agent whose code is not at hand, with the policy that it was last declared with."""
+        return Agent(name, policy=directory.policy_of(self._shelf.store, name))
 
     def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
         """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
