@@ -8,6 +8,7 @@ import holdfast
 from holdfast import Agent, Store, testing
 from holdfast.errors import NotFound, RunFailed
 from holdfast.memory.reach import Reach
+from holdfast.model.effect import Effect
 from tests.memory.remembering import drop, forgetting, note, remembering, texts
 
 
@@ -269,6 +270,40 @@ def test_a_thread_without_owner_has_no_memory(store: Store) -> None:
     thread.run("go")
 
     (call,) = thread.calls()
-    assert call.state == "unknown" or call.state == "failed"
+    assert call.state == "failed"
     assert "this thread has no owner" in str(thread.transcript())
     assert not any(name.startswith("memory:") for name in store._shelf.engine.spaces(limit=100))
+
+
+def test_a_call_that_found_no_memory_is_in_nobodys_way(store: Store) -> None:
+    """It was not done, so the line can be switched, and the model may do it otherwise."""
+    script = testing.Script(
+        testing.use("note", name="n", text="x"), testing.say("ok"), backend="openai:gpt-5"
+    )
+    thread = store.thread("t1", agent=Agent("planner", backend=script, tools=[note, drop]))
+    thread.run("go")
+
+    thread.switch(testing.Script(backend="anthropic:claude-sonnet-4-5"))
+
+    assert thread.backend == "anthropic:claude-sonnet-4-5"
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("effect", ["local_write", "communication"])
+def test_what_may_have_happened_before_a_missing_memory_is_unknown(store: Store, effect: Effect) -> None:
+    """The control: a call that has written, or that reaches the outside, may have been done by then."""
+
+    @holdfast.tool(effect=effect)
+    def tell(call: holdfast.Call) -> str:
+        """Tell everybody."""
+        if effect == "local_write":
+            call.put("/told", "yes")
+        call.memory.add("told everybody")
+        return "done"
+
+    script = testing.Script(testing.use("tell"), testing.say("ok"))
+    thread = store.thread("t1", agent=Agent("planner", backend=script, tools=[tell]))
+
+    thread.run("go")
+
+    assert [call.state for call in thread.calls()] == ["unknown"]

@@ -39,6 +39,7 @@ from holdfast.runtime.lateness import (
     stage_result,
 )
 from holdfast.runtime.outcome import noted, settlement, take_changes, with_values
+from holdfast.runtime.remembering import NoMemory
 from holdfast.runtime.result import Told, told
 from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot, lent
@@ -245,6 +246,8 @@ class Carrier:
                 self._fail(slot, "failed", done.why)
             case "cancelled":
                 self._cut_off(slot, done.why or "the run was cancelled while it ran")
+            case "raised" if _has_no_memory(slot, done, room):
+                self._fail(slot, "failed", done.why)
             case "raised" | "timed_out":
                 if reach.repeatable and self._may_retry(slot, tool):
                     return await self._again(slot, tool)
@@ -458,6 +461,11 @@ def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
         name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
         lines.setdefault(name, []).append(slot)
     return list(lines.values())
+
+
+def _has_no_memory(slot: Slot, done: Attempted, room: Room) -> bool:
+    """Whether it ended at a memory that its thread does not have, before it wrote anything, and reaches no further."""
+    return isinstance(done.error, NoMemory) and slot.record.effect == "local_write" and not room.has_written
 
 
 def attempts_max(tool: Tool | None) -> int:

@@ -18,12 +18,22 @@ from holdfast.memory.writing import until
 from holdfast.model.digest import Digest
 from holdfast.model.memory import Item, ItemKind, Remembering, Written, check_item, check_item_id, remade
 
-__all__ = ["CallMemory", "SaidBy"]
+__all__ = ["CallMemory", "NoMemory", "SaidBy"]
 
 SaidBy: TypeAlias = Literal["user", "model", "tool", "import"]
 """For whom a tool may speak; the system speaks for itself."""
 
 _WRITES_MAX = 1_000
+
+
+class NoMemory(Invalid):
+    """A call asked for memory on a thread without an owner.  Nothing was read or written."""
+
+    def __init__(self) -> None:
+        """Say what is missing."""
+        super().__init__(
+            "this thread has no owner, and so no memory; nothing was read or written. Begin threads with owner=."
+        )
 
 
 class CallMemory:
@@ -104,7 +114,5 @@ class CallMemory:
     def _open(self) -> Recollection:
         self._check()
         if self._memory is None:
-            raise Invalid(
-                "this thread has no owner, and so no memory; nothing was read or written. Begin threads with owner=."
-            )
+            raise NoMemory
         return self._memory

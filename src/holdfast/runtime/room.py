@@ -212,6 +212,12 @@ class Room:
         states = (self.thread, self.scratch, self._agent)
         return not any(state is not None and state.is_open for state in states)
 
+    @property
+    def has_written(self) -> bool:
+        """Whether the tool has changed any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return any(state is not None and state.written for state in states)
+
     def close(self) -> None:
         """Let the tool in no more.  It may be done twice."""
         with self._gate.lock:
