@@ -314,3 +314,14 @@ def test_under_on_success_a_failover_comes_with_the_rest(store: Store, world: Co
 
     assert (thread.backend, world.done) == (B, {"ann": 1})
     assert other.backend == A
+
+
+def test_a_run_that_fails_says_who_was_passed_over(store: Store) -> None:
+    """Nobody took over, and the error names each of them with the reason."""
+    blind = Script(say("Hello."), backend="script:blind", lacks=["tools"])
+    first = Script(fail(), backend="script:first")
+    agent = Agent("planner", backend=first, route=Route([blind], requires=["tools"]))
+    thread = store.thread("t", agent=agent)
+
+    with pytest.raises(RunFailed, match="nobody of the route took over: script:blind: it does not do tools"):
+        thread.run("Hello")

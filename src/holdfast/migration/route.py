@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.migration.facing import Given, check_backend, name_of
+from holdfast.providers import registry
 from holdfast.providers.capabilities import Capability
 
 __all__ = ["TRIGGERS", "Route", "Trigger"]
@@ -49,6 +50,7 @@ class Route:
             object.__setattr__(self, field, _listed(field, getattr(self, field)))
         for given in (*self.fallbacks, *(() if self.primary is None else (self.primary,))):
             check_backend(given)
+            _check_provider(given)
         _check_names("requires", self.requires, [each.value for each in Capability])
         _check_names("triggers", self.triggers, TRIGGERS)
         _check_backends(self)
@@ -66,6 +68,18 @@ class Route:
         at = names.index(name) + 1 if name in names else 0
         left = frozenset((*tried, name))
         return (each for each in (*found[at:], *found[:at]) if name_of(each) not in left)
+
+
+def _check_provider(given: Given) -> None:
+    """A name has to mean something; one without its provider may be of the user's own catalog."""
+    if not isinstance(given, str) or ":" not in given:
+        return
+    try:
+        registry.target(given)
+    except (NotFound, Invalid) as error:
+        raise Invalid(
+            f"the route names {given!r}: {str(error).partition(';')[0]}; nothing was declared."
+        ) from error
 
 
 def _listed(field: str, given: object) -> tuple[Any, ...]:

@@ -56,6 +56,7 @@ class Router:
         self._desk, self.model = desk, model
         self._route = desk.ground.agent.route
         self._tried: set[str] = set()
+        self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
         self._seen: dict[str, Facing] = {}  # what is known of a backend, by its name
 
     async def ask(
@@ -79,6 +80,8 @@ class Router:
             return await infer(self.model, context, desk.journal.feed, desk.space.ids, names)
         except Exception as error:
             if route is None or not await desk.do(partial(self._after, route, error, heard)):
+                if self._passed:
+                    error.add_note(f"nobody of the route took over: {'; '.join(self._passed)}")
                 raise
         return None
 
@@ -122,7 +125,7 @@ class Router:
         if effects and self._desk.ground.agent.policy.after_effect == "fail":
             return False
         self._tried.add(self.model.backend)
-        passed: list[str] = []
+        passed = self._passed = list[str]()
         for given, to in self._candidates(route, want, passed):
             self._tried.add(to.name)
             report = self._report(given, to, want, passed, effects)

@@ -32,7 +32,9 @@ def said_by(error: BaseException) -> str:
         said = str(error)
     except Exception as failure:  # noqa: BLE001  # others' code: an error that cannot say what it is
         said = f"(it cannot be shown: {type(failure).__name__})"
-    return shortened(well_formed(f"{kind}: {said}" if said else kind))
+    notes = [each for each in getattr(error, "__notes__", ()) if isinstance(each, str)]
+    told = f"{kind}: {said}" if said else kind
+    return shortened(well_formed("; ".join([told.rstrip(".") if notes else told, *notes])))
 
 
 def described(value: object) -> str:

@@ -44,7 +44,9 @@ def test_a_call_moves_only_along_the_state_machine(state: CallState, to: CallSta
     if to in TRANSITIONS[state]:
         assert calls.advance(at(state), to, at=9).record.state == to
     else:
-        with pytest.raises(Conflict, match=f"call 'c' to pay is {state} (already|.* {to}); nothing was written"):
+        with pytest.raises(
+            Conflict, match=f"call 'c' to pay is {state} (already|.* {to}); nothing was written"
+        ):
             calls.advance(at(state), to, at=9)
 
 

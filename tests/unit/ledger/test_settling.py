@@ -108,7 +108,9 @@ def test_what_is_known_cannot_be_resolved(keeper: Keeper) -> None:
     keeper.move(held, "unknown")
     resolve(keeper.space, "c", "not_done")
 
-    with pytest.raises(Conflict, match="was resolved as not_done already; nothing was written. The first word stands"):
+    with pytest.raises(
+        Conflict, match=r"was resolved as not_done already; nothing was written\. The first word stands"
+    ):
         resolve(keeper.space, "c", "done")
     with pytest.raises(Invalid, match="has no result"):
         resolve(keeper.space, "c", "not_done", staged=keeper.staged())

@@ -123,3 +123,11 @@ def test_what_a_backend_lacks_is_named() -> None:
     assert lacking(facing(Script(), models), wanted) == ()
     assert facing(Backend(B), models).window == 200_000
     assert facing(Script(backend=B, window=8_000), models).window == 8_000
+
+
+def test_a_name_of_nobody_is_refused_where_the_route_is_declared() -> None:
+    """A route that would lead nowhere is told before anybody needs it."""
+    with pytest.raises(
+        Invalid, match="the route names 'nope:x': no provider is called 'nope'; nothing was declared"
+    ):
+        Route(["nope:x"])
