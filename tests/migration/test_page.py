@@ -27,7 +27,6 @@ LIMITS = (
     LOOKED_AT_MAX,
     window.VALUE_BYTES_MAX,
     book.ENTRIES_MAX,
-    calling.WRITES_MAX,
     calling.CALLS_MAX,
     calling.ARGS_MAX,
     extract.ARTIFACTS_MAX,

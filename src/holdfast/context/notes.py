@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.context.sentences import MARK, quoted, sentence
+from holdfast.context.sentences import MARK, quoted
+from holdfast.context.writes import Form, by_tool, in_full
 from holdfast.model.canonical import Json
-from holdfast.model.checkpoint import Checkpoint, Done, Pending, Summary
+from holdfast.model.checkpoint import Checkpoint, Pending, Summary
 from holdfast.model.message import Message, Text
 
 __all__ = ["SYSTEM", "Detail", "Recalled", "lead_note", "turn_note"]
@@ -36,10 +37,21 @@ class Detail(msgspec.Struct, frozen=True):
     args: int = 400  # of a call's arguments
     reads: bool = True  # whether calls are told that changed nothing
     extras: bool = True  # whether a model's summary, artifacts and memory references are
+    full: int = 48  # the newest external writes that are told in a sentence each; those before them by tool
+    form: Form = "values"  # how these are told
 
 
 FULL, SHORT, LEAST = Detail(), Detail(800, 120, False, True), Detail(160, 48, False, False)
-DETAILS = (FULL, SHORT, LEAST)
+DETAILS = (
+    FULL,
+    SHORT,
+    Detail(800, 48, False, True, 8),
+    LEAST,
+    Detail(160, 48, False, False, 4),
+    Detail(160, 32, False, False, 0),
+    Detail(160, 32, False, False, 0, "ranges"),
+    Detail(160, 24, False, False, 0, "counted"),
+)
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -102,27 +114,22 @@ def _pending(pending: Sequence[Pending], detail: Detail) -> Iterator[str]:
 
 
 def _calls(checkpoint: Checkpoint, detail: Detail, shown: Collection[str]) -> Iterator[str]:
-    told = [each for each in checkpoint.calls if each.call not in shown and (detail.reads or each.is_written)]
-    missing = checkpoint.calls_before + sum(
-        1 for each in checkpoint.calls if each.call not in shown and each not in told
-    )
+    """What is told of calls: external writes all of them, the newest in full."""
+    unseen = [each for each in checkpoint.calls if each.call not in shown]
+    writes = [each for each in unseen if each.is_written]
+    older = writes[: max(0, len(writes) - detail.full)]
+    grouped = {each.call for each in older}
+    told = [each for each in unseen if each.call not in grouped and (detail.reads or each.is_written)]
+    missing = checkpoint.calls_before + len(unseen) - len(older) - len(told)
+    if checkpoint.entries_before:
+        yield (
+            f"{checkpoint.entries_before:,} entries of the log of calls lie further back. That a call is not named here "
+            "does not mean that it was not made."
+        )
     if missing:
         yield f"{missing:,} tool call{'s' if missing > 1 else ''} more were made before; they are in the history."
-    yield from (_done(each, detail) for each in told)
-
-
-def _done(done: Done, detail: Detail) -> str:
-    words = [
-        sentence(done.tool, done.args if len(done.args) <= detail.args else done.args[: detail.args] + "…")
-    ]
-    if done.is_written:
-        state = "It is done" if done.state == "succeeded" else f"Its outcome: {done.state}"
-        words.append(f"{state} ({done.effect}): do not repeat it.")
-    elif done.state != "succeeded":
-        words.append(f"Its outcome: {done.state}.")
-    if done.result_ref:
-        words.append(f"The result was stored as {done.result_ref}.")
-    return " ".join(words)
+    yield from by_tool(older, detail.form, detail.args)
+    yield from (in_full(each, detail.args) for each in told)
 
 
 def _extras(checkpoint: Checkpoint, detail: Detail) -> Iterator[str]:

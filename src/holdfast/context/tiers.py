@@ -42,7 +42,7 @@ Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 _NOTHING = Weight()
 _RECENT_SHARE = 0.75  # of the budget for the last turns: what comes next has to fit, too
 _OLDER_SHARE = 0.9
-_LEAD_SHARE = 0.4
+_LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
 _CUT_MIN = 48  # characters that are left of a text at the least
 
 
@@ -108,6 +108,21 @@ def fitting_note(budget: Budget, task: Mapping[str, Json], recalled: Sequence[Re
     return turn_note(task, recalled[:1], detail=DETAILS[-1])
 
 
+class _Picked(msgspec.Struct, frozen=True):
+    """The last turns that are shown, and the note that room was kept for."""
+
+    detail: Detail
+    lead: Message
+    inputs: Sequence[Spoken]
+    tail: Sequence[Spoken]
+    cut: dict[str, int]
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The messages."""
+        return frozenset(each.id for each in (*self.inputs, *self.tail))
+
+
 class _Drawing:
     """One context in the making."""
 
@@ -167,15 +182,13 @@ class _Drawing:
         checkpoint, digest = self._checkpoint()
         groups = self._recent()
         recent = [each for group in groups for each in group]
-        detail = self._detail(checkpoint, reason)
-        base = self._around() + self._weight(self._lead(checkpoint, reason, (), detail))
-        inputs, tail, cut = self._chosen(groups, base)
-        chosen = {each.id for each in (*inputs, *tail)}
-        if reason == "switched" and self._is_unknown(recent, chosen):
+        picked = self._picked(groups, checkpoint, reason)
+        if reason == "switched" and self._is_unknown(recent, picked.ids):
             reason, (checkpoint, digest) = "outgrown", self._derived()
-            detail = self._detail(checkpoint, reason)
-        shown = self._calls_of([*inputs, *tail])
-        lead: Message | None = self._lead(checkpoint, reason, shown, detail)
+            picked = self._picked(groups, checkpoint, reason)
+        inputs, tail, cut, chosen = picked.inputs, picked.tail, picked.cut, picked.ids
+        base = self._around() + self._weight(picked.lead)
+        lead: Message | None = self._lead_beside(checkpoint, reason, picked)
         if reason == "outgrown" and self._found.is_whole and len(chosen) == len(self._found.spoken):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
             inputs, tail, cut = self._chosen(groups, base)
@@ -191,7 +204,25 @@ class _Drawing:
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
 
-    def _is_unknown(self, recent: Sequence[Spoken], chosen: set[str]) -> bool:
+    def _picked(self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason) -> _Picked:
+        """The last turns that fit beside a note that tells all of the checkpoint."""
+        detail = self._detail(checkpoint, reason)
+        lead = self._lead(checkpoint, reason, (), detail)
+        inputs, tail, cut = self._chosen(groups, self._around() + self._weight(lead))
+        return _Picked(detail, lead, inputs, tail, cut)
+
+    def _lead_beside(self, checkpoint: Checkpoint, reason: Reason, picked: _Picked) -> Message:
+        """The note without the calls that are shown as they are; no heavier than the one that room was kept for."""
+        shown = self._calls_of([*picked.inputs, *picked.tail], picked.cut)
+        is_all = self._found.is_whole and len(picked.ids) == len(self._found.spoken)
+        most = self._weight(picked.lead).tokens
+        for detail in DETAILS[DETAILS.index(picked.detail) :]:
+            note = self._lead(checkpoint, reason, shown, detail, is_all=is_all)
+            if self._weight(note).tokens <= most:
+                return note
+        return picked.lead
+
+    def _is_unknown(self, recent: Sequence[Spoken], chosen: Collection[str]) -> bool:
         """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
         return not self._ask.fresh and any(not each.told and each.id not in chosen for each in recent)
 
@@ -376,18 +407,29 @@ class _Drawing:
         return self._outside
 
     def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
-        """How much of the checkpoint is told: as much as its share of the budget holds."""
-        for detail in DETAILS:
-            note = self._lead(checkpoint, reason, (), detail)
-            if self._budget.holds(self._around() + self._weight(note), _LEAD_SHARE):
-                return detail
-        return DETAILS[-1]
+        """How much of the checkpoint is told: as much as its share of the budget holds.
+
+        The share is larger where otherwise not every external write could be named.
+        """
+        weights = [self._weight(self._lead(checkpoint, reason, (), detail)) for detail in DETAILS]
+        for share in (_LEAD_SHARE, _LEAD_SHARE_MAX):
+            for detail, weight in zip(DETAILS[:-1], weights, strict=False):
+                if self._budget.holds(self._around() + weight, share):
+                    return detail
+        return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
 
     def _lead(
-        self, checkpoint: Checkpoint, reason: Reason, shown: Collection[str], detail: Detail
+        self,
+        checkpoint: Checkpoint,
+        reason: Reason,
+        shown: Collection[str],
+        detail: Detail,
+        *,
+        is_all: bool = False,
     ) -> Message:
         turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
-        return lead_note(checkpoint, _told(checkpoint, reason, turn), detail=detail, shown=shown)
+        why = _told(checkpoint, reason, turn, is_all=is_all)
+        return lead_note(checkpoint, why, detail=detail, shown=shown)
 
     def _first(self, tail: Sequence[Spoken]) -> str | None:
         if not tail:
@@ -395,9 +437,14 @@ class _Drawing:
         is_all = self._found.is_whole and tail[0].id == self._found.spoken[0].id
         return None if is_all else tail[0].id
 
-    def _calls_of(self, spoken: Sequence[Spoken]) -> frozenset[str]:
-        messages = self._words.of(spoken)
-        return frozenset(call.id for message in messages if message for call in message.tool_calls)
+    def _calls_of(self, spoken: Sequence[Spoken], cut: Mapping[str, int] | None = None) -> frozenset[str]:
+        """The calls that messages ask for; with `cut` those whose arguments are shown whole."""
+        found: set[str] = set()
+        for each, message in zip(spoken, self._words.of(spoken), strict=True):
+            most = cut.get(each.id) if cut else None
+            calls = message.tool_calls if message is not None else ()
+            found |= {call.id for call in calls if most is None or len(call.args) <= most}
+        return frozenset(found)
 
     def _spoken(self) -> int:
         """How often a model has spoken on the line, as far as is known."""
@@ -444,8 +491,9 @@ def _longest(message: Message) -> int:
     return max(map(len, texts), default=0)
 
 
-def _told(checkpoint: Checkpoint, reason: Reason, turn: int) -> str:
+def _told(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:
     if reason == "outgrown":
         return f"It is too long to be shown whole. This is what it had come to by turn {turn}."
     by = f" by {checkpoint.from_backend}" if checkpoint.from_backend else ""
-    return f"It was handed over{by} after turn {turn}. Older turns are not shown."
+    older = "" if is_all else " Older turns are not shown."
+    return f"It was handed over{by} after turn {turn}.{older}"

@@ -1,8 +1,7 @@
 """Tool calls in a checkpoint: what was done, never to be replayed, and what waits for somebody.
 
-Every external write that the entries read are about is listed, up to a limit, before anything
-else: also one of another line of the thread, or one that was undone since, because the world does not
-know of lines.  Of other calls the last few of this line are listed.
+Every external write that the entries read are about is listed: also one of another line of the
+thread, or one that was undone since, because the world does not know of lines.  Of other calls the last few of this line are listed.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from holdfast.model.checkpoint import Done, Pending
 from holdfast.model.digest import Digest
 from holdfast.model.ticket import Ticket
 
-__all__ = ["ARGS_MAX", "CALLS_MAX", "WRITES_MAX", "digest_of_calls", "pending"]
+__all__ = ["ARGS_MAX", "CALLS_MAX", "digest_of_calls", "pending"]
 
-WRITES_MAX = 48  # external writes that are listed, the newest
 CALLS_MAX = 16  # other calls that are listed, the newest
 ARGS_MAX = 400  # characters of the arguments of one call
 MESSAGE_MAX = 400
@@ -32,7 +30,7 @@ _FORGOTTEN = "(forgotten)"
 
 def digest_of_calls(space: Space, seen: Window, commit: Digest) -> tuple[tuple[Done, ...], int]:
     """The calls to be told of, oldest first, and how many of those that were read are left out."""
-    writes = [known for known in seen.stand.calls if known.record.reach.guarded][-WRITES_MAX:]
+    writes = [known for known in seen.stand.calls if known.record.reach.guarded]
     others = [known for known in seen.stand.calls if not known.record.reach.guarded]
     here = _last_here(space, seen, others, commit)
     listed = sorted((*writes, *here), key=lambda known: known.position)
