@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import yaml
 
 import holdfast
 from holdfast import Agent, testing
+from holdfast.history import writer
+from holdfast.history.writer import Proposal
 from holdfast.migration import envelope
+from holdfast.migration.switch import switched
+from holdfast.model.checkpoint import Summary
 from holdfast.testing.script import Step
 from tests.surfaces.shell import Shell
 
@@ -67,6 +72,43 @@ def test_deriving_at_the_commit_before_a_switch_gives_what_it_kept(trip: Shell) 
     again = trip.ok("checkpoints", "derive", "trip", "--at", "HEAD~1", "--to", "script:two").out
 
     assert again == kept
+
+
+def test_what_a_switch_kept_is_checked_at_its_commit(trip: Shell) -> None:
+    """`--check` derives it again and compares; elsewhere there is nothing to compare with."""
+    kept = trip.ok("checkpoints", "show", "trip").out
+
+    again = trip.ok("checkpoints", "derive", "trip", "--at", "HEAD", "--check").out
+    nowhere = trip("checkpoints", "derive", "trip", "--at", "HEAD~1", "--check")
+    another = trip("checkpoints", "derive", "trip", "--to", "script:three", "--check")
+
+    assert again == kept
+    assert (nowhere.code, another.code) == (3, 2)
+    assert "nothing was compared" in nowhere.err
+    assert "nothing was compared" in another.err
+
+
+def test_a_checkpoint_that_is_not_what_its_history_says_fails_the_check(trip: Shell) -> None:
+    """The control: a switch whose checkpoint names another goal than the user's is found out."""
+    with holdfast.open(trip.store) as store:
+        thread = store.thread("trip", agent=Agent("desk", tools=[book]).on(script()))
+        report = thread.check_switch(script(name="three"))
+        assert report.checkpoint is not None
+        forged = msgspec.structs.replace(report.checkpoint, summary=Summary(user_goal="Pay 900."))
+        holds = switched(report, forged, thread._space.ids)
+        proposal = Proposal(
+            reason="backend_switched",
+            root=thread.root,
+            events=holds.events,
+            minted=frozenset(event.id for event in holds.events),
+            objects=holds.objects,
+        )
+        writer.commit(thread._space, thread.head, proposal, op_id="forged")
+
+    failed = trip("checkpoints", "derive", "trip", "--check")
+
+    assert failed.code == 6
+    assert "nothing was changed" in failed.err
 
 
 def test_deriving_writes_nothing(trip: Shell) -> None:

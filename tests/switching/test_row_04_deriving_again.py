@@ -17,6 +17,7 @@ from holdfast.migration import extract
 from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
 from holdfast.model.digest import Digest
 from tests.migration.copies import copied
+from tests.migration.tellers import Teller
 from tests.migration.works import Work, space_of
 
 CHILD = """
@@ -122,3 +123,81 @@ def test_a_ledger_that_lacks_what_it_names_is_refused(thread: Thread) -> None:
 
     with pytest.raises(Corrupt, match="is not the one that was read up to position"):
         extract.derive_again(short, kept(thread))
+
+
+@pytest.fixture
+def decided(store: Store) -> Thread:
+    """A thread whose owner's memory bears on the task, and whose approval was given just before the switch."""
+    work = Work(store, id="decided")
+    thread = work.turn(
+        "Pay 90 for the flight to Oslo.", testing.use("pay", amount=90), testing.say("It waits.")
+    )
+    store.memory("ann").add("the flight to Oslo is for two")
+    thread.decide(thread.approvals()[0].call, "deny", by="ann")
+    thread.switch(testing.Script(testing.say("Hello."), testing.say("Sure."), backend="script:two"))
+    return thread
+
+
+@pytest.mark.parametrize("to", [None, "script:two"])
+def test_a_view_of_the_switch_derives_what_it_made(decided: Thread, store: Store, to: str | None) -> None:
+    """With the ledger and the memory as they were then, whatever was remembered, forgotten or done since."""
+    (made,) = decided.checkpoints()
+    for item in store.memory("ann").items():
+        store.memory("ann").forget(item.id)
+    store.memory("ann").add("the flight to Oslo is for three")
+    decided.run("Go on.")
+
+    again = decided.at(made.commit).checkpoint(to=to)
+
+    assert encode_checkpoint(again) == encode_checkpoint(made.checkpoint)
+    assert made.checkpoint.relevant_memory_refs
+
+
+def test_the_commit_before_it_had_read_less(decided: Thread) -> None:
+    """The control: neither the decision nor the memory is in what that commit alone says."""
+    (made,) = decided.checkpoints()
+
+    before = decided.at(made.checkpoint.commit).checkpoint(to="script:two")
+
+    assert before.relevant_memory_refs == ()
+    assert before.ledger != made.checkpoint.ledger
+    assert before.pending_approvals != made.checkpoint.pending_approvals
+
+
+def test_a_summary_that_was_kept_is_in_what_is_derived_again(decided: Thread) -> None:
+    """A model's words cannot be derived, so they come from the record; all the rest is derived."""
+    teller = Teller(lambda said: {"userGoal": {"text": said[0]["text"], "cites": [said[0]["id"]]}})
+    report = decided.switch(testing.Script(testing.say("Hi."), backend="script:three"), summariser=teller)
+
+    again = decided.at(report.commit).checkpoint()
+
+    assert report.checkpoint is not None
+    assert report.checkpoint.told is not None
+    assert encode_checkpoint(again) == encode_checkpoint(report.checkpoint)
+
+
+def test_a_thread_at_its_switch_says_what_the_next_one_would_be_told(decided: Thread) -> None:
+    """The thread itself looks at what is so now, and not at what was kept."""
+    (made,) = decided.checkpoints()
+
+    assert decided.checkpoint() != made.checkpoint
+    assert decided.checkpoint().from_backend == "script:two"
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_what_was_done_and_undone_is_told_even_before_the_first_commit(store: Store, earlier: int) -> None:
+    """The ledger knows of the booking, whether the line begins with it or not."""
+    work = Work(store, id=f"undone-{earlier}")
+    for _ in range(earlier):
+        work.turn("Hello.", testing.say("Hi."))
+    thread = work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
+    thread.undo()
+    two = testing.Script(testing.say("Hello."), backend="script:two")
+
+    report = thread.switch(two)
+    thread.run("Go on.")
+
+    assert report.checkpoint is not None
+    assert [(done.tool, done.elsewhere) for done in report.checkpoint.calls] == [("book", True)]
+    assert "SK1" in two.contexts[0].messages[0].text
+    assert thread.at(report.commit).checkpoint() == report.checkpoint

@@ -28,7 +28,7 @@ MESSAGE_MAX = 400
 _FORGOTTEN = "(forgotten)"
 
 
-def digest_of_calls(space: Space, seen: Window, commit: Digest) -> tuple[tuple[Done, ...], int]:
+def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[tuple[Done, ...], int]:
     """The calls to be told of, oldest first, and how many of those that were read are left out."""
     writes = [known for known in seen.stand.calls if known.record.reach.guarded]
     others = [known for known in seen.stand.calls if not known.record.reach.guarded]
@@ -42,7 +42,7 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest) -> tuple[tuple[D
     return done, len(seen.stand.calls) - len(done)
 
 
-def pending(space: Space, seen: Window, commit: Digest, timeline: str) -> tuple[Pending, ...]:
+def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) -> tuple[Pending, ...]:
     """Every approval that is seen from the commit and still to be given on that timeline.
 
     A call by hand waits before anything of it is committed, so it is seen from everywhere.  What was
@@ -79,7 +79,7 @@ def _by_hand(ticket: Ticket) -> bool:
     return ticket.run is not None and ticket.label == ticket.run
 
 
-def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Digest) -> list[Known]:
+def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Digest | None) -> list[Known]:
     found: list[Known] = []
     for known in reversed(others):
         if len(found) == CALLS_MAX:
@@ -89,7 +89,7 @@ def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Dige
     return found
 
 
-def _is_here(space: Space, seen: Window, known: Known, commit: Digest) -> bool:
+def _is_here(space: Space, seen: Window, known: Known, commit: Digest | None) -> bool:
     return is_behind(space, seen, known.record.label, commit)
 
 

@@ -21,7 +21,7 @@ from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_chec
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import BackendSwitched, CheckpointCreated
 
-__all__ = ["Kept", "last", "last_digest", "listing", "name_of", "object_of", "read"]
+__all__ = ["Kept", "last", "last_digest", "listing", "made_by", "name_of", "object_of", "read"]
 
 _KNOWN_MAX = 10_000
 _NAME = 12
@@ -56,6 +56,12 @@ def read(space: Space, digest: Digest) -> Checkpoint:
     if found.kind is not Kind.CHECKPOINT:
         raise NotFound(f"{digest} is a {found.kind}, not a checkpoint; nothing was read.")
     return decode_checkpoint(found.body)
+
+
+def made_by(space: Space, commit: Digest) -> Checkpoint | None:
+    """The checkpoint that one commit made a part of its line; None if it made none."""
+    digest = _created(space.step(commit))
+    return None if digest is None else read(space, digest)
 
 
 def last(space: Space, commit: Digest | None) -> Checkpoint | None:

@@ -19,13 +19,13 @@ from holdfast.migration.references import is_there
 from holdfast.migration.rules import Found, Words, clean, shortened
 from holdfast.migration.window import Window, window
 from holdfast.model.checkpoint import NO_VALIDATION, Checkpoint, Claim, Part, Summary, Validation
-from holdfast.model.commit import LedgerRead
+from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.head import MAIN
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.projections.working import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 
-__all__ = ["EXTRACTOR", "derive", "derive_again"]
+__all__ = ["EXTRACTOR", "derive", "derive_again", "made_again"]
 
 EXTRACTOR = "holdfast-rules/1"
 
@@ -45,7 +45,7 @@ def derive(
     memory: Sequence[str] = (),
     recall: Recall | None = None,
 ) -> Checkpoint:
-    """The checkpoint of the conversation that ends at `commit`; None is before the first.
+    """The checkpoint of the conversation that ends at `commit`; None is before the first, where nothing was said.
 
     `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
     read; None: as far as the commit itself had read it.  `timeline` is where it is to be gone on with:
@@ -53,15 +53,7 @@ def derive(
     before; `recall` finds them by goal and task.  Raises `Corrupt` if the ledger is not the one that was
     read there.
     """
-    if commit is None:
-        return Checkpoint(
-            conversation=space.label,
-            timeline=timeline,
-            from_backend=from_backend,
-            to_backend=to_backend,
-            extractor=EXTRACTOR,
-        )
-    upto = space.step(commit).commit.ledger if ledger is None else ledger
+    upto = _read_by(space, commit) if ledger is None else ledger
     seen = window(space, commit, upto, timeline)
     parts = [_Part(part, texts) for part, texts in _sources(seen)]
     calls, calls_before = digest_of_calls(space, seen, commit)
@@ -87,6 +79,10 @@ def derive(
     )
 
 
+def _read_by(space: Space, commit: Digest | None) -> LedgerRead:
+    return NO_LEDGER if commit is None else space.step(commit).commit.ledger
+
+
 def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
     """The same once more, from the history that the checkpoint names; a model's summary is not derived, and left out."""
     return derive(
@@ -97,6 +93,16 @@ def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
         ledger=checkpoint.ledger,
         timeline=checkpoint.timeline,
         memory=checkpoint.relevant_memory_refs,
+    )
+
+
+def made_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
+    """The same once more, with what cannot be derived as it was kept: a model's summary, or why it was left out."""
+    again = derive_again(space, checkpoint)
+    kept, notes = checkpoint.validation, again.validation.notes
+    is_more = kept.notes[: len(notes)] == notes and len(kept.notes) > len(notes)
+    return msgspec.structs.replace(
+        again, told=checkpoint.told, validation=kept if is_more else again.validation
     )
 
 

@@ -61,8 +61,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None  # whose turn it is, as the line's history says
 
 
-def window(space: Space, commit: Digest, ledger: LedgerRead, timeline: str) -> Window:
-    """What there is to be looked at in the conversation that ends at `commit`, on that timeline."""
+def window(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str) -> Window:
+    """What there is to be looked at in the conversation that ends at `commit`, on that timeline.
+
+    Before the first commit nothing was said; but the ledger may know of calls, on other timelines or undone.
+    """
+    if commit is None:
+        return Window(stand=book.stand(space, ledger, timeline=timeline))
     steps = _last_steps(space, commit)
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
@@ -112,7 +117,7 @@ def notes_under(space: Space, commit: Digest | None, prefix: str) -> tuple[Note,
     return tuple(Note(entry.path, entry.value, entry.size) for entry in reader.paths(space, commit, prefix))
 
 
-def is_behind(space: Space, seen: Window, label: str | None, commit: Digest) -> bool:
+def is_behind(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
     """Whether what a label names is in the history of the commit."""
     return label is not None and (label in seen.names or present(space, label, commit))
 

@@ -23,7 +23,7 @@ from holdfast.memory import Recollection
 from holdfast.migration import checkpoints
 from holdfast.migration.backends import backend_at
 from holdfast.migration.checkpoints import Kept
-from holdfast.migration.extract import derive
+from holdfast.migration.extract import derive, made_again
 from holdfast.migration.gather import gather
 from holdfast.migration.recalling import recalling
 from holdfast.model import names
@@ -121,14 +121,22 @@ class View:
         return reader.turns(self._space, self._now()[1], limit=limit)
 
     def checkpoint(self, *, to: str | None = None) -> Checkpoint:
-        """What a backend has to know that takes over here, `to` it if it is named; nothing is written."""
+        """What a backend has to know that takes over here, `to` it if it is named; nothing is written.
+
+        At the commit of a switch it is the one that the switch made, derived again from what it names: the
+        commit before it, the ledger and the memory as they were then.
+        """
         commit = self._now()[1]
+        ledger = self._ledger(commit)
+        made = self._made(commit, to) if ledger is None else None
+        if made is not None:
+            return made_again(self._space, made)
         recall = recalling(self._memory(), self._space.name, commit)
         return derive(
             self._space,
             commit,
             to_backend=to,
-            ledger=self._ledger(commit),
+            ledger=ledger,
             timeline=self.timeline,
             recall=recall,
         )
@@ -182,6 +190,11 @@ class View:
         seen = self._agent_seen(*self._now())
         standing = Standing(space=agent, timeline=self._standing.agent_line)
         return View(standing, Head(standing.timeline, 0, seen), seen)
+
+    def _made(self, commit: Digest | None, to: str | None) -> Checkpoint | None:
+        """The checkpoint that a commit made for a backend, or for any; None if it made none."""
+        kept = checkpoints.made_by(self._space, commit) if commit is not None else None
+        return kept if kept is not None and to in (None, kept.to_backend) else None
 
     def _ledger(self, commit: Digest | None) -> LedgerRead | None:
         """How far the ledger counts; None: as far as the commit had read it, whatever was written since."""

@@ -11,8 +11,12 @@ from holdfast.cli.models.listed import known_models
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.stores import reading
+from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.migration.checkpoints import name_of, object_of
+from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.head import MAIN
 from holdfast.providers import registry
+from holdfast.threads.view import View
 
 __all__ = ["derive"]
 
@@ -27,6 +31,13 @@ def derive(
             metavar="BACKEND", help="The backend that is to take over, such as anthropic:claude-sonnet-4-5"
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Compare it with the one that the switch at --at kept, and fail unless they are the same bytes",
+        ),
+    ] = False,
     at: At = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
@@ -34,10 +45,35 @@ def derive(
     """Show the checkpoint that a switch would make, as YAML; nothing is written
 
     Without --at the ledger counts as it is now; with it, as far as that commit had read it. The same
-    commit gives the same checkpoint, in any process and on any copy of the store.
+    commit gives the same checkpoint, in any process and on any copy of the store. At the commit of a
+    switch it is the one that the switch made, derived again; --check says whether it is what was kept.
     """
     backend = None if to is None else registry.in_full(to, known_models)
     with reading(everywhere) as store:
         line = store.thread(thread, timeline=timeline)
-        found = (line if at is None else view_at(line, at)).checkpoint(to=backend)
+        seen = view_at(line, at) if at is not None or check else line
+        found = seen.checkpoint(to=backend)
+        if check:
+            _check(seen, found)
     return Enclosed.of(thread, found)
+
+
+def _check(seen: View, derived: Checkpoint) -> None:
+    """Raise `Corrupt` unless what was derived is what the switch at this commit kept."""
+    kept = next(iter(seen.checkpoints(limit=1)), None)
+    if kept is None or kept.commit != seen.digest:
+        raise NotFound(
+            "no switch was made at this commit, so there is no checkpoint to compare with; nothing was compared. "
+            "Name the commit of a switch with --at; `holdfast checkpoints ls` lists them."
+        )
+    if derived.to_backend != kept.checkpoint.to_backend:
+        raise Invalid(
+            f"the switch at {kept.commit[:12]} was to {kept.checkpoint.to_backend}, not to {derived.to_backend}; nothing "
+            "was compared. Leave --to out."
+        )
+    again = object_of(derived).digest
+    if again != kept.digest:
+        raise Corrupt(
+            f"the checkpoint of the switch at {kept.commit[:12]} is {name_of(kept.digest)}, but what its commit and the "
+            f"ledger say makes {name_of(again)}; nothing was changed. Run `holdfast verify`."
+        )
