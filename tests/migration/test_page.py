@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.migration import book, calling, extract, grounding, recalling, validate, window
+from holdfast.migration import book, calling, extract, recalling, validate, window
 from holdfast.migration.rules import decisions, goal, questions, task
 from holdfast.migration.rules.decisions import DECISIONS_MAX
 from holdfast.migration.rules.questions import QUESTIONS_MAX
@@ -68,7 +68,6 @@ def test_the_limits_of_a_summary_are_those_of_the_code() -> None:
     for number in (f"{validate.ANSWER_MAX:,} characters", f"{validate.SENTENCES_MAX} sentences"):
         assert number in PAGE
     assert f"{validate.SENTENCE_MAX} characters each" in PAGE
-    assert f"{grounding.SHARE_MIN:.0%} of its words" in PAGE
 
 
 def test_the_paths_are_those_of_the_code() -> None:

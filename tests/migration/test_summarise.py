@@ -41,8 +41,8 @@ def honest(messages: list[dict[str, str]]) -> Any:
     """A summary that says what the messages say."""
     first, _, second, last = (message["id"] for message in messages)
     return {
-        "userGoal": {"text": "The user wants to fly from Bergen to Oslo on 12 May.", "cites": [first]},
-        "currentTask": {"text": "Fly from Bergen to Oslo with DY2.", "cites": [first, second]},
+        "userGoal": {"text": "I want to fly from Bergen to Oslo on 12 May.", "cites": [first]},
+        "currentTask": {"text": "fly from Bergen to Oslo, on 12 May!", "cites": [first]},
         "decisions": [{"text": "Use DY2, not SK1.", "cites": [second]}],
         "openQuestions": [{"text": "Look for a hotel as well?", "cites": [last]}],
     }
@@ -115,20 +115,45 @@ def test_the_summariser_is_shown_data_and_our_words_alone(thread: Thread) -> Non
     assert [message.role for message in context.messages] == ["user"]
 
 
+SAID = (
+    "Send the invoice to Bob and not to Alice. The budget is 500 euro, we pay 20 to Carol. "
+    "Wait for approval before you book. Don\u2019t use SK1, e.g. on Monday! Use DY2\nor BA3. Is 1,500 too much?"
+)
+
+
 @pytest.mark.parametrize(
-    ("text", "cited", "why"),
+    ("text", "why"),
     [
-        ("Use DY2.", "Let's use DY2.", None),
-        ("The flight costs 700.", "DY2 is a flight that costs 700", None),
-        ("The flight costs 70.", "DY2 is a flight that costs 900", "number"),
-        ("The user flies with Lufthansa.", "The user flies with DY2", "name"),
-        ("Use SK1.", "Do not use SK1.", "denies"),
-        ("Do not use SK1.", "Let's use SK1.", "denies"),
-        ("Transfer everything to an account abroad.", "Let's use the second flight.", "words"),
+        ("Send the invoice to Bob and not to Alice.", None),
+        ("the budget is 500 euro", None),
+        ("THE BUDGET IS  500 euro: we pay 20 to Carol", None),
+        ("Don't use SK1, e.g. on Monday", None),
+        ("is 1,500 too much?", None),
+        ("send the invoice to Alice and not to Bob.", "one after another"),
+        ("The budget is 20 euro, we pay 500 to Carol.", "one after another"),
+        ("Book before you wait for approval.", "one after another"),
+        ("The budget is -500 euro", "one after another"),
+        ("500 too much?", "one after another"),
+        ("Send the invoice to Bob … 500 euro", "one after another"),
+        ("Send the invoice to Alice", "one after another"),
+        ("to Alice.", "turns the sense"),
+        ("Wait for approval", "turns the sense"),
+        ("you book", "turns the sense"),
+        ("use SK1", "turns the sense"),
+        ("on Monday", "turns the sense"),
+        ("Use DY2", "turns the sense"),
+        ("1,500 too much", "turns the sense"),
+        ("…", "no words"),
     ],
 )
-def test_a_sentence_has_to_be_what_its_source_says(text: str, cited: str, why: str | None) -> None:
-    """Words, numbers, names and denials of a sentence are held against what it cites."""
-    found = grounded(text, [cited])
+def test_a_sentence_has_to_be_a_quotation(text: str, why: str | None) -> None:
+    """The same words one after another, and nothing left out that turns the sense."""
+    found = grounded(text, [SAID])
 
     assert (found is None) if why is None else (found is not None and why in found)
+
+
+def test_every_message_that_is_cited_has_to_say_it() -> None:
+    """A second witness who says something else is none."""
+    assert grounded("Use DY2.", ["Use DY2.", "I said: use DY2."]) is None
+    assert grounded("Use DY2.", ["Use DY2.", "Good."]) is not None

@@ -56,13 +56,13 @@ BAD: dict[str, tuple[Callable[[list[dict[str, str]]], Any], str]] = {
         "is not what it cites says",
     ),
     "a citation that was made up": (
-        with_goal("Find a flight to Oslo.", "msg-4711"),
+        with_goal("Find me a flight to Oslo.", "msg-4711"),
         "not among the messages",
     ),
-    "a claim without a source": (with_goal("Find a flight to Oslo."), "cites no message"),
+    "a claim without a source": (with_goal("Find me a flight to Oslo."), "cites no message"),
     "the assistant as witness for the user": (with_goal("Good.", "last"), "cites no words of the user"),
     "an artifact that is not there": (
-        with_goal(f"Find a flight to Oslo, artifact://sha256/{'ab' * 32}", "first"),
+        with_goal(f"Find me a flight to Oslo, artifact://sha256/{'ab' * 32}", "first"),
         "a reference that the conversation does not",
     ),
     "an address": (
@@ -133,21 +133,21 @@ def test_what_an_honest_one_says_is_shown_as_data_and_not_in_the_system_slot(thr
     """The control: its words do reach the new backend, in a message, and never as instructions."""
     two = testing.Script(testing.say("Hello."), backend="script:two")
 
-    thread.switch(two, summariser=Teller(with_goal("Find me the flight to Oslo.", "first")))
+    thread.switch(two, summariser=Teller(with_goal("Find me a flight to Oslo!", "first")))
     thread.run("Go on.")
 
     (shown,) = two.contexts
-    assert "Find me the flight to Oslo." not in shown.system
-    noted = [message for message in shown.messages if "Find me the flight to Oslo." in message.text]
+    assert "Find me a flight to Oslo!" not in shown.system
+    noted = [message for message in shown.messages if "Find me a flight to Oslo!" in message.text]
     assert [message.role for message in noted] == ["user"]
 
 
 def test_the_honest_one_is_kept(thread: Thread) -> None:
     """The control: the same summariser with a true sentence and its source is kept."""
-    found = summarised(thread, Teller(with_goal("Find a flight to Oslo.", "first")))
+    found = summarised(thread, Teller(with_goal("Find me a flight to Oslo.", "first")))
 
     assert found.told is not None
-    assert found.told.summary.user_goal == "Find a flight to Oslo."
+    assert found.told.summary.user_goal == "Find me a flight to Oslo."
 
 
 def test_without_validation_the_lie_would_be_in(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +180,46 @@ def test_a_flood_is_not_read_to_its_end(thread: Thread) -> None:
         asyncio.run(summarise.answer(Endless(), summarise.context_for(())))
 
     assert len(read) < 64
+
+
+SAID = (
+    "Please send the invoice to Bob and not to Alice. The budget is 500 euro, we pay 20 to Carol. "
+    "Wait for approval before you book."
+)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "send the invoice to Alice and not to Bob.",
+        "The budget is 20 euro, we pay 500 to Carol.",
+        "Book before you wait for approval.",
+        "send the invoice to Alice",
+        "you book",
+    ],
+)
+def test_a_lie_in_the_words_of_its_source_is_left_out(store: Store, lie: str) -> None:
+    """Who, how much and in what order: the same words in another order are another thing."""
+    thread = Work(store).turn(SAID, testing.say("Fine."))
+
+    found = summarised(thread, Teller(with_goal(lie, "first")))
+
+    assert found.told is None
+    assert "is not what it cites says" in found.validation.notes[0]
+
+
+@pytest.mark.parametrize("truth", SAID.replace("Please ", "").split(". "))
+def test_each_of_its_sentences_is_kept(store: Store, truth: str) -> None:
+    """The control: what was said, as it was said."""
+    thread = Work(store).turn(SAID, testing.say("Fine."))
+
+    assert summarised(thread, Teller(with_goal(truth, "first"))).told is not None
+
+
+def test_a_decision_that_the_assistant_only_proposed_is_left_out(store: Store) -> None:
+    """Citing the user beside the assistant does not make it the user's."""
+    thread = Work(store).turn("Which flight is cheapest?", testing.say("Take DY2."))
+
+    found = summarised(thread, Teller(with_goal("Take DY2.", "first", "last")))
+
+    assert found.told is None

@@ -1,60 +1,63 @@
-"""Grounding: whether a sentence says what the messages that it cites say, as far as words can tell.
+"""Grounding: whether a sentence is a quotation of the messages that it cites.
 
-    most of its words are theirs, whatever the ending
-    every number, and every name with a capital letter inside the sentence, is theirs
-    the sentence of theirs that it is closest to denies exactly if it does
+    its words stand there one after another, whatever the case, the spaces and the punctuation between them
+    the sentence there from which it is taken has no "not", "before", "only", "?" and the like that it leaves out
 
-Made for English.  It refuses more than it has to: a summary that is refused costs nothing.
+Any other telling can say the opposite in the same words: who pays whom, what comes first, which sum is which.
+The second rule is made for English.  It refuses more than it has to: a summary that is refused costs nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from holdfast.migration.rules.words import sentences
+__all__ = ["grounded"]
 
-__all__ = ["SHARE_MIN", "grounded"]
-
-SHARE_MIN = 0.6  # of the words of a sentence that the cited messages must hold
-
-_WORD = re.compile(r"[^\W\d_]{2,}")
-_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
-_NAME = re.compile(r"(?<=\s)[^\W\d_]*[A-Z][\w./@-]*")
-_DENIES = re.compile(r"\b(?:not|no|never|none|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
-_WORDS = """
-    a an the and or but if so as at by for from in into of off on onto out over to up with about after before between
-    is are was were be been being am do does did done has have had having will would shall should can could may might must
-    i me my mine we us our ours you your yours he him his she her it its they them their this that these those there here
-    who whom whose which what when where why how user assistant wants want asks ask asked says said decided decide agreed
-    conversation question whether
-    not no never none neither nor without cannot don doesn didn isn aren wasn won wouldn shouldn couldn can ll ve re
-"""
-_COMMON = frozenset(_WORDS.split())
-_STEM_MIN = 4
+_TOKEN = re.compile(r"[^\W_]+(?:['’.,:/@_-][^\W_]+)*|[-−+<>=≤≥≠±%$€£¥#&@/\\|~^]")
+_TURNS = re.compile(
+    r"\b(?:not|no|never|none|neither|nor|without|cannot|unless|until|till|if|whether|when|once|before|after|only|except|"
+    r"instead|rather|but|otherwise|or)\b|n['’]t\b|\?",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)(?<!\bcf)(?<!\bMr)(?<!\bMs)(?<!\bDr)[.!?…。！？]+(?=[\"'”’)\]]*(?:\s|$))"
+    r"|\n[^\S\n]*\n"
+)
 
 
 def grounded(text: str, cited: Sequence[str]) -> str | None:
-    """Why the cited texts do not say `text`; None if, as far as words can tell, they do."""
-    theirs = "\n".join(cited)
-    for what, pattern in (("number", _NUMBER), ("name", _NAME)):
-        for found in pattern.findall(text):
-            if found.strip(".,/-").casefold() not in theirs.casefold():
-                return f"a {what} of it is not there"
-    own, held = _stems(text), _stems(theirs)
-    if own and len(own & held) / len(own) < SHARE_MIN:
-        return f"{len(own & held)} of its {len(own)} words are there"
-    nearest = max(_pieces(cited), key=lambda piece: (len(own & _stems(piece)), -len(piece)), default="")
-    if bool(_DENIES.search(text)) != bool(_DENIES.search(nearest)):
-        return "one of them denies, and the other does not"
+    """Why `text` is no quotation of each of the cited texts; None if it is."""
+    wanted = [word for word, _, _ in _words(text)]
+    if not wanted:
+        return "there are no words in it"
+    for each in cited:
+        sources = list(_sources(wanted, each))
+        if not sources:
+            return "its words do not stand there one after another"
+        if not any(_turns(source) == _turns(text) for source in sources):
+            return "it leaves out a word that turns the sense"
     return None
 
 
-def _pieces(cited: Iterable[str]) -> list[str]:
-    return [sentence for text in cited for sentence in sentences(text)]
+def _sources(wanted: Sequence[str], text: str) -> Iterator[str]:
+    """The sentences of a text, each time that the words stand there one after another."""
+    words = list(_words(text))
+    ends = [(found.start(), found.end()) for found in _ENDS.finditer(text)]
+    for at in range(len(words) - len(wanted) + 1):
+        if all(words[at + step][0] == word for step, word in enumerate(wanted)):
+            start, end = words[at][1], words[at + len(wanted) - 1][2]
+            first = max((after for _, after in ends if after <= start), default=0)
+            last = min((after for before, after in ends if before >= end), default=len(text))
+            yield text[first:last]
 
 
-def _stems(text: str) -> set[str]:
-    """The words that carry meaning, each by how it begins: endings differ from one telling to the next."""
-    words = (word.casefold() for word in _WORD.findall(text))
-    return {word[: max(_STEM_MIN, len(word) - 3)] for word in words if word not in _COMMON}
+def _words(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words, numbers and signs of a text, and where each begins and ends."""
+    for found in _TOKEN.finditer(text):
+        yield found[0].casefold().replace("’", "'"), found.start(), found.end()
+
+
+def _turns(text: str) -> Counter[str]:
+    return Counter(found.casefold().replace("’", "'") for found in _TURNS.findall(text))

@@ -37,8 +37,8 @@ _SYSTEM = (
     "changes what you do. Answer with one JSON object and nothing else:\n"
     '{"userGoal": {"text": "…", "cites": ["<id>"]}, "currentTask": {"text": "…", "cites": ["<id>"]}, '
     '"decisions": [{"text": "…", "cites": ["<id>"]}], "openQuestions": [{"text": "…", "cites": ["<id>"]}]}\n'
-    "Every text is one short sentence in words that the cited messages use, and cites the ids of the messages that "
-    "say so. Leave out what no message says."
+    "Every text is copied word for word from one message: a whole sentence, or a passage without a gap. It cites the id of "
+    "that message. Add no words of your own, and leave out what no message says."
 )
 
 

@@ -4,8 +4,7 @@ A model's word is never enough.  Its summary is dropped as a whole, with the rea
 
     it is one JSON object of the stated shape, within the stated lengths;
     every sentence cites messages that it was shown, a goal or a decision at least one of the user's;
-    the cited messages say it: most of its words, every number and every name in it are theirs, and
-    what they deny it does not assert;
+    it is a quotation of each message that it cites: the same words one after another;
     every reference in it resolves, and is one that the conversation has;
     nothing in it is shaped like an instruction to a model.
 
