@@ -32,6 +32,7 @@ from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Inbound, is_known
 from holdfast.runtime.journal import Journal
+from holdfast.runtime.media import brought_in
 from holdfast.runtime.records import Kept
 from holdfast.runtime.resolving import is_on
 from holdfast.runtime.room import scratch_prefix
@@ -238,9 +239,11 @@ def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Dr
     said: list[Message] = []
     given = wanted.inbound.op_id is not None
     for id, message in wanted.inbound.messages:
-        if not given or not is_known(ground.space, journal.head.commit, id, message):
-            draft.say(message, id=id)
-            said.append(message)
+        kept, staged = brought_in(ground.space, message)
+        if not given or not is_known(ground.space, journal.head.commit, id, kept):
+            draft.say(kept, id=id)
+            draft.hold(staged)
+            said.append(kept)
     draft.events.append(RunStarted(id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend))
     draft.meta = RunMeta(agent_version=ground.agent.version, backend=wanted.backend, origin=wanted.origin)
     if wanted.inbound.state is not None:

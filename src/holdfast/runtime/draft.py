@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.engines.contract import CellWrite
+from holdfast.history.artifacts import Staged
 from holdfast.history.patching import Ops, Patched
 from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
@@ -103,6 +104,12 @@ class Draft:
         kept = Object.of(Kind.BODY, body)
         self.objects.append(kept)
         return kept
+
+    def hold(self, staged: Iterable[Staged]) -> None:
+        """Make artifacts visible with this commit, which names them."""
+        for each in staged:
+            self.objects += each.objects
+            self.cells += each.cells
 
     def act(self, name: str, source: str) -> None:
         """Name an intent behind the ops."""

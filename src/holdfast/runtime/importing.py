@@ -87,9 +87,7 @@ def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) ->
     ours = _Ours(ground)
     for message in messages:
         said, staged = brought_in(space, ours.renamed(message))
-        for each in staged:
-            draft.objects += each.objects
-            draft.cells += each.cells
+        draft.hold(staged)
         draft.say(said, id=space.ids(), backend=None)
     postings = ours.postings(journal.run)
     journal.stage(draft)

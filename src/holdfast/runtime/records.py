@@ -18,7 +18,7 @@ from holdfast.history import cells, writer
 from holdfast.history.space import Space
 from holdfast.ledger import listing as marks
 from holdfast.model import canonical
-from holdfast.model.digest import Kind, digest_of
+from holdfast.model.digest import Kind, Object, digest_of
 from holdfast.model.head import Head
 from holdfast.model.run import ENDED, RunRecord, RunState, check_run_step
 
@@ -121,13 +121,16 @@ def moved(kept: Kept, to: RunState, *, at: int, **fields: Any) -> tuple[tuple[Ce
     return (told, _waits(before, present=to == "waiting")), kept
 
 
-def apply(space: Space, what: str, *cells: CellWrite, op_id: str | None = None) -> None:
-    """Write cells alone; raises `Conflict`, having written nothing, if one is at another revision."""
+def apply(
+    space: Space, what: str, *cells: CellWrite, op_id: str | None = None, objects: tuple[Object, ...] = ()
+) -> None:
+    """Write cells, and objects that they name, and move no head; raises `Conflict`, having written nothing, if one is at another revision."""
     write = Write(
         space=space.name,
         op_id=op_id or space.ids(),
         intent=digest_of(Kind.BODY, canonical.encode([what, *(cell.name for cell in cells)])),
         fences=space.fences,
+        objects=objects,
         cells=cells,
     )
     writer.submit(space, write, Head("main", 0, None))

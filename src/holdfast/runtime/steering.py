@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engines.contract import Cell, CellWrite
 from holdfast.errors import Conflict, Invalid, Moved
 from holdfast.history import cells
+from holdfast.history.artifacts import Staged
 from holdfast.history.reader import head_of, is_ancestor
 from holdfast.history.space import Space
 from holdfast.ledger import lease as leases
@@ -23,8 +24,9 @@ from holdfast.ledger.lease import Lease
 from holdfast.model import canonical, names
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.event import MessageAppended
-from holdfast.model.message import Message, Text, decode_message, encode_message
+from holdfast.model.message import Message, Text, check_message, decode_message, encode_message
 from holdfast.runtime import records
+from holdfast.runtime.media import brought_in
 
 __all__ = ["STEER", "Queued", "queue", "queued"]
 
@@ -62,7 +64,9 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
     if message.role not in ("user", "system"):
         raise Invalid(f"a run is steered by a user, not by {message.role}; nothing was queued.")
     name = names.check_id("message id", id) if id else space.ids()
-    body = encode_message(message)
+    check_message(message)
+    kept, staged = brought_in(space, message)
+    body = encode_message(kept)
     for _ in range(_TRIES_MAX):
         lease = leases.current(space, timeline)
         if lease is None:
@@ -70,7 +74,7 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
         if id and _is_known(space, lease, name, body):
             return name
         try:
-            _add(space, lease, _Steer(id=name, message=body.decode()))
+            _add(space, lease, _Steer(id=name, message=body.decode()), staged)
         except Moved:
             continue  # others said something, or the run has ended
         return name
@@ -89,7 +93,7 @@ def _waiting(space: Space, run: str) -> Iterator[Cell]:
         after = page[-1].name
 
 
-def _add(space: Space, lease: Lease, steer: _Steer) -> None:
+def _add(space: Space, lease: Lease, steer: _Steer, staged: list[Staged]) -> None:
     """Write the message, counted, while the run holds its line; raises `Moved` if something came between."""
     kept = records.read(space, lease.run)
     number = kept.record.steered + 1
@@ -97,7 +101,9 @@ def _add(space: Space, lease: Lease, steer: _Steer) -> None:
     name = f"{STEER}{lease.run}/{number:012d}"
     fenced = msgspec.structs.replace(space, fences=(*space.fences, leases.fence(lease)))
     message = CellWrite(name=name, expected=0, value=canonical.encode_struct(steer))
-    records.apply(fenced, "steer", told, message)
+    objects = tuple(each for artifact in staged for each in artifact.objects)
+    uploads = [each for artifact in staged for each in artifact.cells]
+    records.apply(fenced, "steer", told, message, *uploads, objects=objects)
 
 
 def _is_known(space: Space, lease: Lease, id: str, body: bytes) -> bool:

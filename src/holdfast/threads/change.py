@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from holdfast.engines.contract import Receipt, Recorded
+from holdfast.engines.contract import CellWrite, Receipt, Recorded
 from holdfast.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from holdfast.history import writer
 from holdfast.history.patching import Ops
@@ -41,6 +41,7 @@ from holdfast.model.message import (
 )
 from holdfast.model.run import REASONS
 from holdfast.runtime.draft import vendor_of
+from holdfast.runtime.media import brought_in
 from holdfast.threads.edits import Edits
 from holdfast.threads.handover import encode_patch
 from holdfast.threads.loops import blocking
@@ -91,7 +92,8 @@ class Change(Edits):
         self._defaults = standing.defaults
         self._reads = Touched()
         self._events: list[Event] = []
-        self._bodies: list[Object] = []
+        self._bodies: list[Object] = []  # of messages, and the artifacts that they name
+        self._uploads: list[CellWrite] = []  # what ends the uploads of these artifacts
         self._minted: set[str] = set()
         self._agent: AgentChange | None = None
         self._sight: Sight | None = None
@@ -174,6 +176,10 @@ class Change(Edits):
             id = self._mint()
         else:
             self._check_new(names.check_id("message id", id))
+        message, staged = brought_in(self._standing.space, message)
+        for each in staged:
+            self._bodies += each.objects
+            self._uploads += each.cells
         body = Object.of(Kind.BODY, encode_message(message))
         vendor = vendor_of(message)
         self._bodies += (body,) if vendor is None else (body, vendor)
@@ -288,7 +294,7 @@ class Change(Edits):
             events=tuple(self._events),
             minted=frozenset(self._minted),
             objects=(*self._bodies, *patched.objects, *handed),
-            cells=patched.cells,
+            cells=(*patched.cells, *self._uploads),
             reads=self._reads,
             outside=self._seen().reads,
             run=self._how.run,
