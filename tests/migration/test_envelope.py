@@ -8,7 +8,7 @@ import yaml
 from holdfast import testing
 from holdfast.errors import Invalid
 from holdfast.migration import envelope, extract
-from holdfast.model.checkpoint import Checkpoint, Summary, encode_checkpoint
+from holdfast.model.checkpoint import Checkpoint, Summary, Validation, encode_checkpoint
 from tests.migration.works import Work, space_of
 
 SEED = """\
@@ -64,6 +64,23 @@ def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:
     assert encode_checkpoint(again.checkpoint) == encode_checkpoint(derived)
     assert again.is_named_after_its_content
     assert enclosed.shape()["apiVersion"] == "holdfast.dev/v1alpha1"
+
+
+def test_summary_and_validation_are_always_written() -> None:
+    """Whoever reads a document finds both, in their places, and reading it gives the same checkpoint."""
+    empty = Checkpoint(conversation="t", to_backend="b:m", extractor="e")
+    failed = Checkpoint(conversation="t", validation=Validation(ok=False, notes=("left out",)))
+
+    spec = yaml.safe_load(envelope.enclose(empty).yaml())["spec"]
+    noted = yaml.safe_load(envelope.enclose(failed).yaml())["spec"]
+
+    assert spec["summary"] == {"userGoal": "", "currentTask": "", "decisions": [], "openQuestions": []}
+    assert (spec["validation"], noted["validation"]) == ({"ok": True}, {"ok": False, "notes": ["left out"]})
+    assert list(spec) == ["conversationRef", "toBackend", "summary", "extractor", "validation"]
+    for each in (empty, failed):
+        assert encode_checkpoint(
+            envelope.read(envelope.enclose(each).yaml()).checkpoint
+        ) == encode_checkpoint(each)
 
 
 def test_what_was_altered_no_longer_has_the_name_of_its_content() -> None:

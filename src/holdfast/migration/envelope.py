@@ -6,7 +6,8 @@
     spec: conversationRef, fromBackend, toBackend, summary, activeArtifacts, relevantMemoryRefs, and what makes it
           checkable: the commit, the ledger's position, the claims with their sources, the calls, what waits
 
-The document says everything that the object says, and reading it gives the same bytes.  Documents of the
+The document says everything that the object says, and reading it gives the same bytes; `summary` and
+`validation` are there even where they say nothing.  Documents of the
 API group that the format was first drawn up in are read, and written back as they were.
 """
 
@@ -43,7 +44,12 @@ API_VERSION = "holdfast.dev/v1alpha1"
 KIND = "StateCheckpoint"
 DO_NOT_REPEAT = "already done: do not repeat"
 
-_GROUPS = ("holdfast.dev/", "joch.dev/")
+_OWN = "holdfast.dev/"
+_GROUPS = (_OWN, "joch.dev/")
+_ALWAYS: dict[str, Any] = {
+    "summary": {"userGoal": "", "currentTask": "", "decisions": [], "openQuestions": []},
+    "validation": {"ok": True},
+}
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -126,7 +132,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             metadata=_Ref(name=self.name),
             spec=_spec_of(self.checkpoint),
         )
-        return cast("dict[str, Json]", msgspec.json.decode(msgspec.json.encode(document)))
+        shape = cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(document)))
+        if self.api_version.startswith(_OWN):
+            shape["spec"] = _with_what_is_always_said(shape["spec"])
+        return shape
 
     def yaml(self) -> str:
         """The document as YAML."""
@@ -238,6 +247,13 @@ def _done_of(call: _Call) -> Done:
         backend=call.backend,
         elsewhere=call.elsewhere,
     )
+
+
+def _with_what_is_always_said(spec: dict[str, Any]) -> dict[str, Any]:
+    """The fields in their order, with those that are written even where they say nothing."""
+    full = {key: {**nothing, **spec.get(key, {})} for key, nothing in _ALWAYS.items()}
+    order = [field.encode_name for field in msgspec.structs.fields(_Spec)]
+    return {key: full.get(key, spec.get(key)) for key in order if key in spec or key in full}
 
 
 def _same(value: Any, default: Any) -> Any:
