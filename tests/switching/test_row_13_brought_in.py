@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import Agent, Store, Thread, Tool
+from holdfast.engines.contract import CellWrite
+from holdfast.history.space import Space
+from holdfast.ledger import brought
+from holdfast.model.call import CallRecord
 from holdfast.testing import Script, say, use
 from tests.switching.scenes import Counting
 
@@ -193,3 +197,28 @@ def test_arguments_that_the_tool_refuses_are_like_those_of_no_call(store: Store,
 
     assert thread.run("Pay Ann").status == "succeeded"
     assert world.done == {"ann": 1}
+
+
+def test_an_import_that_meets_a_start_is_added_after_it(
+    store: Store, world: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same call is made here between what the import reads and what it writes: the guard knows both."""
+    tool = world.tool()
+    thread = store.thread("rent", agent=payer(tool))
+    entering = brought.entering
+
+    def overtaken(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
+        cells = entering(space, records)
+        if not world.done:
+            thread.call(tool, {"to": "ann"}, id="by-hand")
+        return cells
+
+    monkeypatch.setattr(brought, "entering", overtaken)
+    thread.add(told(times=2), api="anthropic-messages")
+
+    asked = thread.run("Pay her again")
+
+    assert asked.status == "waiting"
+    assert '"seen":3' in (asked.approvals[0].parameters or "")
+    assert world.done == {"ann": 1}
+    assert store.verify().ok
