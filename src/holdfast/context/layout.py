@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.context.conversation import Conversation
-from holdfast.context.media import taken_out
+from holdfast.context.others import as_shown, unforged
 from holdfast.context.sentences import Known, is_note
 from holdfast.context.trace import Spoken, messages_of
 from holdfast.history.space import Space
@@ -39,7 +39,7 @@ class Words:
             found = messages_of(self._space, part)
             for each in part:
                 message = found.get(each.id)
-                self._read[each.id] = None if message is None else taken_out(self._space, message)
+                self._read[each.id] = None if message is None else as_shown(self._space, message)
         return [self._read[each.id] for each in spoken]
 
 
@@ -130,7 +130,8 @@ def _middle_out(text: str, most: int) -> str:
     if left <= 0:
         return text
     head = most * 2 // 3
-    return (
+    # A line begins where it is cut, and nobody may have it begin like a note.
+    return unforged(
         f"{text[:head]}\n[… {left:,} of {len(text):,} characters are left out here by Holdfast: the message is larger "
         f"than the model's window …]\n{text[len(text) - (most - head) :]}"
     )

@@ -20,18 +20,21 @@ from holdfast.model.message import Block, File, Image, Message, Text, ToolCall, 
 
 __all__ = [
     "MARK",
+    "QUOTED",
     "Known",
     "Told",
     "cut",
     "flat",
     "in_sentences",
     "is_note",
+    "on_one_line",
     "quoted",
     "sentence",
     "tool_name",
 ]
 
 MARK = "[Holdfast note]"
+QUOTED = "(quoted)"  # stands before the mark where somebody else wrote it
 _SEPARATORS = re.compile("[\x85\u2028\u2029]")  # begin a line, too, and JSON leaves them as they are
 _ARGS_MAX = 600  # characters
 _RESULT_MAX = 1_200
@@ -83,7 +86,11 @@ def is_note(message: Message) -> bool:
 
 def quoted(text: str, most: int) -> str:
     """Others' words as JSON text on one line; what is longer than `most` characters is cut, and says so."""
-    told = json.dumps(cut(text, most), ensure_ascii=False)
+    return on_one_line(json.dumps(cut(text, most), ensure_ascii=False))
+
+
+def on_one_line(told: str) -> str:
+    """JSON text without what begins a line."""
     return told if told.isascii() else _SEPARATORS.sub(lambda found: f"\\u{ord(found[0]):04x}", told)
 
 

@@ -16,7 +16,7 @@ from holdfast.context.assemble import body_of, context_in
 from holdfast.context.budget import is_small, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
 from holdfast.context.framed import Framed, Setting
-from holdfast.context.media import taken_out
+from holdfast.context.others import as_shown
 from holdfast.context.tiers import Ask, Drawn, draw
 from holdfast.context.trace import Trace
 from holdfast.engines.contract import Step
@@ -68,7 +68,7 @@ class Talk:
 
     def add(self, message: Message) -> None:
         """Take one more message, which is about to be committed."""
-        shown = taken_out(self._space, _as_stored(message))
+        shown = as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
         self._unweighed.append(shown)
         self._size += size_of((shown,))
