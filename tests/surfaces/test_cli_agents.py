@@ -177,7 +177,7 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
         (
             "      - openai:gpt-5",
             "      - nobody:x",
-            "line 24: spec.route.fallbacks.0: no provider is called 'nobody'",
+            "line 22: spec.route: the route names 'nobody:x': no provider is called 'nobody'",
         ),
         ("      - openai:gpt-5", "      - anthropic:claude-sonnet-4-5", "spec.route: "),
         (
@@ -216,3 +216,16 @@ def test_an_unknown_agent_is_not_found(applied: Shell) -> None:
     assert applied("agents", "show", "nobody").code == 3
     assert applied("agents", "export", "nobody").code == 3
     assert applied("agents", "apply", "-f", "nowhere.yaml").code == 3
+
+
+def test_an_agent_that_is_moved_to_its_fallback_can_still_be_taken_up(applied: Shell) -> None:
+    """The backend before takes the fallback's place, and the export applies."""
+    applied.ok("agents", "switch", "planner", "--to", "openai:gpt-5")
+
+    exported = applied.ok("agents", "export", "planner", "--json").json
+    assert exported["spec"]["backend"] == "openai:gpt-5"
+    assert exported["spec"]["route"]["fallbacks"] == ["anthropic:claude-sonnet-4-5"]
+    assert (
+        applied.ok("agents", "apply", "-f", "-", "--json", stdin=exported["text"].encode()).json["changed"]
+        is False
+    )

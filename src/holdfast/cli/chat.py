@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, HeadShape
-from holdfast.cli.coding import OptionalCode
+from holdfast.cli.coding import SwitchCode
 from holdfast.cli.options import EVERYWHERE, Everywhere, Timeline
 from holdfast.cli.screen import Screen, console
 from holdfast.cli.talking.partner import partner
@@ -52,7 +52,7 @@ def chat(
     owner: Annotated[
         str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
     ] = None,
-    code: OptionalCode = None,
+    code: SwitchCode = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Talked:

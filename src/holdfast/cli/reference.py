@@ -37,7 +37,7 @@ A bare noun means `ls`, so `holdfast threads` lists threads; `holdfast thread lo
 ## The store
 
 The store is `--store`, else `$HOLDFAST_STORE`, else `./holdfast.db`.
-Only `init`, `import` and `demo` make one: a mistyped path never creates anything.
+Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates anything.
 
 ## Moments
 
@@ -180,7 +180,7 @@ def _fields(shape: type[msgspec.Struct], shapes: dict[str, type[msgspec.Struct]]
     hints = get_type_hints(shape)
     rows = [f"| `{name}` | {_kind(hints[name], shapes)} |" for name in shape.__struct_fields__]
     about = cleandoc(shape.__doc__ or "").split("\n\n")[0]
-    return "\n".join([f"{title}: {about[0].lower()}{about[1:]}", "", "| field | is |", "|---|---|", *rows])
+    return "\n".join([f"{title}: {_within(about)}", "", "| field | is |", "|---|---|", *rows])
 
 
 def _kind(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:
@@ -215,6 +215,11 @@ def _help(option: Argument) -> str:
     default = option.field_info.default
     shown = isinstance(default, str | int) and not isinstance(default, bool)
     return f"{option.parameter.help}{f' (default {default})' if shown else ''}"
+
+
+def _within(sentence: str) -> str:
+    """A sentence as it stands after a colon; what is written in capitals stays so."""
+    return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 
 if __name__ == "__main__":

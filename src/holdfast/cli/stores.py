@@ -1,6 +1,6 @@
 """Opening the store that a command works on.
 
-Only `init`, `import` and `demo` make one: a mistyped path never creates anything.
+Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates anything.
 """
 
 from __future__ import annotations

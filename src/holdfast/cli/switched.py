@@ -12,17 +12,16 @@ from holdfast.errors import Invalid, Refused
 from holdfast.migration.report import Report
 from holdfast.migration.switch import checkpoint_name
 from holdfast.runtime.agent import Agent
-from holdfast.runtime.definition import agent_of
 from holdfast.threads.store import Store
 
-__all__ = ["REFUSED", "ItemShape", "ReportShape", "agent_for", "show_report"]
+__all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report"]
 
 REFUSED = CODES[Refused]
 
 _STYLES = {"kept": "good", "converted": "warn", "removed": "bad"}
 
 
-class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
+class GradeShape(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one thing: kept, converted with a fallback, or removed; and what the policy makes of it."""
 
     topic: str
@@ -42,7 +41,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
     to_backend: str
     ok: bool
     outcome: str
-    items: list[ItemShape]
+    items: list[GradeShape]
     losses: list[LossShape]
     notes: list[str]
     approved_by: str | None
@@ -61,7 +60,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             ok=report.ok,
             outcome=report.outcome,
             items=[
-                ItemShape(
+                GradeShape(
                     topic=item.topic,
                     mark=item.mark,
                     line=item.line,
@@ -98,7 +97,9 @@ def agent_for(store: Store, name: str, code: str | None) -> Agent:
     if code is None:
         if kept is None:
             return Agent(name)
-        return agent_of(name, msgspec.structs.replace(kept.definition, tools=()), version=kept.digest)
+        if kept.definition.tools:  # they are in the code: what is known of them is what a turn was shown last
+            return Agent(name, policy=kept.definition.policy, version=kept.digest)
+        return kept.agent()
     found = found_in(code)
     if name in found.agents:
         return found.agents[name]

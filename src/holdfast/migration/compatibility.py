@@ -141,7 +141,7 @@ def _context(shown: Shown, to: Facing) -> Iterator[Item]:
         why = f"the least that has to be shown takes {shown.tokens:,} tokens{free}"
         yield _removed("context", f"{size} context insufficient", why=why)
     elif shown.turns is not None:
-        says = f"{size} context holds the last {shown.turns} turns, older ones will be left out"
+        says = f"{size} context holds {_turns(shown.turns)}, older ones will be left out"
         yield _converted("context", says, fallback="checkpoint", why=need)
     else:
         yield _kept("context", f"{size} context sufficient", why=need)
@@ -376,6 +376,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _listed(value: object) -> Iterable[Any]:
     return cast("Iterable[Any]", value) if isinstance(value, list | tuple) else ()
+
+
+def _turns(number: int | None) -> str:
+    return "the last turn" if number == 1 else f"the last {number} turns"
 
 
 def _thousands(tokens: int) -> str:

@@ -109,6 +109,16 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     object_storage: str | None = None  # where its state lives; None: in the store that it is applied to
     version: str | None = None  # the author's own
 
+    def on(self, backend: str) -> Definition:
+        """The same on another backend; if that was a fallback, the one before takes its place in the route."""
+        route, before = self.route, self.backend
+        if route is not None:
+            others = [before if each == backend else each for each in route.fallbacks]
+            primary = None if route.primary in (backend, before) else route.primary
+            left = tuple(each for each in others if each is not None)
+            route = msgspec.structs.replace(route, fallbacks=left, primary=primary) if left else None
+        return msgspec.structs.replace(self, backend=backend, route=route)
+
     @property
     def fields(self) -> dict[str, Json]:
         """What is kept: the fields that say anything, as plain JSON."""

@@ -55,7 +55,8 @@ class Applied(Answer, frozen=True, kw_only=True):
                 )
             )
         if self.backend:
-            screen.suggest("Talk to it: ", "chat", self.name)
+            code = ("--code", "MODULE:NAME") if self.tools else ()
+            screen.suggest("Talk to it: ", "chat", self.name, *code)
 
 
 def apply(

@@ -129,8 +129,7 @@ def _default(store: Store, agent: str, backend: str, results: list[Moved], *, dr
     if not all(each.ok for each in results):
         return f"New threads begin on {kept.definition.backend} still, as not every thread was switched."
     if not dry_run:
-        definition = msgspec.structs.replace(kept.definition, backend=backend)
-        store.definitions.apply(agent, definition, reason="switch")
+        store.definitions.apply(agent, kept.definition.on(backend), reason="switch")
     return f"New threads begin on {backend}."
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.memory.items import ItemShape, Owner
+from holdfast.cli.memory.items import MemoryShape, Owner
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import writing
@@ -21,7 +21,7 @@ __all__ = ["Added", "add"]
 class Added(Answer, frozen=True, kw_only=True):
     """Something that is remembered now."""
 
-    item: ItemShape
+    item: MemoryShape
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
@@ -54,4 +54,4 @@ def add(
     expires = None if keep is None else timedelta(days=days(keep))
     with writing(everywhere) as store:
         item = store.memory(owner).add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)
-        return Added(item=ItemShape.of(item))
+        return Added(item=MemoryShape.of(item))

@@ -11,7 +11,7 @@ from holdfast.cli.wording import stamp
 from holdfast.memory import Found
 from holdfast.model.memory import ItemKind, Remembered, Source
 
-__all__ = ["AnyKind", "AnyScope", "FoundShape", "ItemId", "ItemShape", "Owner", "SourceShape"]
+__all__ = ["AnyKind", "AnyScope", "FoundShape", "ItemId", "MemoryShape", "Owner", "SourceShape"]
 
 Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="Whose memory")]
 ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
@@ -44,7 +44,7 @@ class SourceShape(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is remembered."""
 
     id: str
@@ -59,7 +59,7 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceShape | None  # null: it was added by hand
 
     @classmethod
-    def of(cls, item: Remembered) -> ItemShape:
+    def of(cls, item: Remembered) -> MemoryShape:
         """The item as programs read it."""
         return cls(
             id=item.id,
@@ -78,11 +78,11 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
 class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a search found."""
 
-    item: ItemShape
+    item: MemoryShape
     score: float
     legs: list[str]  # text, vector: which found it
 
     @classmethod
     def of(cls, found: Found) -> FoundShape:
         """The find as programs read it."""
-        return cls(item=ItemShape.of(found.item), score=found.score, legs=list(found.legs))
+        return cls(item=MemoryShape.of(found.item), score=found.score, legs=list(found.legs))

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, cut_off
-from holdfast.cli.memory.items import AnyKind, AnyScope, ItemShape
+from holdfast.cli.memory.items import AnyKind, AnyScope, MemoryShape
 from holdfast.cli.options import EVERYWHERE, Everywhere, Limit
 from holdfast.cli.safe import shortened
 from holdfast.cli.screen import Column, Screen
@@ -51,7 +51,7 @@ class Items(Answer, frozen=True, kw_only=True):
     """What is remembered for an owner, by id."""
 
     owner: str
-    items: list[ItemShape]
+    items: list[MemoryShape]
     more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
@@ -100,4 +100,4 @@ def ls(
             return Owners(owners=owners, more=more)
         items = store.memory(owner).items(kind=kind, scope=scope)
         found, more = cut_off(list(islice(items, most)), limit)
-        return Items(owner=owner, items=[ItemShape.of(each) for each in found], more=more)
+        return Items(owner=owner, items=[MemoryShape.of(each) for each in found], more=more)

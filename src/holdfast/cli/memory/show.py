@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.memory.items import ItemId, ItemShape, Owner
+from holdfast.cli.memory.items import ItemId, MemoryShape, Owner
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Part, Screen
 from holdfast.cli.stores import reading
@@ -15,7 +15,7 @@ __all__ = ["Shown", "show"]
 class Shown(Answer, frozen=True, kw_only=True):
     """One item."""
 
-    item: ItemShape
+    item: MemoryShape
 
     def show(self, screen: Screen) -> None:
         """Print what is known, a line each, and the words."""
@@ -47,4 +47,4 @@ def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) 
     with reading(everywhere) as store:
         memory = store.memory(owner)
         found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
-        return Shown(item=ItemShape.of(found))
+        return Shown(item=MemoryShape.of(found))

@@ -21,7 +21,7 @@ from holdfast.model.context import Context
 from holdfast.model.head import MAIN
 from holdfast.runtime.rendering import Shown
 
-__all__ = ["ItemShape", "Planned", "context"]
+__all__ = ["ShownShape", "Planned", "context"]
 
 _COLUMNS = (
     Column("tier"),
@@ -35,7 +35,7 @@ _SHORT = {1: "system", 2: "checkpoint", 3: "task", 4: "turns", 5: "memory", 6: "
 _BAR_MAX = 60
 
 
-class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
+class ShownShape(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was weighed for a context."""
 
     tier: int
@@ -59,7 +59,7 @@ class Planned(Answer, frozen=True, kw_only=True):
     tokens: int
     margin: int
     fits: bool
-    items: list[ItemShape]
+    items: list[ShownShape]
     recipe: dict[str, Any]
     context: dict[str, Any]
     request: dict[str, Any] | None  # with --at, where one was sent
@@ -127,8 +127,8 @@ def _planned(thread: str, timeline: str, plan: Plan, shown: Shown | None) -> Pla
     )
 
 
-def _shape(item: Item) -> ItemShape:
-    return ItemShape(
+def _shape(item: Item) -> ShownShape:
+    return ShownShape(
         tier=item.tier,
         tier_name=TIERS[item.tier],
         what=item.what,
@@ -148,7 +148,7 @@ def _document(context: Context) -> dict[str, Any]:
     }
 
 
-def _rows(items: Sequence[ItemShape]) -> Iterator[tuple[Part, ...]]:
+def _rows(items: Sequence[ShownShape]) -> Iterator[tuple[Part, ...]]:
     """A row for each item; the tier is named where it begins."""
     before = 0
     for item in items:
