@@ -78,80 +78,9 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
     thread = store.thread("trip", agent="planner")
     for number in range(300):
         thread.put(f"/{number % 7}", number)
-    words = [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "export",
-        "trip",
-        "--git",
-        "g",
-        "--follow",
-        "--store",
-        "store.db",
-    ]
-
-    for wait in (0.35, 0.45, 0.55, 0.65, 0.8):
-        process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for number in range(20):
-            thread.put("/more", number)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.communicate(timeout=wait)
-        process.kill()
-        process.communicate()
-    gitting.export(thread, tmp_path / "g")
-    gitting.export(thread, tmp_path / "whole")
-
-    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
-    assert git(tmp_path / "g", "fsck", "--strict").replace("dangling commit", "").count("\n") <= 5
-
-
-def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Path) -> None:
-    """It says what it wrote, goes on as commits arrive from another process, and ends with the signal."""
-    thread = store.thread("trip", agent="planner")
-    thread.put("/a", 1)
-    words = [sys.executable, "-m", "holdfast", "export", "trip", "--git", "g", "--follow", "--json"]
     process = subprocess.Popen(
-        [*words, "--store", "store.db"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        following(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-
-    with process:
-        first = process.stdout.readline()
-        thread.put("/a", 2)
-        second = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-
-    assert '"commits":1' in first
-    assert '"commits":1' in second
-    assert process.returncode == 130
-    gitting.export(thread, tmp_path / "whole")
-    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
-    assert clean(tmp_path / "g")
-
-
-def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path) -> None:
-    """What was there, how to stop, and then a line for each branch that moves."""
-    thread = store.thread("trip", agent="planner")
-    thread.put("/a", 1)
-    words = [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "export",
-        "trip",
-        "--git",
-        "g",
-        "--follow",
-        "--store",
-        "store.db",
-    ]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
 
     with process:
