@@ -78,6 +78,73 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
     thread = store.thread("trip", agent="planner")
     for number in range(300):
         thread.put(f"/{number % 7}", number)
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "export",
+        "trip",
+        "--git",
+        "g",
+        "--follow",
+        "--store",
+        "store.db",
+    ]
+
+    for wait in (0.35, 0.45, 0.55, 0.65, 0.8):
+        process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in range(20):
+            thread.put("/more", number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=wait)
+        process.kill()
+        process.communicate()
+    gitting.export(thread, tmp_path / "g")
+    gitting.export(thread, tmp_path / "whole")
+
+    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
+    assert git(tmp_path / "g", "fsck", "--strict").replace("dangling commit", "").count("\n") <= 5
+
+
+def following(*more: str) -> list[str]:
+    """The command, in a process that hears Ctrl-C: whoever runs the tests in the background may have them ignore it."""
+    words = ["export", "trip", "--git", "g", "--follow", "--store", "store.db", *more]
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    return [sys.executable, "-c", f"{heard}; from holdfast.cli import main; main({words!r})"]
+
+
+def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Path) -> None:
+    """It says what it wrote, goes on as commits arrive from another process, and ends with the signal."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    process = subprocess.Popen(
+        following("--json"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+
+    with process:
+        first = process.stdout.readline()
+        thread.put("/a", 2)
+        second = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    assert '"commits":1' in first
+    assert '"commits":1' in second
+    assert process.returncode == 130
+    gitting.export(thread, tmp_path / "whole")
+    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
+    assert clean(tmp_path / "g")
+
+
+def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path) -> None:
+    """What was there, how to stop, and then a line for each branch that moves."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
     process = subprocess.Popen(
         following(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
