@@ -43,11 +43,19 @@ NUMBERED = [f'{{"f": {at}}}' for at in range(1, 61)]
             '2 times, with "{\\"f\\":\\"a long t…", "{\\"f\\":2}"; all done',
         ),
         ("values", ["{}", "{}"], "2 times; all done"),
+        ("ranges", ['{"f":7}', '{"f":7}', '{"f":9}'], "3 times, with f=7 (2 times), 9; all done"),
     ],
 )
 def test_what_many_calls_share_is_said_once(form: Form, args: list[str], told: str) -> None:
     """Arguments that differ are listed by name, runs of numbers by their ends, and at the shortest the first and last."""
     assert line(form, *args) == told
+
+
+def test_arguments_that_were_cut_are_no_run() -> None:
+    """What looks like counting on may go on in any way; alike ones are counted."""
+    args = [f'{{"f":"a{at}{"z" * 40}"}}' for at in (1, 2, 3, 3)]
+
+    assert line("ranges", *args, most=3) == '4 times, with f="a1…, "a2…, "a3… (2 times); all done'
 
 
 def test_calls_that_came_to_something_else_have_a_line_of_their_own() -> None:

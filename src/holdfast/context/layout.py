@@ -18,7 +18,7 @@ from holdfast.context.trace import Spoken, messages_of
 from holdfast.history.space import Space
 from holdfast.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
 
-__all__ = ["Laid", "Words", "lay", "noted", "shortened"]
+__all__ = ["Laid", "Words", "lay", "longest", "noted", "shortened"]
 
 _CHUNK = 200  # messages that are read at a time
 
@@ -104,6 +104,13 @@ def shortened(message: Message, most: int) -> Message:
         ),
         vendor_metadata=None,
     )
+
+
+def longest(message: Message) -> int:
+    """The characters of the longest text of a message, arguments of calls among them."""
+    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+    texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
+    return max(map(len, texts), default=0)
 
 
 def _blocks(blocks: Sequence[Block], most: int) -> tuple[Block, ...]:

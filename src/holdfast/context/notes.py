@@ -51,6 +51,7 @@ DETAILS = (
     Detail(160, 48, False, False, 4),
     Detail(160, 32, False, False, 0),
     Detail(160, 32, False, False, 0, "ranges"),
+    Detail(160, 12, False, False, 0, "ranges"),
     Detail(160, 24, False, False, 0, "counted"),
 )
 

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.context import needed as needing
 from holdfast.context.budget import Budget, frame_size, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
-from holdfast.context.layout import Laid, Words, lay, shortened
+from holdfast.context.layout import Laid, Words, lay, longest, shortened
 from holdfast.context.limits import ContextLimits
 from holdfast.context.needed import Needed, by_id
 from holdfast.context.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
@@ -346,7 +346,7 @@ class _Drawing:
 
     def _is_longer(self, spoken: Sequence[Spoken], id: str, most: int) -> bool:
         message = self._words.of([each for each in spoken if each.id == id])[0]
-        return message is not None and _longest(message) > most
+        return message is not None and longest(message) > most
 
     # ---- tier 7
 
@@ -411,11 +411,14 @@ class _Drawing:
 
         The share is larger where otherwise not every external write could be named.
         """
-        weights = [self._weight(self._lead(checkpoint, reason, (), detail)) for detail in DETAILS]
-        for share in (_LEAD_SHARE, _LEAD_SHARE_MAX):
-            for detail, weight in zip(DETAILS[:-1], weights, strict=False):
-                if self._budget.holds(self._around() + weight, share):
-                    return detail
+        weights: list[Weight] = []
+        for detail in DETAILS:
+            weights.append(self._weight(self._lead(checkpoint, reason, (), detail)))
+            if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
+                return detail
+        for detail, weight in zip(DETAILS[:-1], weights, strict=False):
+            if self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
+                return detail
         return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
 
     def _lead(
@@ -483,12 +486,6 @@ def _sum(weights: Iterable[Weight], first: Weight) -> Weight:
     for each in weights:
         first += each
     return first
-
-
-def _longest(message: Message) -> int:
-    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
-    texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
-    return max(map(len, texts), default=0)
 
 
 def _told(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:

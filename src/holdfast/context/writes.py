@@ -121,7 +121,8 @@ def _listed(values: Sequence[str], form: Form) -> str:
     if form == "counted" and len(values) > _FIRST + 1:
         return f"{', '.join(values[:_FIRST])}, … {values[-1]}"
     counted = Counter(values)
-    return ", ".join(_runs(list(counted)) if form == "ranges" else _told(counted))
+    told = list(_told(counted))
+    return ", ".join(_runs(told) if form == "ranges" else told)
 
 
 def _told(counted: Mapping[str, int]) -> Iterator[str]:
@@ -149,7 +150,7 @@ def _run(run: Sequence[str]) -> Iterator[str]:
 
 def _follows(before: str, value: str) -> bool:
     one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(value)
-    if one is None or other is None or (one[1], one[3]) != (other[1], other[3]):
-        return False
+    if one is None or other is None or (one[1], one[3]) != (other[1], other[3]) or one[3].endswith("…"):
+        return False  # of what was cut nobody knows how it goes on
     padded = one[2].startswith("0") or other[2].startswith("0")
     return int(other[2]) == int(one[2]) + 1 and (not padded or len(one[2]) == len(other[2]))
