@@ -17,9 +17,21 @@ def adapter(api: str) -> Adapter:
     return registry.adapter(api)
 
 
-def __getattr__(name: str) -> object:
-    if name == "Adapter":
-        from holdfast.providers.contract import Adapter
+# What is told of adapters and lives elsewhere is found here too, without anything being loaded before.
+_HOMES = {
+    "Adapter": "holdfast.providers.contract",
+    "CanonicalAgentState": "holdfast.projections.state",
+    "Context": "holdfast.model.context",
+    "Loss": "holdfast.providers.contract",
+    "Rendered": "holdfast.providers.contract",
+    "Reply": "holdfast.providers.contract",
+}
 
-        return Adapter
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _HOMES:
+        found: object = getattr(import_module(_HOMES[name]), name)
+        return found
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
