@@ -19,7 +19,7 @@ from holdfast.testing import Script, say
 from tests.surfaces.shell import Shell
 from tests.switching.scenes import Answer, committed, looked, researcher
 
-SEED = Path("/work/shared/seeds")
+SEED = Path(__file__).resolve().parents[3] / "shared" / "seeds"
 SIX = """\
 Compatibility check:
 ✓ Text conversation supported
