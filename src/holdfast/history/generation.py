@@ -24,13 +24,12 @@ from holdfast.history.tree import EMPTY, Cache
 from holdfast.model.artifact import decode_artifact
 from holdfast.model.digest import Digest, Kind, Object
 
-__all__ = ["check_kept", "check_state", "fenced"]
+__all__ = ["check_kept", "check_state", "fenced", "is_whole"]
 
 _TRIES_MAX = 16
 _BATCH = 16
-_NOTHING_YET = Fence(
-    GC, 0
-)  # nothing was ever forgotten in the space, and the write is refused if that changes
+# Nothing was ever forgotten in the space, and the write is refused if that changes.
+_NOTHING_YET = Fence(GC, 0)
 
 _T = TypeVar("_T")
 
@@ -53,10 +52,15 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
     )
 
 
+def is_whole(space: Space) -> bool:
+    """Whether nothing was ever forgotten in a space that is `fenced`, so that what is remembered is there."""
+    return _NOTHING_YET in space.fences
+
+
 def check_state(space: Space, commit: Digest | None) -> None:
     """Raise `Forgotten` if the state at a commit was; its root goes before all else of it."""
     root = space.root_at(commit)
-    if root == EMPTY or _NOTHING_YET in space.fences:
+    if root == EMPTY or is_whole(space):
         return
     try:
         space.engine.objects(space.name, (root,))
@@ -66,7 +70,7 @@ def check_state(space: Space, commit: Digest | None) -> None:
 
 def check_kept(space: Space, values: Iterable[Digest]) -> None:
     """Raise `Forgotten` if any of these values was, or a chunk of one."""
-    if _NOTHING_YET in space.fences:
+    if is_whole(space):
         return
     left = list(dict.fromkeys(values))
     while left:

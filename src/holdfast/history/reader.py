@@ -39,6 +39,7 @@ __all__ = [
 
 _PAGE = 100
 _SHOWN = 100
+_KEPT = 200
 
 
 def hold_of(space: Space, timeline: str) -> Hold:
@@ -106,9 +107,12 @@ def recent(space: Space, at: Digest | None) -> Iterator[Step]:
 
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
-    """The same as a list."""
+    """The same as a list; those that are seen first are remembered, as one of them tends to be visited next."""
     _check_limit(limit)
-    return list(steps(space, at, limit=limit))
+    found = list(steps(space, at, limit=limit))
+    for step in found[:_KEPT]:
+        space.steps.put(step)
+    return found
 
 
 def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> bool:

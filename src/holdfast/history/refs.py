@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import Invalid, NotFound
-from holdfast.history import reader
+from holdfast.history import generation, reader
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
@@ -72,8 +72,10 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
 
 
 def _stored(space: Space, commit: Digest) -> Digest | None:
-    """The commit of that digest if the store has it, whatever is remembered; it is kept for who asks next."""
+    """The commit of that digest if the store has it; what is remembered counts where nothing was ever forgotten."""
     try:
+        if generation.is_whole(space):
+            return space.step(commit).digest
         step = space.back(commit, limit=1)[0]
     except NotFound:
         return None
