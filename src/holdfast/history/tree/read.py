@@ -83,7 +83,7 @@ class Reader:
         """The node at the top of the map with this root; raises `Corrupt` or `NotFound`."""
         if digest == EMPTY:
             return _EMPTY_LEAF
-        node = self.cache.get(digest) or self._load([digest])[0]
+        node = self.cache.get(digest) or self._load_one(digest)
         if node.fit is None or node.fit[0]:
             if is_leaf(*node.weigh(0)) is not isinstance(node, Leaf):
                 raise _misfit(digest)
@@ -99,7 +99,7 @@ class Reader:
             return None
         record = branch.records[at]
         digest = Digest(record[1:TALLY_AT].hex())
-        return _fitting(self.cache.get(digest) or self._load([digest])[0], record, offset)
+        return _fitting(self.cache.get(digest) or self._load_one(digest), record, offset)
 
     def children(self, branch: Branch, indexes: Sequence[int], offset: int) -> Sequence[Node]:
         """Some children of one branch, read together; `offset` is theirs."""
@@ -119,9 +119,16 @@ class Reader:
         missing = [digest for digest, node in held.items() if node is None]
         bodies = self._nodes(missing) if missing else ()
         for digest, body in zip(missing, bodies, strict=True):
-            held[digest] = node = decoded(digest, body)
-            self.cache.put(digest, node, len(body))
+            held[digest] = self._decoded(digest, body)
         return [node for digest in digests if (node := held[digest]) is not None]
+
+    def _load_one(self, digest: Digest) -> Node:
+        return self._decoded(digest, self._nodes((digest,))[0])
+
+    def _decoded(self, digest: Digest, body: bytes) -> Node:
+        node = decoded(digest, body)
+        self.cache.put(digest, node, len(body))
+        return node
 
 
 def decoded(digest: Digest, body: bytes) -> Node:
