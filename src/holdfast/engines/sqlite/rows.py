@@ -159,6 +159,7 @@ class Rows:
         self._place = place
         self._lock = Lock()
         self._cache: OrderedDict[int, Packed] = OrderedDict()
+        self._last: Packed | None = None  # what was read last: a node and its children tend to stand in one row
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
         self._generation: object = None  # of the rows that are kept; None: nothing was read yet
@@ -208,6 +209,9 @@ class Rows:
         return any(self._is(connection, row, at, digest) for row, at in found)
 
     def _found(self, connection: Database, space: int, key: bytes) -> Iterator[tuple[Packed, int]]:
+        last = self._last
+        if last is not None and last.space == space:
+            yield from ((last, at) for at in last.index_of(key))
         for number in self.index.candidates(connection, space, key):
             row = self.packed(connection, number)
             if row is not None and row.space == space:
@@ -265,6 +269,7 @@ class Rows:
 
     def _forget(self) -> None:
         self._epoch += 1
+        self._last = None
         self._cache.clear()
         self._bytes = 0
 
@@ -292,7 +297,7 @@ class Rows:
         with self._lock:
             if epoch == self._epoch:
                 before = self._cache.pop(row.id, None)
-                self._cache[row.id] = row
+                self._cache[row.id] = self._last = row
                 self._bytes += row.size + 500 - (0 if before is None else before.size + 500)
             while self._bytes > _CACHE_BYTES:
                 self._bytes -= self._cache.popitem(last=False)[1].size + 500
