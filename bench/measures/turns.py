@@ -7,23 +7,26 @@ from collections.abc import Iterable
 from bench.bare import Bare
 from bench.ground import Ground, Times, median, take_turns
 from bench.ours import EngineAlone, Face
+from bench.straight import Straight
 from bench.table import Result
 from bench.workload import make_turns
 
 
 def measure(ground: Ground) -> Iterable[Result]:
     repetitions = [_repetition(ground, seed) for seed in range(ground.sizes.repetitions)]
-    face, engine, bare = zip(*repetitions, strict=True)
+    face, engine, straight, bare = zip(*repetitions, strict=True)
     yield _speed("durable turns", face, bare, bar=0.7)
     yield _speed("durable turns, the engine alone", engine, bare, bar=None)
+    yield _speed(f"durable turns, {Straight.name}", straight, bare, bar=None)
     yield _processor("processor time of a turn", face, bare)
     yield _processor("processor time, the engine alone", engine, bare)
+    yield _processor(f"processor time, {Straight.name}", straight, bare)
 
 
 def _repetition(ground: Ground, seed: int) -> list[Times]:
     turns = make_turns(ground.sizes.turns, keys=ground.sizes.keys, seed=seed)
     directory = ground.fresh()
-    writers = (Face(directory), EngineAlone(directory, turns), Bare(directory))
+    writers = (Face(directory), EngineAlone(directory, turns), Straight(directory), Bare(directory))
     times = take_turns([writer.turn for writer in writers], turns)
     for writer in writers:
         writer.close()
