@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
 import pytest
 
-from holdfast.engines.contract import Write
+from holdfast.engines.contract import Engine, Step, Write
 from holdfast.errors import Conflict, Forgotten, NotFound, StaleHead
-from holdfast.history import generation, timelines
-from holdfast.history.space import Space
+from holdfast.history import generation, reader, timelines
+from holdfast.history.refs import Exactly
+from holdfast.history.space import Space, Steps
 from holdfast.history.tree import EMPTY
 from holdfast.model.commit import Act
+from holdfast.model.digest import Digest
 from holdfast.model.head import MAIN, Head
 from tests.unit.history.hand import Hand
 
@@ -221,3 +227,37 @@ def test_listing_goes_over_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [hold.head.timeline for hold in timelines.timelines(hand.space)]
 
     assert listed == ["main", "a", "b", "c", "d", "m", "n", "z"]
+
+
+class Counted:
+    """An engine that counts how often commits are read from it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.reads = engine, 0
+
+    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        self.reads += 1
+        return self._engine.steps(space, at, skip=skip, limit=limit)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def test_a_fork_at_a_moment_that_was_listed_reads_no_commit() -> None:
+    """What the log has just shown is remembered; control: unlisted, or after anything was forgotten, it is read."""
+    hand = grown(6)
+    engine = Counted(hand.engine)
+
+    def fork(name: str, *, listed: bool) -> int:
+        space = msgspec.structs.replace(hand.space, engine=cast("Engine", engine), steps=Steps())
+        shown = reader.log(space if listed else hand.space, hand.head().commit)
+        engine.reads = 0
+        timelines.fork(space, MAIN, name, Exactly(shown[3].digest), op_id=None)
+        return engine.reads
+
+    assert fork("listed", listed=True) == 0
+    assert fork("unlisted", listed=False) == 1
+
+    hand.write({"/gone": "words"})
+    hand.forget([hand.space.tree_at(hand.head().commit).get("/gone").value])  # pyright: ignore[reportOptionalMemberAccess]
+    assert fork("after-forgetting", listed=True) == 1

@@ -1,0 +1,1 @@
+"""The yardstick itself: that every measure runs and says what it promises."""
