@@ -434,9 +434,9 @@ def _add_commit(draft: _Space, digest: Digest, commit: Commit, changeset: Change
 def _add_move(draft: _Space, move: Move, op_id: str) -> Head:
     if move.to is not None:
         draft.mark(move.to)
-    hold, stored = rules.record_of(move, draft.hold(move.timeline), op_id)
+    hold, stored, record = rules.record_of(move, draft.hold(move.timeline), op_id)
     draft.objects[stored.digest] = stored
-    draft.records[move.timeline, hold.head.version] = decode_move(stored.body)
+    draft.records[move.timeline, hold.head.version] = record
     draft.holds[move.timeline] = hold
     return hold.head
 

@@ -83,8 +83,8 @@ def check_move(move: Move, hold: Hold | None) -> None:
         raise StaleHead(move.expected, hold.head)
 
 
-def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
-    """Where the timeline stands after `move`, and the move's own record."""
+def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
+    """Where the timeline stands after `move`, and the move's own record, as an object and as it is."""
     before = hold or Hold(Head(move.timeline, -1, None))
     record = MoveRecord(
         timeline=move.timeline,
@@ -96,8 +96,8 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
         previous=before.move,
         sealed=move.seal,
     )
-    stored = Object.of(Kind.MOVE, encode_move(record), record=record)
-    return Hold(Head(move.timeline, record.version, move.to), move.seal, stored.digest), stored
+    stored = Object.of(Kind.MOVE, encode_move(record))
+    return Hold(Head(move.timeline, record.version, move.to), move.seal, stored.digest), stored, record
 
 
 def check_forgettable(kind: Kind, digest: Digest) -> None:

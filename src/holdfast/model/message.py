@@ -129,9 +129,15 @@ def check_message(message: Message) -> None:
             "Give it to json.dumps first.",
         )
     _check_blocks(message.content)
-    for call in _listed("tool_calls", message.tool_calls):
-        _check_call(call)
-    for result in _listed("tool_results", message.tool_results):
+    if message.tool_calls != ():
+        for call in _listed("tool_calls", message.tool_calls):
+            _check_call(call)
+    if message.tool_results != ():
+        _check_results(message.tool_results)
+
+
+def _check_results(results: Sequence[object]) -> None:
+    for result in _listed("tool_results", results):
         if not isinstance(result, ToolResult):
             raise _refused(f"{_shown(result)} is not a tool result", "Make it with holdfast.ToolResult.")
         names.check_id("call id", result.call_id)

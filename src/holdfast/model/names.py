@@ -43,7 +43,8 @@ def with_article(noun: str) -> str:
 
 def check_path(path: str) -> str:
     """`path` if it can name a value; raises `Invalid`."""
-    _check_text("path", path, PATH_BYTES_MAX)
+    if not (type(path) is str and path.isascii() and path.isprintable() and 0 < len(path) <= PATH_BYTES_MAX):
+        _check_text("path", path, PATH_BYTES_MAX)
     if not path.startswith("/") or path == "/":
         raise Invalid(
             f"path {_shown(path)} must start with '/' and name something below it; nothing was done."
@@ -89,17 +90,17 @@ def check_name(what: str, name: str) -> str:
 
 def check_id(what: str, text: str) -> str:
     """`text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
+    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= ID_BYTES_MAX:
+        return text  # what most are
     return _check_text(what, text, ID_BYTES_MAX)
 
 
 def check_label(what: str, text: str) -> str:
     """`text` if it can stand as a reason or an author; raises `Invalid`."""
-    return _check_text(what, text, ID_BYTES_MAX)
+    return check_id(what, text)
 
 
 def _check_text(what: str, text: str, bytes_max: int) -> str:
-    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= bytes_max:
-        return text  # what most are
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was done.")
     if not text.isascii() or not text.isprintable():

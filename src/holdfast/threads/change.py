@@ -256,22 +256,18 @@ class Change(Edits):
             self._after()
 
     def _commit(self, head: Head, proposal: Proposal) -> Committed:
-        given = self._how.op_id
-        op_id = given or self._standing.space.ids()
+        how, space = self._how, self._standing.space
+        op_id = how.op_id or space.ids()
 
         def commit(space: Space, head: Head, proposal: Proposal) -> Committed:
+            repeatable = how.op_id is not None
             return writer.commit(
-                space,
-                head,
-                proposal,
-                op_id=op_id,
-                on_conflict=self._how.on_conflict,
-                repeatable=given is not None,
+                space, head, proposal, op_id=op_id, on_conflict=how.on_conflict, repeatable=repeatable
             )
 
         if not self._by_hand or self._standing.agent is None:
-            return commit(self._standing.space, head, proposal)
-        return beside(self._standing.space, head, proposal, commit)
+            return commit(space, head, proposal)
+        return beside(space, head, proposal, commit)
 
     def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
         timeline = self._standing.timeline

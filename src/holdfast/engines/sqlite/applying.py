@@ -7,7 +7,6 @@ behind even when it shares its transaction with others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 import msgspec
 
@@ -23,7 +22,6 @@ from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepa
 from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
 from holdfast.errors import Forgotten, HoldfastError, NotFound, OpReused
-from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.head import Head
 
@@ -173,35 +171,48 @@ class Applier:
         stands: list[Stand | None],
     ) -> Applied:
         position, chain = self._append_entries(space, write) if write.entries else (0, None)
-        moved = [record_of(move, hold, write.op_id) for move, hold in holds]
-        records = [cast("MoveRecord", stored.record) for _, stored in moved]
+        committing = batches[-1].committing
+        parent = None if committing is None else committing.commit.first_parent
+        digest = None if committing is None else committing.digest
+        keys = [key]
+        moved: list[tuple[Hold, Object]] = []
+        packed: list[StoredMove] = []
+        for move, before in holds:
+            hold, stored, record = record_of(move, before, write.op_id)
+            keys.append(version_key(record.timeline, record.version))
+            moved.append((hold, stored))
+            packed.append(pack_move(record, digest, parent))
         op = Op(
-            b"" if records else short(write.op_id),  # a move names the write itself
+            b"" if moved else short(write.op_id),  # a move names the write itself
             bytes.fromhex(write.intent),
-            _packed_moves(records, batches[-1].committing),
+            tuple(packed),
             tuple(revisions),
             position,
             None if chain is None else bytes.fromhex(chain),
         )
-        keys = [key, *[version_key(record.timeline, record.version) for record in records]]
         row, last = self.known.next_row(len(batches)), len(batches) - 1
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
             self._adding.row(row + at, space, batch, stands[at], *completing)
-        for after, stored in moved:
-            self._put_head(space, after, stored)
+        after: list[Hold] = []
+        heads: list[Head] = []
+        for hold, stored in moved:
+            self._put_head(space, hold, stored)
+            after.append(hold)
+            heads.append(hold.head)
         for cell, revision in zip(write.cells, revisions, strict=True):
             value = None if cell.value is None else cell.value.decode()
             bound = space, cell.name, revision, value, cell.listed
             self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
             self.known.note_revision(space, cell.name, revision)
-        after = [hold for hold, _ in moved]
-        heads = tuple([hold.head for hold in after])
-        return Applied(
-            Receipt(op_id=write.op_id, heads=heads, revisions=op.revisions, position=position, chain=chain),
-            space,
-            after,
+        receipt = Receipt(
+            op_id=write.op_id,
+            heads=tuple(heads),
+            revisions=op.revisions,
+            position=position,
+            chain=chain,
         )
+        return Applied(receipt, space, after)
 
     def _append_entries(self, space: int, write: Write) -> tuple[int, Digest | None]:
         sql = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
@@ -262,14 +273,6 @@ def _again(write: Write, found: Recorded) -> Applied:
     if found.intent != write.intent:
         raise OpReused(write.op_id)
     return Applied(found.receipt)
-
-
-def _packed_moves(records: list[MoveRecord], committing: Committing | None) -> tuple[StoredMove, ...]:
-    """The moves at rest, in a row that has this commit."""
-    if committing is None:
-        return tuple([pack_move(record, None, None) for record in records])
-    above = committing.commit.first_parent
-    return tuple([pack_move(record, committing.digest, above) for record in records])
 
 
 def _no_commit(commit: Digest) -> NotFound:

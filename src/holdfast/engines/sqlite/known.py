@@ -110,7 +110,8 @@ class Known:
 
     def next_row(self, count: int) -> int:
         """The number of the next row to be added; `count` of them are taken."""
-        self.look()
+        if self._next_row is None:
+            self.look()
         assert self._next_row is not None
         self._next_row += count
         return self._next_row - count

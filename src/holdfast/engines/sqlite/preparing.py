@@ -73,7 +73,10 @@ def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Pre
     Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
     """
     epoch = bases.epoch  # first: what changes meanwhile makes this one out of date
-    return Prepared([lay(found, space, bases) for found in _rows(objects)], epoch)
+    batches: list[Batch] = []
+    for found in _rows(objects):
+        batches.append(lay(found, space, bases))  # noqa: PERF401 (a comprehension is a call of its own)
+    return Prepared(batches, epoch)
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
@@ -86,7 +89,7 @@ def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
     commit, is_exact = _commit_of(last)
     stored = _changeset_among(objects, last, commit)
     changeset, is_exact_changeset = _changeset_of(stored)
-    rest = [found for found in objects if found is not stored and found is not last]
+    rest = _rest(objects, stored)
     spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
     text, taken = (
         pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
@@ -94,8 +97,7 @@ def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
     packed = (Form.COMMIT, pack_commit(commit, changeset)) if is_exact else (Form.WHOLE, last.body)
     batch.items += (_CHANGESET_AT, Form.CHANGESET, taken), (_COMMIT_AT, *packed)
     batch.keys += object_key(stored.digest), object_key(last.digest)
-    said = [event.id for event in changeset.events if isinstance(event, MessageAppended)]
-    batch.keys.extend([label_key(name) for name in dict.fromkeys(said)])
+    _label(batch.keys, changeset)
     batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
     return batch
 
@@ -179,6 +181,22 @@ def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bo
     elif row or not rows:
         rows.append(row)
     return rows
+
+
+def _rest(objects: list[Object], stored: Object) -> list[Object]:
+    """The objects beside a commit, which is the last, and its changeset, which tends to stand before it."""
+    if objects[-2] is stored:
+        return objects[:-2]
+    return [found for found in objects[:-1] if found is not stored]
+
+
+def _label(keys: list[bytes], changeset: Changeset) -> None:
+    """Add the keys of the messages that a changeset appends, each once."""
+    said: list[bytes] = []
+    for event in changeset.events:
+        if isinstance(event, MessageAppended) and (key := label_key(event.id)) not in said:
+            said.append(key)
+    keys += said
 
 
 def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:

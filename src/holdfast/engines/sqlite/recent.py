@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar
 
 from holdfast.engines.contract import Cell, Hold, Write
 from holdfast.engines.sqlite.lock import FileLock
@@ -46,7 +46,7 @@ class Recent:
         if writes == self._writes:
             found = self._seen.get(name, _UNSEEN)
             if found is not _UNSEEN:
-                return cast("_T", found)
+                return found  # pyright: ignore[reportReturnType]  # a name has one kind of thing
         fresh = read()
         if writes >= 0:
             self._note(name, fresh, writes)

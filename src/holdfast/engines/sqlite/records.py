@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Corrupt
-from holdfast.model.canonical import encode_struct
 from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
 from holdfast.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
@@ -98,19 +97,21 @@ def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
 
     A quotation mark inside a string is escaped, so what is cut here can only be a field.
     """
-    text = body.decode()
-    bodies = [event.body for event in changeset.events if isinstance(event, MessageAppended)]
-    if text.count('"body":"') != len(bodies):  # something else has a field of that name
+    text = whole = body.decode()
+    taken: list[bytes] = []
+    for event in changeset.events:
+        if isinstance(event, MessageAppended):
+            text = text.replace(f'"body":"{event.body}"', '"body":""', 1)
+            taken.append(bytes.fromhex(event.body))
+    if whole.count('"body":"') != len(taken):  # something else has a field of that name
         text = _without_bodies(changeset)
-    else:
-        for digest in bodies:
-            text = text.replace(f'"body":"{digest}"', '"body":""', 1)
-    taken = [bytes.fromhex(digest) for digest in bodies]
-    puts = _plain_puts(changeset.patch)
+    puts = _plain_puts(changeset.patch) if changeset.patch.ops else ()
     if not puts:
         return text, _encoder.encode((taken,))
-    before, _, after = text.rpartition(f'"patch":{encode_struct(changeset.patch).decode()},')
-    return before + after, _encoder.encode((taken, puts))
+    # Nothing behind the patch has a field that is an object, and the reason is always there.
+    start = text.rindex('"patch":{')
+    end = text.index('},"reason":', start)
+    return text[:start] + text[end + 2 :], _encoder.encode((taken, puts))
 
 
 def _without_bodies(changeset: Changeset) -> str:

@@ -159,7 +159,9 @@ class Rows:
         self._place = place
         self._lock = Lock()
         self._cache: OrderedDict[int, Packed] = OrderedDict()
-        self._last: Packed | None = None  # what was read last: a node and its children tend to stand in one row
+        self._last: Packed | None = (
+            None  # what was read last: a node and its children tend to stand in one row
+        )
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
         self._generation: object = None  # of the rows that are kept; None: nothing was read yet

@@ -99,7 +99,8 @@ class Draft:
     def finish(self) -> tuple[Digest, tuple[Object, ...]]:
         """The root, and those of its nodes that are new, children before parents.  It ends the draft."""
         if self._finished is None:
-            self._check_whole()
+            if self._torn:
+                raise _torn()
             self._finished = self._seal()
         return self._finished
 
@@ -115,21 +116,16 @@ class Draft:
         self._top = None
         return self._root, tuple(new.values())
 
-    def _check_whole(self) -> None:
-        if self._torn:
-            raise Unavailable(
-                "an earlier change to this draft could not read the nodes that it needed, so the draft is lost; "
-                "nothing was written. Begin again from the map."
-            )
-
     def _node(self) -> Node:
-        self._check_whole()
+        if self._torn:
+            raise _torn()
         return self._reader.root(self._root) if self._top is None else self._top
 
     def _descend(self, key: bytes) -> tuple[_Trail, Node, int]:
         """Open the way to `key`: the branches passed, the node where the way ends, and its offset."""
         assert self._finished is None, "a draft is finished once"
-        self._check_whole()
+        if self._torn:
+            raise _torn()
         way, self._way = self._way, None
         if way is not None and way[0] == key:
             return way[1], way[2], way[3]
@@ -211,6 +207,13 @@ class Draft:
         assert isinstance(child, Branch)
         child.prefix = branch.prefix + bytes((label,)) + child.prefix
         return child
+
+
+def _torn() -> Unavailable:
+    return Unavailable(
+        "an earlier change to this draft could not read the nodes that it needed, so the draft is lost; "
+        "nothing was written. Begin again from the map."
+    )
 
 
 def _put(node: Node, key: bytes, offset: int, tail: bytes, *, room: int) -> Node | None:

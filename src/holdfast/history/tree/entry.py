@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 def key_of(path: str) -> bytes:
     """The key of `path`: its UTF-8 bytes; raises `Invalid` for what cannot be a key."""
-    key = prefix_of(path)
+    key = path.encode() if path.isascii() else prefix_of(path)
     if len(key) > KEY_BYTES_MAX:
         raise Invalid(f"path {path[:60]!r}… is longer than {KEY_BYTES_MAX} bytes; nothing was written.")
     return key
