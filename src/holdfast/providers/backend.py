@@ -39,7 +39,9 @@ class Backend:
     _: KW_ONLY
     base_url: str | None = None  # where the server is; None: the vendor's own, or as its SDK finds it
     client: Any = field(default=None, repr=False)  # of the vendor's SDK, sync or async; None: one is made
-    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks for it
+    api_key: str | None = field(
+        default=None, repr=False
+    )  # None: where its SDK looks, if the server is the vendor's own
     provider: str | None = None  # whose server it is, where the address does not tell
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
     timeout: float = 600.0  # seconds of silence after which a request is given up

@@ -101,6 +101,7 @@ class Speaker:
             base_url=backend.base_url,
             client=backend.client,
             api_key=backend.api_key,
+            is_vouched=backend.provider is not None,
             timeout=backend.timeout,
             client_retries=backend.client is not None and backend.retries is None,
         )

@@ -1,6 +1,7 @@
 """Sending Messages by Anthropic's SDK.
 
 The body goes out exactly as it was rendered, and the bytes of the answer come back as they are.
+What the SDK finds of keys, tokens, profiles and headers goes to Anthropic alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
-from holdfast.providers.transport.responses import answer_of, patient, translated
+from holdfast.providers.transport.keys import NO_KEY, is_home
+from holdfast.providers.transport.responses import answer_of, estranged, patient, translated
 
 __all__ = ["send"]
 
@@ -47,12 +49,16 @@ async def _client_of(request: Request) -> Any:
     except ImportError as error:
         raise missing(request.backend, "anthropic", "anthropic") from error
 
-    def made() -> Any:
-        return anthropic.AsyncAnthropic(
-            base_url=request.base_url, api_key=request.api_key, timeout=request.timeout, max_retries=0
-        )
+    ours = is_home(request, "anthropic", "anthropic.com")
+    api_key = request.api_key or (None if ours else NO_KEY)  # a key that is given keeps the SDK from looking
 
-    key = ("anthropic", request.base_url, request.api_key, request.timeout, settings("ANTHROPIC_"))
+    def made() -> Any:
+        client = anthropic.AsyncAnthropic(
+            base_url=request.base_url, api_key=api_key, timeout=request.timeout, max_retries=0
+        )
+        return client if ours else estranged(client)
+
+    key = ("anthropic", request.base_url, api_key, ours, request.timeout, settings("ANTHROPIC_"))
     try:
         return await held(key, made, anthropic.AsyncAnthropic.close)
     except anthropic.AnthropicError as error:

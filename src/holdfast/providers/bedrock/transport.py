@@ -2,13 +2,14 @@
 
 boto3 deals in Python values, so a rendered request has its base64 turned into bytes where the API has
 bytes, and the events that boto3 decoded become frames of the wire format again.  A client of aioboto3
-is awaited.
+is awaited.  What boto3 finds of keys and tokens goes to AWS alone: elsewhere nothing is signed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import threading
 from binascii import Error as NotBase64
@@ -30,12 +31,19 @@ from holdfast.providers.transport.faults import (
 )
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import settings
+from holdfast.providers.transport.keys import host_of, is_home
 from holdfast.providers.transport.threads import drawn
 
 __all__ = ["frame", "send"]
 
 _guard = threading.Lock()
 _clients: dict[object, Any] = {}  # boto3's may be used on any thread
+
+# Bedrock's own addresses, and those of a private network; other names under amazonaws.com are customers' machines.
+_OWN = re.compile(
+    r"(?:bedrock-runtime(?:-fips)?|[\w.-]+\.bedrock-runtime(?:-fips)?(?=\.[\w-]+\.vpce\.))"
+    r"\.[a-z]+(?:-[a-z]+)+-\d+(?:\.vpce)?\.(?:amazonaws\.com(?:\.cn)?|api\.aws)"
+)
 
 # The status of errors that come as events, where there is no status any more.
 _STATUSES = {
@@ -100,6 +108,7 @@ def _blocking(request: Request) -> Iterator[bytes]:
 
 def _client_of(request: Request) -> Any:
     import boto3  # pyright: ignore[reportMissingTypeStubs]
+    from botocore import UNSIGNED  # pyright: ignore[reportMissingTypeStubs]
     from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 
     if request.api_key is not None:
@@ -107,13 +116,15 @@ def _client_of(request: Request) -> Any:
             f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
             "give a client=."
         )
-    key = (request.base_url, request.timeout, settings("AWS_"))
+    ours = is_home(request, "bedrock") or _OWN.fullmatch(host_of(request.base_url or "")) is not None
+    key = (request.base_url, ours, request.timeout, settings("AWS_"))
     with _guard:
         if key not in _clients:
             config = Config(
                 read_timeout=request.timeout,
                 connect_timeout=min(60.0, request.timeout),
                 retries={"total_max_attempts": 1},
+                signature_version=None if ours else UNSIGNED,
             )
             _clients[key] = cast("Any", boto3).client(
                 "bedrock-runtime", endpoint_url=request.base_url, config=config

@@ -1,7 +1,8 @@
 """Sending Chat to Microsoft Foundry's model inference by OpenAI's SDK, with the address of the resource.
 
 The address and the key come from `base_url=` and `api_key=`, or from the variables that Microsoft's
-own SDK uses.
+own SDK uses.  The key in a variable goes to the address in its variable and to Microsoft's own, and
+what OpenAI's SDK finds in the environment goes to neither.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from contextlib import aclosing
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.providers.openai_chat.transport import created, sent
+from holdfast.providers.openai_chat.transport import AZURE, created, sent
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held
+from holdfast.providers.transport.keys import NO_KEY, is_home
+from holdfast.providers.transport.responses import estranged
 
 __all__ = ["API_VERSION", "send"]
 
@@ -46,24 +49,23 @@ async def _client_of(request: Request) -> Any:
     query = {} if base_url.rstrip("/").endswith("/v1") else {"api-version": API_VERSION}
 
     def made() -> Any:
-        return openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key,
-            default_query=query,
-            default_headers={"api-key": api_key},
-            timeout=request.timeout,
-            max_retries=0,
+        client = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key, default_query=query, timeout=request.timeout, max_retries=0
         )
+        return estranged(client, {"api-key": api_key})
 
     return await held(("foundry", base_url, api_key, request.timeout), made, openai.AsyncOpenAI.close)
 
 
 def _whereabouts(request: Request) -> tuple[str, str]:
-    base_url = request.base_url or _first(_ADDRESSES)
+    own = _first(_ADDRESSES)
+    base_url = request.base_url or own
     if not base_url:
         raise Invalid(
             f"{request.backend} has no address; nothing was sent. Set {_ADDRESSES[0]}, or give Backend(…, base_url=…)."
         )
+    if not request.api_key and base_url != own and not is_home(request, "azure", *AZURE):
+        return base_url, NO_KEY
     api_key = request.api_key or _first(_KEYS)
     if not api_key:
         raise AccessRefused(

@@ -2,6 +2,7 @@
 
 The SDK's typed methods leave out of an answer what they do not know, so the request goes through the
 client's own request function below them, which has the same authentication and the same errors.
+What the SDK finds of keys and credentials goes to Google alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holdfast.providers.transport.faults import (
 )
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
+from holdfast.providers.transport.keys import NO_KEY, is_home
 
 __all__ = ["send"]
 
@@ -83,16 +85,19 @@ async def _client_of(request: Request) -> Any:
     except ImportError as error:
         raise missing(request.backend, "google-genai", "google") from error
     vertex = True if request.provider == "google-vertex" else None
+    ours = is_home(request, "google-vertex" if vertex else "google", "googleapis.com")
+    # A key that is given keeps the SDK from looking for one, and for credentials of Google Cloud.
+    api_key = request.api_key or (None if ours else NO_KEY)
 
     def made() -> Any:
         options = genai.types.HttpOptions(base_url=request.base_url) if request.base_url else None
-        return genai.Client(vertexai=vertex, api_key=request.api_key, http_options=options)
+        return genai.Client(vertexai=vertex, api_key=api_key, http_options=options)
 
     async def close(client: Any) -> None:
         await client.aio.aclose()
         client.close()
 
-    key = ("google", vertex, request.base_url, request.api_key, settings(*_ENVIRONMENT))
+    key = ("google", vertex, request.base_url, api_key, settings(*_ENVIRONMENT))
     try:
         return await held(key, made, close)
     except ValueError as error:

@@ -1,7 +1,8 @@
 """Sending Chat by Mistral's SDK.
 
 The SDK takes a request field by field and checks each against its types.  A streamed answer is read
-raw; of a whole one the SDK keeps the fields that it knows.
+raw; of a whole one the SDK keeps the fields that it knows.  What it finds of keys and tokens goes to
+Mistral alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holdfast.providers.transport.faults import (
 )
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
+from holdfast.providers.transport.keys import NO_KEY, is_home
 
 __all__ = ["send"]
 
@@ -66,26 +68,34 @@ async def _client_of(request: Request) -> Any:
     except ImportError as error:
         raise missing(request.backend, "mistralai", "mistral") from error
 
+    api_key = _key_of(request)
+
     def made() -> Any:
-        return Mistral(api_key=request.api_key, server_url=request.base_url)
+        return Mistral(api_key=api_key, server_url=request.base_url)
 
     async def close(client: Any) -> None:
         await client.__aexit__(None, None, None)
         client.__exit__(None, None, None)
 
-    key = ("mistral", request.base_url, request.api_key, settings("MISTRAL_"))
+    key = ("mistral", request.base_url, api_key, settings("MISTRAL_"))
     return await held(key, made, close)
 
 
+def _key_of(request: Request) -> str | None:
+    """The key; None: where the SDK looks for it."""
+    # A key that is given keeps the SDK from looking for one, and for the token of a service account.
+    return request.api_key or (None if is_home(request, "mistral", "mistral.ai") else NO_KEY)
+
+
 def _translated(request: Request, error: Exception, *, begun: bool) -> HoldfastError:
-    status = getattr(error, "status_code", None)
+    status, secret = getattr(error, "status_code", None), _key_of(request)
     if not isinstance(status, int):
-        return unreached(request.backend, error, begun=begun, secret=request.api_key)
+        return unreached(request.backend, error, begun=begun, secret=secret)
     if status < 400:
         return Invalid(f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.")
     headers: Any = getattr(error, "headers", {})
     said = words_of(_json(getattr(error, "body", "")))
-    return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=request.api_key)
+    return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=secret)
 
 
 def _json(text: str) -> object:

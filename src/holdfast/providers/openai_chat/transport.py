@@ -1,8 +1,9 @@
 """Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
 
 Each server has its address and the name of the variable that holds its key; the key in a variable
-goes to no other address than its owner's, unless the user says that it does (`api_key=`).  The body
-goes out exactly as it was rendered, and the bytes of the answer come back as they are.
+goes to no other address than its owner's, unless the user says that it does (`api_key=`).  What the
+SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body goes out exactly
+as it was rendered, and the bytes of the answer come back as they are.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
-from holdfast.providers.transport.responses import answer_of, patient, translated
+from holdfast.providers.transport.keys import NO_KEY, host_of, is_under, is_vouched
+from holdfast.providers.transport.responses import answer_of, estranged, patient, translated
 
-__all__ = ["PLACES", "Place", "client_of", "created", "send", "sent"]
+__all__ = ["AZURE", "PLACES", "Place", "client_of", "created", "send", "sent"]
 
 
 class Place(NamedTuple):
@@ -54,11 +55,13 @@ PLACES: dict[str, Place] = {
     "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
 _ELSEWHERE = Place("")  # an address that the user gave; whose key it would take nobody can know
-_SAID_SO = (
-    "openai",
-    "azure-openai",
-)  # whoever gives one of these as provider= says whose server an address is
-_NO_KEY = "none"  # the SDK wants one, the server does not
+_OPENAI = "openai.com"
+_SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
+# Where Microsoft serves models itself, in its three clouds; other names under azure.com are its customers' machines.
+AZURE = (
+    *(f"{service}.azure.{cloud}" for cloud in ("com", "us", "cn") for service in _SERVICES),
+    "api.cognitive.microsoft.com",
+)
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -98,11 +101,15 @@ async def client_of(request: Request) -> Any:
     except ImportError as error:
         raise missing(request.backend, "openai", "openai") from error
     base_url, api_key = _whereabouts(request)
+    ours = base_url is None or is_under(host_of(base_url), _OPENAI) or is_vouched(request, "openai")
 
     def made() -> Any:
-        return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=request.timeout, max_retries=0)
+        client = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key, timeout=request.timeout, max_retries=0
+        )
+        return client if ours else estranged(client)
 
-    key = ("openai", base_url, api_key, request.timeout, settings("OPENAI_"))
+    key = ("openai", base_url, api_key, ours, request.timeout, settings("OPENAI_"))
     try:
         return await held(key, made, openai.AsyncOpenAI.close)
     except openai.OpenAIError as error:
@@ -119,22 +126,23 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
         raise Invalid(
             f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
         )
-    if request.api_key is not None or base_url is None:
-        return base_url, request.api_key
-    key = _key(base_url, request.provider, place)
+    if request.api_key or base_url is None:
+        return base_url, request.api_key or None
+    key = _key(base_url, request, place)
     if key is None and place.key and request.base_url is None:
         raise AccessRefused(
             f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
         )
-    return base_url, key or _NO_KEY
+    return base_url, key or NO_KEY
 
 
-def _key(base_url: str, provider: str, place: Place) -> str | None:
+def _key(base_url: str, request: Request, place: Place) -> str | None:
     """The key in the variable of whoever is at an address; None where that cannot be known."""
-    host = urlsplit(base_url).hostname or ""
-    if host.endswith(".openai.com"):
+    host = host_of(base_url)
+    if is_under(host, _OPENAI):
         return os.environ.get("OPENAI_API_KEY")
-    own = provider in _SAID_SO or (place.base_url and host == urlsplit(place.base_url).hostname)
+    domains = AZURE if request.provider == "azure-openai" else (host_of(place.base_url or ""),)
+    own = is_vouched(request, "openai", "azure-openai") or is_under(host, *domains)
     return os.environ.get(place.key) if place.key and own else None
 
 

@@ -25,7 +25,8 @@ class Request:
     stream: bool = True  # whether the answer comes in pieces
     base_url: str | None = None  # None: the vendor's own
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
-    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks for it
+    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
+    is_vouched: bool = False  # whether the user said, by name, whose server `base_url` is
     timeout: float = 600.0  # seconds of silence after which it is given up
     client_retries: bool = False  # whether a client of the user's may repeat the request by itself
 

@@ -25,6 +25,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, cast
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Refused, Unavailable
+from holdfast.providers.transport.keys import NO_KEY
 
 __all__ = [
     "AccessRefused",
@@ -108,7 +109,7 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> HoldfastE
     status, said, wait = trouble
     quoted = _quoted(said, secret)
     if status in (401, 403) or _NO_ACCESS.search(said):
-        return AccessRefused(_no_access(backend, status, quoted))
+        return AccessRefused(_no_access(backend, status, quoted, secret))
     if status == 402 or _NO_CREDIT.search(said):
         return AccessRefused(f"{backend} has no credit for this account{quoted}")
     if status == 429:
@@ -174,9 +175,14 @@ def _rejected(backend: str, status: int, said: str, quoted: str) -> HoldfastErro
     return RequestRejected(f"{backend} rejected the request with status {status}; nothing was done.{quoted}")
 
 
-def _no_access(backend: str, status: int | None, quoted: str) -> str:
+def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> str:
     # What vendors say of a wrong key repeats parts of it.
     told = quoted if status == 403 else ""
+    if secret == NO_KEY:
+        return (
+            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
+            f"Give api_key=, or provider= if that address is a way to the vendor.{told}"
+        )
     return f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{told}"
 
 

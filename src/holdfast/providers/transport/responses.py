@@ -7,7 +7,7 @@ the errors of both SDKs, which look alike, become ours.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import HoldfastError
@@ -15,7 +15,10 @@ from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import Trouble, fault, retry_after, unreached, words_of
 from holdfast.providers.transport.threads import drawn
 
-__all__ = ["answer_of", "patient", "translated"]
+__all__ = ["answer_of", "estranged", "patient", "translated"]
+
+# What these SDKs take from the environment, beside the key, and put into headers.
+_AMBIENT = ("organization", "project", "admin_api_key", "auth_token")
 
 
 async def answer_of(opening: Any) -> AsyncGenerator[bytes]:
@@ -31,9 +34,21 @@ async def answer_of(opening: Any) -> AsyncGenerator[bytes]:
 
 def patient(client: Any, request: Request) -> Any:
     """The client, told that repeating is ours to do, unless it is the user's and may."""
-    if request.client_retries or not hasattr(client, "with_options"):
+    # One of ours repeats nothing, and a copy of it would read the environment once more.
+    if request.client is None or request.client_retries or not hasattr(client, "with_options"):
         return client
     return client.with_options(max_retries=0)
+
+
+def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
+    """The client of ours without what it found in the environment; `headers` are sent with each request."""
+    for name in _AMBIENT:
+        if hasattr(client, name):
+            setattr(client, name, None)
+    client._custom_headers = dict(
+        headers or {}
+    )  # the SDKs add what *_CUSTOM_HEADERS says, and offer no way not to
+    return client
 
 
 def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> HoldfastError:
