@@ -2,7 +2,8 @@
 
 A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
 with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
-here ran them.  One commit holds all of it; the same op_id again changes nothing.
+here ran them.  One commit holds all of it; the same op_id again changes nothing.  A call under a name
+that the vendor was told in the place of a tool's own goes by the tool's own, as it does in runs.
 
 A thread keeps what was said.  Tools and options are the agent's: those of the request that the agent
 does not have in the same way are reported as losses, as is whatever of the request could not be read.
@@ -33,10 +34,11 @@ from holdfast.runtime.desk import args_body
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
-from holdfast.runtime.meaning import fingerprint_here
+from holdfast.runtime.meaning import by_spelling, fingerprint_here
 from holdfast.runtime.media import brought_in
 from holdfast.runtime.result import keep
 from holdfast.runtime.slot import encode_result
+from holdfast.runtime.tool import Tool
 
 __all__ = ["Added", "add", "read"]
 
@@ -72,9 +74,10 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
 def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) -> Added:
     """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read."""
     context, unread = read(given, api)
+    called = by_spelling(ground.agent.toolbox, api)
     losses = losses_of(
         [loss for loss in unread if loss.where != "options.cache"],
-        _tools(context, ground),
+        _tools(context, ground, called),
         _options(context, ground),
     )
     messages = [*_system(context), *context.messages]
@@ -84,7 +87,7 @@ def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) ->
     head = reader.head_to_move(space, ground.timeline)
     journal = Journal(ground, f"import:{space.ids()}", head, Feed("import"))
     draft = journal.draft("import")
-    ours = _Ours(ground)
+    ours = _Ours(ground, called)
     for message in messages:
         said, staged = brought_in(space, ours.renamed(message))
         draft.hold(staged)
@@ -132,9 +135,10 @@ def _system(context: Context) -> list[Message]:
     return [Message("system", (Text(context.system),))] if context.system else []
 
 
-def _tools(context: Context, ground: Ground) -> list[Loss]:
+def _tools(context: Context, ground: Ground, called: Mapping[str, Tool]) -> list[Loss]:
     """The tools of a request that the agent does not declare in the same way."""
-    mine = {tool.spec.name: tool.spec for tool in ground.agent.toolbox.values()}
+    toolbox = {**called, **ground.agent.toolbox}
+    mine = {name: tool.spec for name, tool in toolbox.items()}
     losses: list[Loss] = []
     for at, spec in enumerate(context.tools):
         where = f"tools[{at}]"
@@ -173,8 +177,9 @@ def _options(context: Context, ground: Ground) -> list[Loss]:
 class _Ours:
     """Calls that get ids of ours as they come, and the results that belong to them."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, called: Mapping[str, Tool]) -> None:
         self._ground = ground
+        self._called = called  # tools by names that the vendor was told in the place of their own
         self._open: dict[str, list[str]] = {}  # by the vendor's id: our ids that have no result yet
         self._calls: dict[
             str, tuple[ToolCall, str]
@@ -193,7 +198,8 @@ class _Ours:
 
     def _call(self, call: ToolCall) -> ToolCall:
         id = self._ground.space.ids()
-        made = ToolCall(id, call.name, call.args)
+        tool = self._called.get(call.name)
+        made = ToolCall(id, tool.name if tool else call.name, call.args)
         self._open.setdefault(call.id, []).append(id)
         self._calls[id] = (made, call.id)
         return made
