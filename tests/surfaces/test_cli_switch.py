@@ -224,13 +224,16 @@ def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
         store.thread("rent", agent=agent).run("Pay Ann")
 
     shown = shell.ok("runs", "show", "rent").out
-    (step,) = shell.ok("runs", "show", "rent", "--json").json["route"]
+    answer = shell.ok("runs", "show", "rent", "--json").json
+    (step,) = answer["route"]
 
     assert f"route {A} → {B}" in shown
     assert "failover, error: ConnectionError" in shown
     assert "passed over script:lacking" in shown
     assert "nothing is replayed" in shown
     assert (step["from_backend"], step["to_backend"]) == (A, B)
+    assert answer["run"]["backend"] == B
+    assert f"payer on {B}" in shown
 
 
 def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -> None:

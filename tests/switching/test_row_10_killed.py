@@ -208,6 +208,27 @@ def pay(path: str, point: Point | None) -> str:
         return thread.resume().text
 
 
+def recorded(path: str) -> tuple[str | None, int]:
+    """The backend that the run's record names, and how often its line was switched."""
+    with holdfast.open(path) as store:
+        thread = store.thread(THREAD)
+        return thread.runs()[0].backend, len(thread.switches())
+
+
+@pytest.mark.parametrize(("point", "backend"), [("switch_checked", A), ("switch_written", B)])
+def test_a_run_killed_while_it_goes_over_is_on_record_where_its_history_is(
+    tmp_path: Path, point: Point, backend: str
+) -> None:
+    """The record is part of the write that switches: before it the one, after it the other."""
+    path = str(tmp_path / "agents.db")
+    with nursery() as nest:
+        nest.dies(pay, path, point)
+
+        found = nest.lives(recorded, path)
+
+    assert found == (backend, int(backend == B))
+
+
 @pytest.mark.parametrize("point", INSIDE)
 def test_a_run_killed_while_it_goes_over_is_finished_and_pays_once(tmp_path: Path, point: Point) -> None:
     """Whoever resumes it goes on where it stood, on the backend that the history names."""

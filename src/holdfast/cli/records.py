@@ -60,7 +60,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     decided: bool  # it waits, and something that it waits for was decided: it can be resumed
     begun_at: str
     at: str  # of its last change
-    backend: str | None
+    backend: str | None  # that takes its steps, or took the last
     head_policy: str
     why: str | None
     kind: str | None  # of the error, where it failed

@@ -4,6 +4,8 @@ Its record, its last commit and the end of its lease are one write.  Somebody ma
 stop, or said something to it, a moment before: the record says so, and the write is refused.  A run
 that was to wait ends then; one that was to succeed goes on; any other end takes the words in first.
 
+Where another backend takes over, the commit that says so and the record are one write too.
+
 Whatever ends, the conversation is told what became of calls that are left behind.
 """
 
@@ -50,6 +52,19 @@ class Closing:
             told, kept = records.changed(self.kept, **fields)
             try:
                 records.apply(self._journal.space, "note", told)
+            except Moved:
+                if not self._is_changed():
+                    raise
+            else:
+                self.kept = kept
+                return
+
+    def hand_over(self, backend: str, cells: Sequence[CellWrite]) -> None:
+        """Write what is staged, and with it in the run's record that `backend` takes the steps from here on."""
+        while True:
+            told, kept = records.changed(self.kept, backend=backend)
+            try:
+                self._journal.write(cells=(*cells, told))
             except Moved:
                 if not self._is_changed():
                     raise

@@ -70,10 +70,10 @@ class LiveRun:
         self._is_told = False  # that somebody wants it to stop, from another thread
         self._keeping: Keeping | None = None
         self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
-        self._router = Router(self._desk, model)
         self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
         self._closing = Closing(self._desk, self._branch, begun)
+        self._router = Router(self._desk, model, self._closing.hand_over)
         self._names = declared_names(self._desk.toolbox)
         self._attention = Attention(ground, shape=shape)
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran here

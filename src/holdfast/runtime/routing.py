@@ -1,13 +1,14 @@
 """Routing: a run goes on with the next backend of its agent's route, and says so in its history.
 
 Going on is a switch like any other, inside the run and under its lease: one commit with a
-checkpoint that lists what the turn has done, and with the reason.  Nothing is replayed: the turn
-goes on where it stands.  Who would lose what the policy does not let pass is passed over.
+checkpoint that lists what the turn has done, and with the reason; the run's record names the new
+backend in the same write.  Nothing is replayed: the turn goes on where it stands.  Who would lose
+what the policy does not let pass is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -51,9 +52,11 @@ class _Want(msgspec.Struct, frozen=True, kw_only=True):
 class Router:
     """Who takes the steps of one run: the backend that it began with, or the next one of the agent's route."""
 
-    def __init__(self, desk: Desk, model: Model) -> None:
-        """Begin with the line's own backend, and nobody tried."""
-        self._desk, self.model = desk, model
+    def __init__(
+        self, desk: Desk, model: Model, hand_over: Callable[[str, Sequence[CellWrite]], None]
+    ) -> None:
+        """Begin with the line's own backend, and nobody tried; `hand_over` writes who takes over, and these cells."""
+        self._desk, self.model, self._hand_over = desk, model, hand_over
         self._route = desk.ground.agent.route
         self._tried: set[str] = set()
         self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
@@ -181,7 +184,7 @@ class Router:
         draft.objects += holds.objects
         journal.stage(draft)
         points.reach("switch_checked")
-        journal.write(cells=cells)
+        self._hand_over(report.to_backend, cells)
         points.reach("switch_written")
         journal.feed.committed(journal.head.commit, spoken=True)  # half an answer is none
 

@@ -101,7 +101,7 @@ class Run(Answer, frozen=True, kw_only=True):
             screen.gap()
             screen.say(
                 ("route ", "quiet"),
-                " → ".join([str(self.run.backend), *(each.to_backend for each in self.route)]),
+                " → ".join([str(self.route[0].from_backend), *(each.to_backend for each in self.route)]),
             )
         for each in self.route:
             screen.say(f"  to {each.to_backend}: {each.why or 'by hand'} ", digest(each.commit))
