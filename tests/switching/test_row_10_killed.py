@@ -80,6 +80,13 @@ def switch(path: str, point: Point | None, after: float | None = None) -> str | 
         return thread.backend
 
 
+def reported(path: str) -> str:
+    """All of the report that the switch to B gives, checkpoint included."""
+    with holdfast.open(path) as store:
+        thread = store.thread(THREAD, agent=Agent("planner", backend=Script(backend=A)))
+        return repr(thread.switch(Script(backend=B), op_id="switch-1", reason="B is cheaper"))
+
+
 def look(path: str) -> Found:
     """What is there, and whether a turn can be taken by whoever has it now."""
     with holdfast.open(path) as store:
@@ -131,6 +138,19 @@ def test_repeated_after_a_kill_it_is_made_once(tmp_path: Path, point: Point) -> 
         found = nest.lives(look, path)
 
     assert (found.backend, found.switches, found.ok) == (B, 1, True)
+
+
+def test_another_process_is_given_the_same_report(tmp_path: Path) -> None:
+    """The same op_id gives it whole: what was graded, lost and noted, the checkpoint and the commit."""
+    path = str(tmp_path / "agents.db")
+    with nursery() as nest:
+        nest.lives(begin, path)
+
+        first = nest.lives(reported, path)
+        again = nest.lives(reported, path)
+
+    assert again == first
+    assert "checkpoint=Checkpoint(" in again
 
 
 def test_killed_at_any_moment_it_is_never_between(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_the_same_op_id_switches_once(store: Store) -> None:
     thread.switch(Script(backend=A))
     again = thread.switch(Script(backend=B), reason="one", op_id="switch-1")
 
-    assert again.commit == first.commit
+    assert again == first
+    assert again.checkpoint is not None
     assert thread.backend == A
     with pytest.raises(OpReused):
         thread.switch(Script(backend=B), reason="two", op_id="switch-1")

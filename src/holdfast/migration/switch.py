@@ -138,8 +138,15 @@ def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
 
 
 def report_at(space: Space, commit: Digest) -> Report | None:
-    """The report of the switch that one commit made; None if it made none."""
-    return _report(space, space.step(commit))
+    """The report of the switch that one commit made, with its checkpoint, as it was given then; None if it made none."""
+    report = _report(space, space.step(commit))
+    if report is None:
+        return None
+    try:
+        return msgspec.structs.replace(report, checkpoint=checkpoints.made_by(space, commit))
+    except Forgotten:
+        note = "the checkpoint is not there any more"
+        return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
 def reports(space: Space, at: Digest | None) -> Iterator[Report]:
