@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import Store, Text
@@ -30,6 +30,7 @@ def _plain(text: str) -> str:
 
 
 @given(SAID)
+@example([("user", "e.g. \u202e", False)])
 def test_what_is_found_was_said_in_the_message_that_is_cited(said: list[tuple[str, str, bool]]) -> None:
     """Every word of every finding is in its message, on one plain line, within its length."""
     words = [Words(f"m{at}", role, text, calls) for at, (role, text, calls) in enumerate(said)]

@@ -88,7 +88,7 @@ def _of_line(line: str) -> list[str]:
     for piece in _END.split(line):
         part = clean(piece)[:_LINE_MAX]
         if found and len(found[-1]) < _LINE_MAX and _SHORT.search(found[-1][-8:]):
-            found[-1] = f"{found[-1]} {part}"
+            found[-1] = f"{found[-1]} {part}".rstrip()
         elif _WORD.search(part):
             found.append(part)
     return found
