@@ -8,7 +8,7 @@ import yaml
 from holdfast import testing
 from holdfast.errors import Invalid
 from holdfast.migration import envelope, extract
-from holdfast.model.checkpoint import Checkpoint, Summary, Validation, encode_checkpoint
+from holdfast.model.checkpoint import Checkpoint, Done, Many, Summary, Validation, encode_checkpoint
 from tests.migration.works import Work, space_of
 
 SEED = """\
@@ -64,6 +64,19 @@ def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:
     assert encode_checkpoint(again.checkpoint) == encode_checkpoint(derived)
     assert again.is_named_after_its_content
     assert enclosed.shape()["apiVersion"] == "holdfast.dev/v1alpha1"
+
+
+def test_effects_that_are_only_counted_come_back_too() -> None:
+    """By tool, with those that are named, each marked as done."""
+    paid = Done(call="c", tool="pay", args="{}", effect="financial", state="succeeded")
+    counted = Checkpoint(
+        conversation="t", earlier=(Many(tool="pay", count=9_000, calls=(paid,)),), earlier_others=3
+    )
+
+    text = envelope.enclose(counted).yaml()
+
+    assert envelope.read(text).checkpoint == counted
+    assert "already done: do not repeat" in text
 
 
 def test_summary_and_validation_are_always_written() -> None:

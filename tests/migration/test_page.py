@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.migration import book, calling, extract, recalling, validate, window
+from holdfast.migration import book, calling, earlier, extract, recalling, validate, window
 from holdfast.migration.rules import decisions, goal, questions, task
 from holdfast.migration.rules.decisions import DECISIONS_MAX
 from holdfast.migration.rules.questions import QUESTIONS_MAX
@@ -27,6 +27,9 @@ LIMITS = (
     LOOKED_AT_MAX,
     window.VALUE_BYTES_MAX,
     book.ENTRIES_MAX,
+    earlier.GROUPS_MAX,
+    earlier.FIRST_MAX,
+    earlier.OPEN_MAX,
     calling.CALLS_MAX,
     calling.ARGS_MAX,
     extract.ARTIFACTS_MAX,

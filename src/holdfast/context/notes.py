@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.context.sentences import MARK, QUOTED, on_one_line, quoted, tool_name
-from holdfast.context.writes import Form, by_tool, in_full
+from holdfast.context.writes import Form, by_tool, counted, in_full
 from holdfast.model.canonical import Json
 from holdfast.model.checkpoint import Checkpoint, Pending, Summary
 from holdfast.model.message import Message, Text
@@ -116,13 +116,13 @@ def _pending(pending: Sequence[Pending], detail: Detail) -> Iterator[str]:
 
 
 def _calls(checkpoint: Checkpoint, detail: Detail, shown: Collection[str]) -> Iterator[str]:
-    """What is told of calls: external writes all of them, the newest in full."""
+    """What is told of calls: external writes all of them, the newest in full, the oldest by their number."""
     unseen = [each for each in checkpoint.calls if each.call not in shown]
     writes = [each for each in unseen if each.is_written]
     older = writes[: max(0, len(writes) - detail.full)]
     grouped = {each.call for each in older}
     told = [each for each in unseen if each.call not in grouped and (detail.reads or each.is_written)]
-    missing = checkpoint.calls_before + len(unseen) - len(older) - len(told)
+    missing = checkpoint.calls_before + checkpoint.earlier_others + len(unseen) - len(older) - len(told)
     if checkpoint.entries_before:
         yield (
             f"{checkpoint.entries_before:,} entries of the log of calls lie further back. That a call is not named here "
@@ -130,6 +130,9 @@ def _calls(checkpoint: Checkpoint, detail: Detail, shown: Collection[str]) -> It
         )
     if missing:
         yield f"{missing:,} tool call{'s' if missing > 1 else ''} more were made before; they are in the history."
+    for many in checkpoint.earlier:
+        if many.is_written or detail.reads:
+            yield counted(many, detail.args)
     yield from by_tool(older, detail.form, detail.args)
     yield from (in_full(each, detail.args) for each in told)
 

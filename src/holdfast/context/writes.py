@@ -16,12 +16,15 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.context.sentences import cut, flat, quoted, sentence, tool_name
-from holdfast.model.checkpoint import Done
+from holdfast.model.checkpoint import Done, Many
 
-__all__ = ["Form", "by_tool", "in_full", "verdict"]
+__all__ = ["Form", "by_tool", "counted", "in_full", "verdict"]
 
-Form: TypeAlias = Literal["values", "ranges", "counted"]
-"""How the arguments of many calls are told: each, runs of numbers by their ends, or the first ones and the last."""
+Form: TypeAlias = Literal["values", "ranges", "counted", "sampled"]
+"""How the arguments of many calls are told: each, runs of numbers by their ends, or the first ones and the last.
+
+Sampled: those that are given are the first ones and the last.
+"""
 
 _FIRST = 3  # of many, that are told in the shortest form
 _KEY_MAX = 40  # characters of the name of an argument
@@ -58,13 +61,28 @@ def by_tool(writes: Iterable[Done], form: Form, most: int) -> Iterator[str]:
         groups.setdefault((each.tool, verdict(each), each.effect), []).append(each)
     for (tool, came_to, effect), group in groups.items():
         args = _together([each.args for each in group], form, most)
-        if len(group) == 1:
-            yield f"`{tool_name(tool)}` was called once{args}. {came_to} ({effect}): do not repeat it."
-        else:
-            end = "all done" if came_to == "It is done" else f"of each: {came_to[:1].lower()}{came_to[1:]}"
-            yield (
-                f"`{tool_name(tool)}` was called {len(group):,} times{args}; {end} ({effect}): do not repeat them."
-            )
+        yield _times(tool, len(group), args, came_to, effect)
+
+
+def counted(many: Many, most: int) -> str:
+    """External writes that a checkpoint only counts, in a line; `most` characters of the arguments of each that it names."""
+    if not many.tool:
+        named = ", ".join(dict.fromkeys(f"`{tool_name(each.tool)}`" for each in many.calls))
+        return f"{many.count:,} calls more of other tools ({named} …) were made: do not repeat any such call."
+    one = many.calls[0]
+    form: Form = "values" if many.count == len(many.calls) else "sampled"
+    args = _together([each.args for each in many.calls], form, most)
+    if many.is_written:
+        return _times(many.tool, many.count, args, verdict(one), one.effect)
+    times = "once" if many.count == 1 else f"{many.count:,} times"
+    return f"`{tool_name(many.tool)}` was asked for {times}{args}: {one.state}."
+
+
+def _times(tool: str, count: int, args: str, came_to: str, effect: str) -> str:
+    if count == 1:
+        return f"`{tool_name(tool)}` was called once{args}. {came_to} ({effect}): do not repeat it."
+    end = "all done" if came_to == "It is done" else f"of each: {came_to[:1].lower()}{came_to[1:]}"
+    return f"`{tool_name(tool)}` was called {count:,} times{args}; {end} ({effect}): do not repeat them."
 
 
 def _together(args: Sequence[str], form: Form, most: int) -> str:
@@ -118,6 +136,8 @@ def _value(value: str, most: int) -> str:
 
 
 def _listed(values: Sequence[str], form: Form) -> str:
+    if form == "sampled":
+        return f"{', '.join(values[:-1])}, … {values[-1]}"
     if form == "counted" and len(values) > _FIRST + 1:
         return f"{', '.join(values[:_FIRST])}, … {values[-1]}"
     counted = Counter(values)

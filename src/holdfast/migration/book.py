@@ -34,6 +34,8 @@ class Known(msgspec.Struct, frozen=True):
 
     record: CallRecord
     position: int
+    first: int = 0  # the first of the entries about it that were read
+    begun: bool = False  # by that entry it came into the log
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +45,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Ticket, ...] = ()  # all that were open, in the order of their ids
     decided: tuple[Ticket, ...] = ()  # on other timelines than the one that is looked at from
     before: int = 0  # entries that were not read
+    later: frozenset[str] = frozenset()  # calls that changed after the position, where that was looked at
 
 
 class _Later(msgspec.Struct, frozen=True):
@@ -76,33 +79,36 @@ def whole(space: Space, read: LedgerRead) -> Book:
     return book
 
 
-def stand(space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int = ENTRIES_MAX) -> Stand:
-    """What the last `limit` entries up to a position say, and every ticket that was open there.
+def stand(space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int | None = None) -> Stand:
+    """What the last `limit` entries up to a position say, and every ticket that was open there; None: `ENTRIES_MAX`.
 
     Of those that were decided, those of other timelines than `timeline` are given too.
     """
-    start = max(0, read.position - limit)
+    start = max(0, read.position - (ENTRIES_MAX if limit is None else limit))
     steps = [(entry.position, decode_transition(entry.body)) for entry in _entries(space, start, read)]
     last = {step.call: position for position, step in steps if step.call}
+    first = {step.call: (position, bool(step.record)) for position, step in reversed(steps) if step.call}
+    later = frozenset[str]()
     if start == 0:
         book = Book()
         for _, step in steps:
             book.take(step)
         known, asked = book.calls, list(book.tickets.values())
     else:
-        known, asked = _windowed(space, read, [step for _, step in steps])
+        known, asked, later = _windowed(space, read, [step for _, step in steps])
     by_position = sorted(last.items(), key=lambda each: each[1])
     return Stand(
-        calls=tuple(Known(known[call], position) for call, position in by_position),
+        calls=tuple(Known(known[call], position, *first[call]) for call, position in by_position),
         waiting=_sorted(ticket for ticket in asked if ticket.decision is None),
         decided=_sorted(ticket for ticket in asked if ticket.decision and ticket.timeline != timeline),
         before=start,
+        later=later,
     )
 
 
 def _windowed(
     space: Space, read: LedgerRead, steps: Sequence[Transition]
-) -> tuple[dict[str, CallRecord], list[Ticket]]:
+) -> tuple[dict[str, CallRecord], list[Ticket], frozenset[str]]:
     touched = {step.call for step in steps if step.call}
     begun = {step.call for step in steps if step.record}
     # The cells first: whatever they hold, the entries that are read after them say whether it came later.
@@ -118,7 +124,8 @@ def _windowed(
     if missing := touched - known.keys():
         full = whole(space, read)
         known |= {call: full.calls[call] for call in missing}
-    return known, [_as_of(ticket, later) for ticket in asked if ticket.id not in later.opened]
+    then = [_as_of(ticket, later) for ticket in asked if ticket.id not in later.opened]
+    return known, then, later.calls
 
 
 def _without_decisions_from_before(step: Transition, book: Book) -> Transition:

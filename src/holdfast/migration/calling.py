@@ -1,7 +1,8 @@
 """Tool calls in a checkpoint: what was done, never to be replayed, and what waits for somebody.
 
-Every external write that the entries read are about is listed: also one of another line of the
-thread, or one that was undone since, because the world does not know of lines.  Of other calls the last few of this line are listed.
+Every external write that the last entries are about is listed: also one of another line of the
+thread, or one that was undone since, because the world does not know of lines.  Those before them are
+counted by tool, and none is left out.  Of other calls the last few of this line are listed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from holdfast.errors import Forgotten
 from holdfast.history.space import Space
 from holdfast.ledger.decisions import took_in
 from holdfast.migration.book import Known
+from holdfast.migration.earlier import outcome_of
 from holdfast.migration.rules import shortened
 from holdfast.migration.window import Window, is_behind
 from holdfast.model.call import CallRecord
-from holdfast.model.checkpoint import Done, Pending
+from holdfast.model.checkpoint import Done, Many, Pending
 from holdfast.model.digest import Digest
 from holdfast.model.ticket import Ticket
 
-__all__ = ["ARGS_MAX", "CALLS_MAX", "digest_of_calls", "pending"]
+__all__ = ["ARGS_MAX", "CALLS_MAX", "counted", "digest_of_calls", "pending"]
 
 CALLS_MAX = 16  # other calls that are listed, the newest
 ARGS_MAX = 400  # characters of the arguments of one call
@@ -40,6 +42,27 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[
         for known in listed
     )
     return done, len(seen.stand.calls) - len(done)
+
+
+def counted(space: Space, seen: Window, commit: Digest | None) -> tuple[Many, ...]:
+    """The external writes before those that are listed, by tool and by what became of them."""
+    records = [record for group in seen.earlier.groups for record in group.named]
+    args = _bodies(space, [record.args for record in records])
+    return tuple(
+        Many(
+            tool=group.tool,
+            count=group.count,
+            calls=tuple(
+                _done(
+                    record,
+                    args[record.args],
+                    elsewhere=not is_behind(space, seen, record.label, commit),
+                )
+                for record in group.named
+            ),
+        )
+        for group in seen.earlier.groups
+    )
 
 
 def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) -> tuple[Pending, ...]:
@@ -101,7 +124,7 @@ def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
         effect=record.effect,
         idempotent=record.idempotent,
         state=record.state,
-        outcome="done" if record.evidence is not None else record.outcome,
+        outcome=outcome_of(record),
         result_ref=record.result or record.evidence,
         idempotency_key=record.key if record.reach.writes else None,
         backend=record.backend,

@@ -27,6 +27,7 @@ from holdfast.model.checkpoint import (
     Checkpoint,
     Claim,
     Done,
+    Many,
     Pending,
     Summary,
     Told,
@@ -82,6 +83,12 @@ class _Call(_Part, frozen=True):
     note: str | None = None  # for whoever reads it; it follows from the rest
 
 
+class _Many(_Part, frozen=True):
+    tool: str
+    count: int
+    calls: tuple[_Call, ...]
+
+
 class _Spec(_Part, frozen=True):
     """What a checkpoint says, in the order in which people read it."""
 
@@ -97,6 +104,8 @@ class _Spec(_Part, frozen=True):
     tool_calls: tuple[_Call, ...] = ()
     tool_calls_before: int = 0
     ledger_entries_before: int = 0
+    earlier_tool_calls: tuple[_Many, ...] = ()
+    earlier_tool_calls_others: int = 0
     model_summary: Told | None = None
     claims: tuple[Claim, ...] = ()
     commit: Digest | None = None
@@ -185,6 +194,11 @@ def _spec_of(checkpoint: Checkpoint) -> _Spec:
         tool_calls=tuple(_call_of(done) for done in checkpoint.calls),
         tool_calls_before=checkpoint.calls_before,
         ledger_entries_before=checkpoint.entries_before,
+        earlier_tool_calls=tuple(
+            _Many(tool=many.tool, count=many.count, calls=tuple(map(_call_of, many.calls)))
+            for many in checkpoint.earlier
+        ),
+        earlier_tool_calls_others=checkpoint.earlier_others,
         model_summary=checkpoint.told,
         claims=checkpoint.claims,
         commit=checkpoint.commit,
@@ -211,6 +225,11 @@ def _checkpoint_of(spec: _Spec) -> Checkpoint:
         calls=tuple(_done_of(call) for call in spec.tool_calls),
         calls_before=spec.tool_calls_before,
         entries_before=spec.ledger_entries_before,
+        earlier=tuple(
+            Many(tool=many.tool, count=many.count, calls=tuple(map(_done_of, many.calls)))
+            for many in spec.earlier_tool_calls
+        ),
+        earlier_others=spec.earlier_tool_calls_others,
         pending_approvals=spec.pending_approvals,
         told=spec.model_summary,
         validation=spec.validation,

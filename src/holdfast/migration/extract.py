@@ -13,7 +13,8 @@ import msgspec
 
 from holdfast.history.space import Space
 from holdfast.migration import rules
-from holdfast.migration.calling import digest_of_calls, pending
+from holdfast.migration.calling import counted, digest_of_calls, pending
+from holdfast.migration.earlier import EXTRACTOR
 from holdfast.migration.recalling import Recall
 from holdfast.migration.references import is_there
 from holdfast.migration.rules import Found, Words, clean, shortened
@@ -26,8 +27,6 @@ from holdfast.projections.transcript import TranscriptEntry
 from holdfast.projections.working import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 
 __all__ = ["EXTRACTOR", "derive", "derive_again", "made_again"]
-
-EXTRACTOR = "holdfast-rules/1"
 
 ARTIFACTS_MAX = 24  # the newest
 TEXT_MAX = 2_000  # characters of one text that the state holds
@@ -44,17 +43,19 @@ def derive(
     timeline: str = MAIN,
     memory: Sequence[str] = (),
     recall: Recall | None = None,
+    extractor: str = EXTRACTOR,
 ) -> Checkpoint:
     """The checkpoint of the conversation that ends at `commit`; None is before the first, where nothing was said.
 
     `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
     read; None: as far as the commit itself had read it.  `timeline` is where it is to be gone on with:
     what was decided on others does not count there.  `memory` are references that were found relevant
-    before; `recall` finds them by goal and task.  Raises `Corrupt` if the ledger is not the one that was
-    read there.
+    before; `recall` finds them by goal and task.  `extractor` names the rules: by older ones the ledger was looked
+    at no further than its last entries.  Raises `Corrupt` if the ledger is not the one that was read there.
     """
     upto = _read_by(space, commit) if ledger is None else ledger
-    seen = window(space, commit, upto, timeline)
+    is_whole = extractor == EXTRACTOR
+    seen = window(space, commit, upto, timeline, extractor=extractor)
     parts = [_Part(part, texts) for part, texts in _sources(seen)]
     calls, calls_before = digest_of_calls(space, seen, commit)
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
@@ -69,11 +70,13 @@ def derive(
         relevant_memory_refs=tuple(recall(_question(parts)) if recall else memory),
         commit=commit,
         ledger=upto,
-        extractor=EXTRACTOR,
+        extractor=extractor,
         claims=tuple(claim for part in parts for claim in part.claims()),
         calls=calls,
         calls_before=calls_before,
-        entries_before=seen.stand.before,
+        entries_before=0 if is_whole else seen.stand.before,
+        earlier=counted(space, seen, commit),
+        earlier_others=seen.earlier.others,
         pending_approvals=pending(space, seen, commit, timeline),
         validation=Validation(notes=seen.working.faults) if seen.working.faults else NO_VALIDATION,
     )
@@ -93,6 +96,7 @@ def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
         ledger=checkpoint.ledger,
         timeline=checkpoint.timeline,
         memory=checkpoint.relevant_memory_refs,
+        extractor=checkpoint.extractor,
     )
 
 

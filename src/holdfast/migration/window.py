@@ -14,9 +14,10 @@ from holdfast.engines.contract import Step
 from holdfast.history import reader, values
 from holdfast.history.space import Space
 from holdfast.ledger.presence import present
-from holdfast.migration import book
+from holdfast.migration import book, earlier
 from holdfast.migration.backends import backend_at, backend_of
 from holdfast.migration.book import Stand
+from holdfast.migration.earlier import EXTRACTOR, Earlier, Looked
 from holdfast.migration.named import named_in, with_named
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
@@ -55,19 +56,23 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[TranscriptEntry, ...] = ()  # the last words of user and assistant, oldest first
     working: WorkingMemory = WorkingMemory()
     stand: Stand = Stand()
+    earlier: Earlier = Earlier()  # what the ledger's last part does not say
     artifacts: tuple[str, ...] = ()  # that came up in the last messages, oldest first
     names: frozenset[str] = frozenset()  # of messages and runs in the last commits
     is_whole: bool = True  # nothing lies before the last messages
     backend: str | None = None  # whose turn it is, as the line's history says
 
 
-def window(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str) -> Window:
+def window(
+    space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, *, extractor: str = EXTRACTOR
+) -> Window:
     """What there is to be looked at in the conversation that ends at `commit`, on that timeline.
 
     Before the first commit nothing was said; but the ledger may know of calls, on other timelines or undone.
     """
+    looked = _looked(space, commit, ledger, timeline, extractor)
     if commit is None:
-        return Window(stand=book.stand(space, ledger, timeline=timeline))
+        return Window(stand=looked.stand, earlier=looked.earlier)
     steps = _last_steps(space, commit)
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
@@ -76,9 +81,8 @@ def window(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: st
         first=_first(space, commit),
         said=tuple(spoken),
         working=read_working(space, commit),
-        stand=with_named(
-            space, ledger, book.stand(space, ledger, timeline=timeline), named_in(steps, spoken)
-        ),
+        stand=with_named(space, ledger, looked.stand, named_in(steps, spoken)),
+        earlier=looked.earlier,
         artifacts=tuple(dict.fromkeys(_artifacts(steps, spoken))),
         names=frozenset(_names(steps)),
         is_whole=is_whole,
@@ -120,6 +124,12 @@ def notes_under(space: Space, commit: Digest | None, prefix: str) -> tuple[Note,
 def is_behind(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
     """Whether what a label names is in the history of the commit."""
     return label is not None and (label in seen.names or present(space, label, commit))
+
+
+def _looked(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, extractor: str) -> Looked:
+    if extractor == EXTRACTOR:
+        return earlier.look(space, commit, ledger, timeline)
+    return Looked(book.stand(space, ledger, timeline=timeline))
 
 
 def _last_steps(space: Space, commit: Digest) -> list[Step]:

@@ -24,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "Claim",
     "Done",
+    "Many",
     "Part",
     "Pending",
     "Summary",
@@ -79,6 +80,21 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return Reach(self.effect, self.idempotent).guarded and happened
 
 
+class Many(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """External writes of one tool that came to the same, further back than the calls that are listed."""
+
+    tool: str  # empty: of several, which are too many to be told apart
+    count: int
+    calls: tuple[
+        Done, ...
+    ]  # of these the first ones and the last; those that are not settled, as a rule, all
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the world may have been changed by them."""
+        return any(each.is_written for each in self.calls)
+
+
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """An approval that somebody still has to give."""
 
@@ -126,7 +142,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     claims: tuple[Claim, ...] = ()
     calls: tuple[Done, ...] = ()  # the last ones, oldest first
     calls_before: int = 0  # how many more the entries of the ledger are about that were read
-    entries_before: int = 0  # entries of the ledger before those
+    entries_before: int = 0  # entries of the ledger before those that were not looked at: by older rules
+    earlier: tuple[Many, ...] = ()  # the external writes before those that are listed, none left out
+    earlier_others: int = 0  # and how many other calls there are
     pending_approvals: tuple[Pending, ...] = ()
     told: Told | None = None
     validation: Validation = NO_VALIDATION

@@ -9,6 +9,7 @@ from holdfast.model.checkpoint import (
     Checkpoint,
     Claim,
     Done,
+    Many,
     Pending,
     Summary,
     Told,
@@ -40,6 +41,11 @@ FULL = Checkpoint(
     validation=Validation(ok=False, notes=("n",)),
 )  # fmt: skip
 
+PAID = Done(call="c", tool="pay", args="{}", effect="financial", state="succeeded")
+COUNTED = Checkpoint(
+    conversation="t", earlier=(Many(tool="pay", count=9_000, calls=(PAID,)),), earlier_others=3
+)
+
 
 def test_the_bytes_of_a_checkpoint_are_pinned() -> None:
     """A digest that changes here changes every stored checkpoint: raise the version of the rules, or think again."""
@@ -52,9 +58,20 @@ def test_the_bytes_of_a_checkpoint_are_pinned() -> None:
     assert full == "e2889de6628423b3efee927cb2fa78c0e81497a9f38d23f2e2330df60565954b"
 
 
+def test_the_bytes_of_what_is_counted_are_pinned() -> None:
+    """Effects further back than what is listed, by tool."""
+    body = encode_checkpoint(COUNTED)
+
+    assert body == (
+        b'{"conversation":"t","earlier":[{"calls":[{"args":"{}","call":"c","effect":"financial","state":"succeeded",'
+        b'"tool":"pay"}],"count":9000,"tool":"pay"}],"earlierOthers":3}'
+    )
+
+
 def test_it_comes_back_as_it_was() -> None:
     """Every field, and what says nothing however it was made."""
     assert decode_checkpoint(encode_checkpoint(FULL)) == FULL
+    assert decode_checkpoint(encode_checkpoint(COUNTED)) == COUNTED
     made = Checkpoint(conversation="t", summary=Summary(), ledger=LedgerRead(), validation=Validation())
     assert encode_checkpoint(made) == b'{"conversation":"t"}'
 

@@ -56,7 +56,7 @@ class CheckpointShape(msgspec.Struct, frozen=True, kw_only=True):
             to_backend=told.to_backend,
             goal=told.summary.user_goal,
             task=told.summary.current_task,
-            calls=len(told.calls),
+            calls=len(told.calls) + sum(many.count for many in told.earlier),
             approvals=len(told.pending_approvals),
             summary_by=told.told.by if told.told else None,
         )
