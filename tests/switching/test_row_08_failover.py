@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,78 @@ def test_each_trigger_is_recorded_by_its_name(store: Store, error: Exception, tr
     assert (switches(thread)[0].why or "").startswith(f"failover, {trigger}: ")
     with pytest.raises(RunFailed, match=type(error).__name__):
         store.thread("other", agent=Agent("payer", backend=script, route=other)).run("Hello")
+
+
+LONG = "Answer every question with the greatest care. " * 400  # some 4,000 tokens that no tier can shorten
+
+
+def test_who_has_no_room_is_not_asked(store: Store) -> None:
+    """Where not even the least fits the window, the first of the route takes over that has room."""
+    small = Script(say("What?"), backend="script:small", window=2_000)
+    also_small = Script(say("What?"), backend="script:also-small", window=3_000)
+    large = Script(say("Hello."), backend="script:large", window=50_000)
+    route = Route([also_small, large])
+    thread = store.thread("long", agent=Agent("payer", backend=small, instructions=LONG, route=route))
+
+    result = thread.run("Hello")
+
+    assert result.text == "Hello."
+    assert (small.contexts, also_small.contexts) == ([], [])
+    (switch,) = switches(thread)
+    assert (switch.why or "").startswith("failover, context: ")
+    (report,) = thread.switches(run=result.run)
+    assert any("passed over script:also-small: 3k context insufficient" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("window", "spare", "route"),
+    [
+        (None, 50_000, {}),  # what is not known is not held against it
+        (2_000, None, {}),  # nor is it known that it fits there
+        (2_000, 3_000, {}),  # it does not fit there either
+        (2_000, 50_000, {"triggers": ["error"]}),  # nobody asked for it
+        (50_000, 90_000, {}),  # there is room
+    ],
+)
+def test_without_a_known_window_that_is_too_small_and_one_that_is_not_nothing_changes(
+    store: Store, window: int | None, spare: int | None, route: dict[str, Any]
+) -> None:
+    """The control: whose turn it is takes it."""
+    first = Script(say("Hello."), backend="script:first", window=window)
+    other = Script(say("What?"), backend="script:other", window=spare)
+    agent = Agent("payer", backend=first, instructions=LONG, route=Route([other], **route))
+    thread = store.thread("long", agent=agent)
+
+    result = thread.run("Hello")
+
+    assert result.text == "Hello."
+    assert switches(thread) == []
+
+
+def test_who_was_passed_over_before_can_take_over_when_the_backend_refuses(store: Store) -> None:
+    """Looking ahead for room tries nobody: the error is what the route acts on, as it ever was."""
+    small = Script(fail(ContextTooLong("too long")), backend="script:small", window=2_000)
+    unknown = Script(say("Hello."), backend="script:unknown")
+    agent = Agent("payer", backend=small, instructions=LONG, route=Route([unknown]))
+    thread = store.thread("long", agent=agent)
+
+    assert thread.run("Hello").text == "Hello."
+    assert [len(script.contexts) for script in (small, unknown)] == [1, 1]
+
+
+def test_who_has_room_is_told_what_was_paid_before(store: Store, world: Counting) -> None:
+    """The instructions have become too long for the first: the next one knows of the payment, which is made once."""
+    first = Script(use("pay", to="ann"), say("Paid."), backend="script:first", window=6_000)
+    large = Script(say("Ann has her rent."), backend="script:large", window=50_000)
+    agent = Agent("payer", backend=first, tools=[world.tool()], route=Route([large]))
+    store.thread("rent", agent=agent).run("Pay Ann")
+
+    longer = Agent("payer", backend=first, instructions=LONG * 2, tools=[world.tool()], route=Route([large]))
+    result = store.thread("rent", agent=longer).run("Is it paid?")
+
+    assert result.text == "Ann has her rent."
+    assert world.done == {"ann": 1}
+    assert "`pay`" in "".join(message.text for message in large.contexts[0].messages)
 
 
 def test_a_content_policy_is_no_reason_to_ask_somebody_else(store: Store) -> None:

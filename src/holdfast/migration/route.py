@@ -8,7 +8,7 @@ A plain value without I/O.
 
     error         the backend cannot be reached, breaks off, is gone or lets nobody in
     rate_limit    it wants to be asked less often
-    context       the conversation is too long for it
+    context       the conversation is too long for it, or is known not to fit
     capability    it cannot be shown what the conversation has, or does not take the request
     budget        the run has taken as many tokens on it as it may
 """

@@ -70,15 +70,16 @@ class Attention:
             return None
         return self._talk.context(around, self._note)
 
-    def anew(self, at: Digest | None) -> Context:
-        """The same, drawn anew within the budget; `at` is the line's last commit."""
+    def anew(self, at: Digest | None) -> tuple[Context, bool]:
+        """The same, drawn anew, and whether it is within the budget then; `at` is the line's last commit."""
         kept, space = self._talk.kept, self._ground.space
         self._talk = Talk(space, at, draw(space, at, self._ask(at)))
         self._talk.kept |= kept
         self._explain()
         for message in self._unwritten:
             self._talk.add(message)
-        return self._talk.context(self._around(), self._note)
+        around = self._around()
+        return self._talk.context(around, self._note), self._talk.fits(self._set, around, self._note)
 
     def again(self, model: Model, at: Digest | None) -> None:
         """Take the line up anew where it stands: another backend has taken over."""

@@ -178,13 +178,13 @@ class LiveRun:
         begins = self._begun.fresh and not self._counters.steps
         heard = [] if begins else await self._do(self._hear)  # to one that has just begun nothing was said
         draft = self._journal.draft("assistant_turn_committed")
-        context = self._attention.context(self._router.model)
+        context, fits = self._attention.context(self._router.model), True
         if context is None:  # it has become too large
-            context = await self._do(self._show_anew)
+            context, fits = await self._do(self._show_anew)
         await self._phase("before_inference", draft, context=context)
         unseen = self._attention.lost()
         kinds = {loss.what for loss in unseen}
-        said = await self._router.ask(context, heard, self._names, unseen=kinds)
+        said = await self._router.ask(context, heard, self._names, unseen=kinds, fits=fits)
         if said is None:  # another backend has taken over, and is asked anew
             await self._do(self._hand_over)
             return [], None
@@ -239,8 +239,8 @@ class LiveRun:
         at = begun.before if begun.fresh else self._journal.head.commit
         self._attention.listen(self._router.model, at, self._journal.root, begun.said)
 
-    def _show_anew(self) -> Context:
-        """What the model is shown when all that was shown before, and what came since, is too much."""
+    def _show_anew(self) -> tuple[Context, bool]:
+        """What the model is shown when all that was shown before, and what came since, is too much; whether that fits."""
         return self._attention.anew(self._journal.head.commit)
 
     def _hand_over(self) -> None:

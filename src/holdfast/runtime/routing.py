@@ -47,6 +47,9 @@ class _Want(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     needs: frozenset[Capability] = frozenset()
     window: int | None = None  # larger than this, where the conversation was too long; None: any
+    must_fit: bool = (
+        False  # only who is known to have room for it: it was foreseen, and nobody has refused yet
+    )
 
 
 class Router:
@@ -61,6 +64,7 @@ class Router:
         self._tried: set[str] = set()
         self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
         self._seen: dict[str, Facing] = {}  # what is known of a backend, by its name
+        self._is_nowhere = False  # nobody has room for it who could take over from this backend
 
     async def ask(
         self,
@@ -69,14 +73,18 @@ class Router:
         names: Mapping[str, str],
         *,
         unseen: Collection[str] = (),
+        fits: bool = True,
     ) -> Said | None:
         """What the model says; None: another has taken over, which `heard` was written with, and is to be asked anew.
 
-        `unseen` are the kinds of media that the context only names, because this model takes none.
+        `unseen` are the kinds of media that the context only names, because this model takes none; `fits` says
+        whether the context is within what is known of the model's window.
         Raises what the model raises, if nobody takes over.
         """
         route = self._route
-        if route is not None and await self._desk.do(partial(self._before, route, context, heard, unseen)):
+        if route is not None and await self._desk.do(
+            partial(self._before, route, context, heard, unseen, fits=fits)
+        ):
             return None
         desk = self._desk
         try:
@@ -89,11 +97,31 @@ class Router:
         return None
 
     def _before(
-        self, route: Route, context: Context, cells: Sequence[CellWrite], unseen: Collection[str]
+        self,
+        route: Route,
+        context: Context,
+        cells: Sequence[CellWrite],
+        unseen: Collection[str],
+        *,
+        fits: bool,
     ) -> bool:
         """Whether another takes the next step, because of what is to be shown or was spent."""
+        if not fits and "context" in route.triggers and self._goes_where_it_fits(route, cells):
+            return True
         want = self._foreseen(route, context, unseen)
         return want is not None and self._go_on(route, want, cells)
+
+    def _goes_where_it_fits(self, route: Route, cells: Sequence[CellWrite]) -> bool:
+        """Whether somebody takes over who has room for what is to be shown; if nobody does, nobody counts as tried."""
+        if self._is_nowhere:
+            return False
+        tried = frozenset(self._tried)
+        why = "what is to be shown does not fit its window, at the shortest"
+        window = self._facing(route).window
+        if self._go_on(route, _Want(trigger="context", why=why, window=window, must_fit=True), cells):
+            return True
+        self._tried, self._passed, self._is_nowhere = set(tried), [], True
+        return False
 
     def _after(self, route: Route, error: Exception, cells: Sequence[CellWrite]) -> bool:
         """Whether another takes the step that failed; if nobody does, the error stands."""
@@ -132,12 +160,17 @@ class Router:
         for given, to in self._candidates(route, want, passed):
             self._tried.add(to.name)
             report = self._report(given, to, want, passed, effects)
-            if report.ok:
+            crowded = report.of("context")
+            if want.must_fit and crowded is not None and crowded.mark == "removed":
+                passed.append(f"{to.name}: {crowded.says}")
+            elif report.ok:
                 chosen = taking_steps(given)
                 self._write(report, cells)
                 self.model, self._desk.backend = chosen, chosen.backend
+                self._is_nowhere = False
                 return True
-            passed.append(str(report))
+            else:
+                passed.append(str(report))
         return False
 
     def _candidates(self, route: Route, want: _Want, passed: list[str]) -> Iterator[tuple[Given, Facing]]:
@@ -157,6 +190,8 @@ class Router:
                 passed.append(f"{to.name}: it does not do {', '.join(missing)}")
             elif want.window is not None and to.window is not None and to.window <= want.window:
                 passed.append(f"{to.name}: its context is no larger")
+            elif want.must_fit and to.window is None:
+                passed.append(f"{to.name}: how large its context is is not known")
             else:
                 yield given, to
 
