@@ -28,7 +28,7 @@ from holdfast.model.event import ToolCallRequested
 from holdfast.model.message import Message
 from holdfast.model.run import RunRecord, RunState, Usage
 from holdfast.providers.contract import Model
-from holdfast.runtime import points
+from holdfast.runtime import media, points
 from holdfast.runtime.attention import Attention
 from holdfast.runtime.beginning import Begun, cleaned
 from holdfast.runtime.branching import Branch
@@ -193,7 +193,10 @@ class LiveRun:
         usage, backend = said.usage or None, self._router.model.backend
         losses = (*unseen, *said.losses)
         recipe, bodies = self._attention.recipe()
-        draft.say(said.message, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
+        kept = said.message
+        if media.has_media(kept):
+            kept = await self._do(partial(self._keep_media, draft, kept))
+        draft.say(kept, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
         draft.objects += bodies
         self._journal.memory_root = self._attention.memory_root
         self._attention.add(said.message)
@@ -269,6 +272,12 @@ class LiveRun:
         for message in words:
             self._attention.add(message, written=False)
         return cells
+
+    def _keep_media(self, draft: Draft, message: Message) -> Message:
+        """The message with its bytes named by digest; the draft holds them."""
+        kept, staged = media.said(self._ground.space, message)
+        draft.hold(staged)
+        return kept
 
     def _request(self, draft: Draft, label: str, said: Said, heard: list[CellWrite]) -> list[Slot]:
         """Make the assistant's turn durable, with the requests and the starts that need no approval."""
