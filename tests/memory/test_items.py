@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Store, aio
+from holdfast import Agent, Call, Store, aio
 from holdfast.errors import Invalid, NotFound, OpReused, Unavailable
-from holdfast.model.memory import TEXT_BYTES_MAX
+from holdfast.model.memory import TEXT_BYTES_MAX, Trust
+from holdfast.testing import Script, say, use
 
 
 def test_an_item_is_read_as_it_was_added(store: Store) -> None:
@@ -192,13 +193,45 @@ def test_an_owner_has_a_name_that_can_be_seen(store: Store, owner: str) -> None:
         store.memory(owner)
 
 
-def test_lone_surrogates_become_the_replacement_character(store: Store) -> None:
-    """What a model said may hold half a letter; the rest of it is remembered."""
+@pytest.mark.parametrize("trust", ["user", "system"])
+@pytest.mark.parametrize("text", ["half \ud83d of it", "\udc80", "\ud83d\ude42"])
+def test_a_lone_surrogate_that_a_program_writes_is_refused(store: Store, text: str, trust: Trust) -> None:
+    """As in any other value of ours: nothing is written, and what was there stays."""
+    memory = store.memory("ann")
+    memory.add("before", id="half")
+    head = memory.head
+
+    with pytest.raises(Invalid, match=r"lone surrogate .* nothing was written"):
+        memory.add(text, id="half", trust=trust)
+
+    assert memory.head == head
+    assert memory.get("half").text == "before"
+
+
+@pytest.mark.parametrize("trust", ["model", "tool", "import"])
+def test_in_words_of_others_the_replacement_character_stands_for_it(store: Store, trust: Trust) -> None:
+    """What a model or a tool said may hold half a character; the rest of it is remembered."""
     memory = store.memory("ann")
 
-    memory.add("half \ud83d of it", id="half")
+    memory.add("half \ud83d of it", id="half", trust=trust)
 
     assert memory.get("half").text == "half \ufffd of it"
+
+
+def test_a_call_is_not_lost_for_half_a_character_that_it_remembers(store: Store) -> None:
+    """A tool passes on what a model wrote: its effect is done, so its words are taken."""
+
+    @holdfast.tool(effect="external_write")
+    def note(call: Call) -> str:
+        """Note something."""
+        call.memory.add("half \ud83d of it", id="half")
+        return "noted"
+
+    script = Script(use("note"), say("Noted."))
+    result = store.thread("t", agent=Agent("a", backend=script, tools=[note]), owner="ann").run("Note it.")
+
+    assert result.status == "succeeded"
+    assert store.memory("ann").get("half").text == "half \ufffd of it"
 
 
 def test_a_store_that_is_read_only_can_be_searched_and_not_written(store: Store, store_url: str) -> None:

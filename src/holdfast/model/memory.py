@@ -146,14 +146,12 @@ _rememberings = msgspec.json.Decoder(Remembering)
 
 def remade(text: str) -> str:
     """`text` with U+FFFD for each lone surrogate: what others said may hold some."""
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"an item of memory is text, not {text!r}; nothing was remembered.")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _text(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def check_item(item: Item) -> Item:
     """`item` if it can be remembered; raises `Invalid`."""
-    if not isinstance(item.text, str) or not item.text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not _text(item.text).strip():
         raise Invalid("an item of memory is text, and not empty; nothing was remembered.")
     if len(canonical.encode(item.text)) > TEXT_BYTES_MAX:
         raise Invalid(
@@ -168,6 +166,12 @@ def check_item(item: Item) -> Item:
             f"expires_at is µs since 1970, or None, not {item.expires_at!r}; nothing was remembered."
         )
     return item
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"an item of memory is text, not {text!r}; nothing was remembered.")
+    return text
 
 
 def check_item_id(id: str) -> str:

@@ -32,6 +32,8 @@ from holdfast.threads.moments import LogEntry, Moment
 
 __all__ = ["Memory"]
 
+_OTHERS = ("model", "tool", "import")  # whose words are taken as they come, half a character included
+
 
 @blocking
 class Memory:
@@ -65,12 +67,13 @@ class Memory:
         """Remember something; under an `id` that there is, in place of what it was.
 
         `trust` is who said it.  `expires` is when it ends, or in how long; None: it is kept until it is
-        forgotten.  With `op_id` it can be repeated safely.
+        forgotten.  With `op_id` it can be repeated safely.  Raises `Invalid`, having written nothing, for a
+        text with a lone surrogate; in words of a `model`, a `tool` or an `import` U+FFFD takes its place.
         """
         space = self._held.space
         now = space.clock()
         wanted = Item(
-            text=remade(text),
+            text=remade(text) if trust in _OTHERS else text,
             kind=kind,
             scope=scope,
             trust=trust,
