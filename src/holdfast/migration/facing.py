@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from holdfast.errors import Invalid, NotFound
+from holdfast.model.nearness import did_you_mean, near
 from holdfast.providers import abilities, registry
 from holdfast.providers.backend import Backend
 from holdfast.providers.capabilities import Capability, Level
@@ -19,7 +20,20 @@ from holdfast.providers.catalog import Catalog
 from holdfast.providers.contract import Model
 from holdfast.providers.registry import Target
 
-__all__ = ["MEDIA", "Described", "Facing", "Given", "check_backend", "facing", "name_of", "same"]
+__all__ = [
+    "MEDIA",
+    "STRICT",
+    "Described",
+    "Facing",
+    "Given",
+    "check_backend",
+    "check_model",
+    "facing",
+    "name_of",
+    "same",
+]
+
+STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
 
 MEDIA = {
     "image": Capability.IMAGES,
@@ -120,6 +134,20 @@ def check_backend(given: object) -> None:
     )
 
 
+def check_model(given: Given, seen: Facing, models: Catalog, *, undone: str = "nothing was done") -> None:
+    """Raise `NotFound` for a name that its vendor's models do not have; a Backend is taken at its word."""
+    if not isinstance(given, str) or seen.target is None or seen.target.provider not in STRICT:
+        return
+    provider, model = seen.target.provider, seen.target.model
+    if models.card(provider, model).known:
+        return
+    hint = did_you_mean(model, (card.name for card in models.cards(provider)), likeness=0.5)
+    raise NotFound(
+        f"{provider} has no model '{model}' that is known; {undone}. {hint}"
+        f"If it is new, say so with Backend('{given}'), or add it to your models file."
+    )
+
+
 def _format(given: Given, models: Catalog) -> Target | None:
     """Wire format, server and model; None for a model that takes steps itself under a name of its own."""
     if isinstance(given, Backend):
@@ -137,10 +165,8 @@ def _named(name: str, models: Catalog) -> Target:
     try:
         return registry.target(name, models)
     except Invalid as error:
-        from difflib import get_close_matches  # only where something is wrong
-
         known = {card.name: card.backend for card in reversed(models.cards())}
-        near = " or ".join(known[each] for each in get_close_matches(name, known, n=3, cutoff=0.6))
-        if not near:
+        meant = " or ".join(known[each] for each in near(name, known))
+        if not meant:
             raise
-        raise Invalid(f"'{name}' names no backend; nothing was done. Did you mean {near}?") from error
+        raise Invalid(f"'{name}' names no backend; nothing was done. Did you mean {meant}?") from error

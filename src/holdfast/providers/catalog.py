@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import Invalid, NotFound
+from holdfast.model.nearness import did_you_mean
 from holdfast.providers.spellings import elsewhere, spellings
 
 __all__ = ["Card", "Catalog", "Modality", "Prices", "chosen", "read", "resolve", "shipped"]
@@ -131,9 +132,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             return [self.card(home, name) for home, entries in self.models.items() for name in entries]
         home = self.aliases.get(provider, provider)
         if home not in self.models:
-            there = ", ".join(sorted({*self.models, *self.aliases}))
+            there = sorted({*self.models, *self.aliases})
             raise NotFound(
-                f"the catalog has no models of '{provider}'; nothing was listed. There are: {there}."
+                f"the catalog has no models of '{provider}'; nothing was listed. {did_you_mean(provider, there)}"
+                f"There are: {', '.join(there)}."
             )
         return [self.card(provider, name) for name in self.models[home]]
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.model.nearness import did_you_mean
 from holdfast.providers import catalog
 from holdfast.providers.catalog import Catalog
 from holdfast.providers.contract import Adapter
@@ -86,7 +87,10 @@ def target(backend: str, models: Catalog | None = None) -> Target:
         raise Invalid(
             f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
         )
-    raise NotFound(f"no provider is called '{name}'; nothing was done. There are: {', '.join(_known())}.")
+    known = _known()
+    raise NotFound(
+        f"no provider is called '{name}'; nothing was done. {did_you_mean(name, known)}There are: {', '.join(known)}."
+    )
 
 
 def in_full(backend: str, models: Callable[[], Catalog]) -> str:
@@ -139,9 +143,9 @@ def _installed(api: str) -> Adapter:
     """What an installed package serves under that name."""
     found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
     if not found:
-        others = {point.name for point in _entry_points()}
+        known = sorted({*APIS, *(point.name for point in _entry_points())})
         raise NotFound(
-            f"no adapter is called '{api}'; nothing was done. There are: {', '.join(sorted({*APIS, *others}))}. "
+            f"no adapter is called '{api}'; nothing was done. {did_you_mean(api, known)}There are: {', '.join(known)}. "
             f"Others register in the entry point group '{GROUP}'."
         )
     if len({point.value for point in found}) > 1:

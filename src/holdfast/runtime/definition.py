@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.context.limits import ContextLimits
 from holdfast.errors import Invalid
+from holdfast.migration.facing import STRICT
 from holdfast.migration.policy import Policy
 from holdfast.migration.route import Route, Trigger
 from holdfast.model import names
@@ -27,7 +28,6 @@ from holdfast.model.documents import Document, Place, read_toml, read_yaml, writ
 from holdfast.providers import registry
 from holdfast.providers.catalog import Catalog
 from holdfast.runtime.agent import Agent
-from holdfast.runtime.switching import STRICT
 from holdfast.runtime.tool import Tool, tool
 
 __all__ = [

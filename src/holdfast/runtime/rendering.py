@@ -23,7 +23,7 @@ from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.migration.backends import backend_at
-from holdfast.migration.facing import Facing, Given, facing, name_of, same
+from holdfast.migration.facing import Facing, Given, check_model, facing, name_of, same
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
@@ -63,7 +63,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
     """The request that a backend would be sent for the line as it is at a commit."""
-    target = facing(backend, ground.models()).target
+    seen = facing(backend, ground.models())
+    target = seen.target
     if target is None:
         raise Unsupported(
             f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered. See plan(…) instead."
@@ -72,18 +73,21 @@ def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
     own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
     adapter = registry.adapter(target.api)
     made = adapter.render(_asked(plan.context, own), model=target.model, provider=target.provider)
-    named = lost(plan.history, facing(backend, ground.models()).unseen)
+    named = lost(plan.history, seen.unseen)
     return Rendered(body=made.body, losses=(*named, *made.losses)) if named else made
 
 
 def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan:
-    """What a backend would be shown after a commit, and why; None: the one that the line is on."""
+    """What a backend would be shown after a commit, and why; None: the one that the line is on.
+
+    Raises `Invalid` or `NotFound` for a name that nobody goes by: no vendor, nor who is on the line or at hand.
+    """
     space = ground.space
     line = backend_at(space, at)
     if line is None and ground.agent.backend is not None:
         line = name_of(ground.agent.backend)
     wanted = backend if backend is not None else _own(ground, line)
-    to = _seen(ground, wanted)
+    to = _seen(ground, wanted, line)
     is_new = line is not None and not (to.name == line or same(to.name, line, ground.models()))
     ask = framing.ask_for(ground, to, at, fresh=is_new)
     frame = _last_frame(ground, at)
@@ -193,11 +197,16 @@ def _own(ground: Ground, line: str | None) -> Given:
     return ground.handed.get(line, line)
 
 
-def _seen(ground: Ground, backend: Given) -> Facing:
-    """What is known of a backend; of one that takes steps itself, and is not at hand, its name."""
+def _seen(ground: Ground, backend: Given, line: str | None) -> Facing:
+    """What is known of a backend; of the line's own, if it takes steps itself and is not at hand, its name."""
+    if isinstance(backend, str) and backend in ground.handed:
+        backend = ground.handed[backend]
     try:
-        return facing(backend, ground.models())
+        seen = facing(backend, ground.models())
     except (NotFound, Invalid):
-        if not isinstance(backend, str) or ":" not in backend:
+        if not isinstance(backend, str) or backend != line:
             raise
         return Facing(name=backend)
+    if backend != line:
+        check_model(backend, seen, ground.models())
+    return seen

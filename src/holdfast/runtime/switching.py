@@ -20,14 +20,14 @@ from typing import Any
 import msgspec
 
 from holdfast.engines.contract import CellWrite
-from holdfast.errors import Conflict, Invalid, Moved, NotFound, Refused, StaleHead
+from holdfast.errors import Conflict, Invalid, Moved, Refused, StaleHead
 from holdfast.history import reader, writer
 from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
 from holdfast.ledger import lease as leases
 from holdfast.migration import book, compatibility
 from holdfast.migration.extract import derive
-from holdfast.migration.facing import Facing, Given, check_backend, facing, name_of
+from holdfast.migration.facing import Facing, Given, check_backend, check_model, facing, name_of
 from holdfast.migration.recalling import recalling
 from holdfast.migration.report import Report
 from holdfast.migration.summarise import summarised
@@ -54,14 +54,13 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.resolving import is_on
 from holdfast.runtime.showing import is_bare, last_frame, shown_to
 
-__all__ = ["STRICT", "Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
+__all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
 _POLL_SECONDS = 0.05
 _TRIES_MAX = 16
 _SUMMARIES_MAX = 2  # times that a model is asked, where the line changes meanwhile
 _REASON_MAX = 2_000  # characters
 
-STRICT = frozenset({"openai", "anthropic", "google", "mistral"})  # whose models the catalog knows
 _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, our extra
     "openai-chat": ("openai", "openai", "openai"),
     "openai-responses": ("openai", "openai", "openai"),
@@ -111,7 +110,7 @@ def found(ground: Ground, given: Given) -> Facing:
     seen = facing(given, ground.models())
     if not isinstance(given, str | Backend):
         return seen
-    _check_model(ground, given, seen)
+    check_model(given, seen, ground.models(), undone="nothing was switched")
     taking_steps(given)
     return seen
 
@@ -328,27 +327,6 @@ def _absent(to: Facing) -> list[str]:
     return [
         f"requests to {to.name} are sent by {sdk[1]}, which is not installed: pip install 'holdfast[{sdk[2]}]'"
     ]
-
-
-def _check_model(ground: Ground, given: str | Backend, seen: Facing) -> None:
-    """Raise `NotFound` for a name that its vendor's models do not have; a Backend is taken at its word."""
-    if not isinstance(given, str) or seen.target is None or seen.target.provider not in STRICT:
-        return
-    models = ground.models()
-    if models.card(seen.target.provider, seen.target.model).known:
-        return
-    near = _near(seen.target.model, [card.name for card in models.cards(seen.target.provider)])
-    raise NotFound(
-        f"{seen.target.provider} has no model '{seen.target.model}' that is known; nothing was switched. {near}"
-        f"If it is new, say so with Backend('{given}'), or add it to your models file."
-    )
-
-
-def _near(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches  # only where something is wrong
-
-    found = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(found)}? " if found else ""
 
 
 def _is_installed(module: str) -> bool:

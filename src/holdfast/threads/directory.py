@@ -12,7 +12,6 @@ which counts as none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from itertools import islice
 
 import msgspec
@@ -24,6 +23,7 @@ from holdfast.history.space import ALIVE, STORE, THREAD, THREADS, Space
 from holdfast.migration.policy import Policy
 from holdfast.model import canonical, names
 from holdfast.model.digest import Kind, digest_of
+from holdfast.model.nearness import near
 from holdfast.runtime.agent import Agent
 
 __all__ = [
@@ -47,7 +47,7 @@ AGENT = "agent/"  # cells of agents, by name
 
 _PAGE = 100
 _TRIES_MAX = 16
-_SCANNED = 2_000
+_COMPARED = 500  # ids that begin the same
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -223,7 +223,17 @@ def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
 
 
 def _no_thread(store: Space, id: str, advice: str) -> NotFound:
-    known = [name for name, _ in islice(threads(store), _SCANNED)]
-    near = get_close_matches(id, known, n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(repr(name) for name in near)}? " if near else ""
+    close = [each for each in near(id, _like(store.engine, id)) if _is_there(store, each)]
+    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}{advice}")
+
+
+def _like(engine: Engine, id: str) -> Iterator[str]:
+    """Ids that may be close to one: a few that begin as it does, however many there are, then the first ones."""
+    for length in sorted({max(len(id) - 1, 1), max(len(id) - 2, 1), len(id) // 2, 0}, reverse=True):
+        for cell in islice(_cells(engine, THREAD + id[:length]), _COMPARED):
+            yield cell.name.removeprefix(THREAD)
+
+
+def _is_there(store: Space, id: str) -> bool:
+    return _live(store, store.engine.cell(STORE, THREAD + id)) is not None

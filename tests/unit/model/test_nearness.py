@@ -1,0 +1,43 @@
+"""Near names: what a mistyped one may have meant, at a cost that does not grow with the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from holdfast.model.nearness import COMPARED_MAX, did_you_mean, near
+
+
+def endless(seen: list[str]) -> Iterator[str]:
+    """Names without end, each noted when it is looked at."""
+    for number in count():
+        seen.append(f"thread-{number}")
+        yield seen[-1]
+
+
+def test_the_closest_name_comes_first() -> None:
+    """At most three are told, in the order of their likeness, whatever their case."""
+    known = ["shop", "shopping", "Shoppings", "shopper", "house"]
+
+    assert near("shoping", known)[0] == "shopping"
+    assert near("SHOPPING", known)[0] == "shopping"
+    assert len(near("shoppin", known)) == 3
+    assert did_you_mean("shoping", ["shopping", "house"]) == "Did you mean 'shopping'? "
+
+
+@pytest.mark.parametrize("name", ["zebra", "", "x" * 100_000])
+def test_where_nothing_is_near_nothing_is_asked(name: str) -> None:
+    """No question is better than a wrong one."""
+    assert near(name, ["shopping", "house", ""]) == []
+    assert did_you_mean(name, ["shopping", "house"]) == ""
+
+
+def test_only_so_many_names_are_looked_at() -> None:
+    """A list without end is left after `COMPARED_MAX`."""
+    seen: list[str] = []
+
+    assert near("thread-7x", endless(seen))
+
+    assert len(seen) == COMPARED_MAX

@@ -1,0 +1,51 @@
+"""Planning for a backend by its name: one that nobody knows is refused, with those that are close."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Backend, Thread, errors
+from holdfast.testing import Script, say
+
+
+@pytest.fixture
+def thread() -> Iterator[Thread]:
+    """A thread on a scripted backend, with one turn."""
+    with holdfast.open("memory:") as store:
+        agent = Agent("helper", backend=Script(say("Hello."), backend="script:one"))
+        found = store.thread("shopping", agent=agent)
+        found.run("Hello?")
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nobody:model", "no provider is called 'nobody'.*There are: .*anthropic"),
+        ("antropic:claude-sonnet-4-5", "Did you mean 'anthropic'"),
+        ("anthropic:claude-sonet-4-5", "Did you mean 'claude-sonnet-4-5'"),
+        ("script:two", "no provider is called 'script'"),
+        ("nothing", "names no backend"),
+    ],
+)
+def test_a_name_that_nobody_goes_by_is_refused(thread: Thread, name: str, told: str) -> None:
+    """Neither a plan nor a request is made for it."""
+    with pytest.raises((errors.NotFound, errors.Invalid), match=told):
+        thread.plan(name)
+    with pytest.raises((errors.NotFound, errors.Invalid), match=told):
+        thread.render(name)
+
+
+def test_who_is_on_the_line_or_was_handed_in_is_known(thread: Thread) -> None:
+    """The line's own name, one that was switched to, a new model as a Backend, and any known vendor's."""
+    assert thread.plan("script:one").backend == thread.plan().backend == "script:one"
+    assert thread.plan("anthropic:claude-sonnet-4-5").fits
+    assert thread.plan(Backend("anthropic:claude-next")).backend == "anthropic:claude-next"
+    assert thread.plan("ollama:whatever").backend == "ollama:whatever"
+
+    thread.switch(Script(backend="script:two"))
+
+    assert thread.plan("script:two").backend == "script:two"
