@@ -228,8 +228,9 @@ def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
 
     assert refused.code == 4
     assert (
-        f"It was undone: take the undo back with redo(), or end its run with cancel('{run}')." in refused.err
-    )
+        "It was undone: take the undo back with `holdfast threads redo house`, "
+        f"or end its run with `holdfast runs cancel house {run}`."
+    ) in refused.err
 
 
 def test_a_file_that_is_not_there_decides_nothing(house: Shell) -> None:

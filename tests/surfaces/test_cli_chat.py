@@ -18,10 +18,10 @@ def nothing_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatting, "clerk", chatting.hired())
 
 
-def talk(shell: Shell, *lines: str) -> Ended:
+def talk(shell: Shell, *lines: str, code: int = 0) -> Ended:
     """Say these lines to the clerk."""
     ended = shell("chat", "clerk", *CODE, stdin="\n".join(lines).encode())
-    assert ended.code == 0, ended
+    assert ended.code == code, ended
     return ended
 
 
@@ -84,6 +84,7 @@ def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
         "/state",
         "/calls",
         "/approvals",
+        code=3,  # there is nothing to redo on main
     ).out
 
     assert "turn 1" in out
@@ -96,11 +97,19 @@ def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["/nope", "/undo 'x", "/undo 99", "/on nowhere", "/fork", "/state /nothing.json"]
+    ("said", "code"),
+    [
+        ("/nope", 2),
+        ("/undo 'x", 2),
+        ("/undo 99", 3),
+        ("/on nowhere", 3),
+        ("/fork", 2),
+        ("/state /nothing.json", 3),
+    ],
 )
-def test_a_slash_that_cannot_be_is_told_and_the_talk_goes_on(empty: Shell, said: str) -> None:
-    """Nothing is written, and the next line is heard."""
-    ended = talk(empty, said, "Pay five", "deny")
+def test_a_slash_that_cannot_be_is_told_and_the_talk_goes_on(empty: Shell, said: str, code: int) -> None:
+    """Nothing is written, the next line is heard, and a script is told by the exit code."""
+    ended = talk(empty, said, "Pay five", "deny", code=code)
 
     assert "All done." in ended.out
     assert "nothing" in ended.out + ended.err
@@ -129,12 +138,40 @@ def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
     assert empty("chat", "keeper", "--code", "tests.surfaces.chatting").code == 0
 
 
-def test_a_run_that_fails_leaves_the_talk(empty: Shell) -> None:
-    """The error is shown; the next words are heard."""
-    out = talk(empty, "Pay five", "deny", "Again", "/log").out
+def test_a_run_that_fails_leaves_the_talk_and_is_its_exit_code(empty: Shell) -> None:
+    """The error is where errors go, with the command that shows the run; the next words are heard."""
+    ended = talk(empty, "Pay five", "deny", "Again", "/log", code=1)
 
-    assert "RunFailed" in out
-    assert "turn 2" in out
+    assert "RunFailed" in ended.err
+    assert "Try: holdfast runs show clerk-chat\n" in ended.err
+    assert "turn 2" in ended.out
+    assert empty.ok("runs", "show", "clerk-chat", "--json").json["run"]["state"] == "failed"
+
+
+def test_a_run_that_waits_is_no_failure(empty: Shell) -> None:
+    """Control: what was left for a decision is no reason for another exit code than 0."""
+    assert "It waits." in talk(empty, "Pay five", "later", code=0).out
+
+
+def test_a_backend_that_nobody_knows_begins_no_thread(empty: Shell) -> None:
+    """It is refused before anything is written, with the name that is close."""
+    ended = empty("chat", "helper", "--to", "antropic:claude-sonnet-4-5", stdin=b"Hello\n")
+
+    assert ended.code == 3
+    assert "Did you mean 'anthropic'?" in ended.err
+    assert not empty.store.exists()
+
+
+def test_a_backend_without_a_key_fails_the_run_with_the_name_to_set(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one thing that most people meet first: no key.  It is a failed run, and says what to do."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    ended = empty("chat", "helper", "--to", "openai:gpt-5", stdin=b"Hello\n")
+
+    assert ended.code == 1
+    assert "set OPENAI_API_KEY in the environment" in ended.err
 
 
 def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:

@@ -216,7 +216,7 @@ def test_a_mistyped_agent_begins_nothing(shell: Shell) -> None:
     for words in (["ls"], ["get", "/a"], ["put", "/a", "1"], ["rm", "/a"]):
         ended = shell("state", *words, "--agent", "helpr")
         assert ended.code == 3
-        assert "Did you mean helper?" in ended.err
+        assert "Did you mean 'helper'?" in ended.err
 
     assert shell("state", "ls", "--agent", "helper", "--timeline", "what-if").code == 2
     assert shell.ok("sql", "select count(*) from cells where name like 'agent/%'", "--json").json["rows"] == [

@@ -145,3 +145,18 @@ def test_an_interrupted_command_says_so(shell: Shell, monkeypatch: pytest.Monkey
 
     assert ended.code == 130
     assert "Traceback" not in ended.err
+
+
+def test_a_run_that_failed_before_somebody_s_eyes_is_no_failure_of_the_talk(empty: Shell) -> None:
+    """Whoever sits there has read it on the screen, and leaves when they like; from a pipe it would exit with 1."""
+    (empty.directory / "app.py").write_text(
+        "from holdfast import Agent\nfrom holdfast.testing import Script\n"
+        "mute = Agent('mute', backend=Script(backend='script:mute'))\n"
+    )
+
+    shown, code = typed(empty.directory, "chat", "mute", "--code", "app:mute", answer="Hello\n/quit\n")
+
+    assert "RunFailed" in shown
+    assert "holdfast runs show mute-chat" in shown
+    assert code == 0
+    assert empty("chat", "mute", "--code", "app:mute", stdin=b"Hello\n").code == 1

@@ -11,10 +11,12 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, HeadShape
 from holdfast.cli.coding import SwitchCode
+from holdfast.cli.models.listed import known_backend
 from holdfast.cli.options import EVERYWHERE, Everywhere, Timeline
 from holdfast.cli.screen import Screen, console
 from holdfast.cli.talking.partner import partner
 from holdfast.cli.talking.talk import Talk
+from holdfast.cli.usage import to_be_named
 from holdfast.cli.wording import count
 from holdfast.model.head import MAIN
 from holdfast.threads.opening import open as open_store
@@ -30,6 +32,12 @@ class Talked(Answer, frozen=True, kw_only=True):
     agent: str
     turns: int
     head: HeadShape
+    code: int  # the exit code: of the first thing that failed, where nobody was at the terminal to see it
+
+    @property
+    def exit_code(self) -> int:
+        """0 at a terminal, whatever happened there; else that of the first thing that failed."""
+        return self.code
 
     def show(self, screen: Screen) -> None:
         """Say where it is kept."""
@@ -60,18 +68,23 @@ def chat(
 
     Words come as they are written, tool calls are shown, and what needs an approval is asked. /help lists what else
     can be said: /switch, /fork, /undo, /context, /state, /log. Everything is kept, and a talk that was cut off goes on.
-    With --json the talk is on the error stream, and the output says where it was left.
+    With --json the talk is on the error stream, and the output says where it was left. Where the words come from a
+    pipe, a run or a command that fails is told on the error stream, and the talk exits with the first one's code.
     """
-    screen = Screen(console(stderr=everywhere.json), store=everywhere.store)
+    screen = Screen(console(stderr=everywhere.json), store=to_be_named(everywhere.store))
+    backend = None if to is None else known_backend(to)
     warnings.simplefilter("ignore", UserWarning)  # they are for whoever writes the code, not for who talks
     with open_store(everywhere.store) as store:
-        declared = partner(store, agent, code=code, backend=to)
+        declared = partner(store, agent, code=code, backend=backend)
         found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
         _greet(screen, placed)
         with redirect_stdout(sys.stderr if everywhere.json else sys.stdout):
-            left = Talk(screen, placed, store=everywhere.store, code=code).go()
-        return Talked(thread=left.id, agent=left.agent, turns=_turns(left), head=HeadShape.of(left.head))
+            talk = Talk(screen, placed, store=everywhere.store, code=code)
+            left = talk.go()
+        failed = 0 if sys.stdin.isatty() else talk.code
+        head = HeadShape.of(left.head)
+        return Talked(thread=left.id, agent=left.agent, turns=_turns(left), head=head, code=failed)
 
 
 def _greet(screen: Screen, thread: Thread) -> None:

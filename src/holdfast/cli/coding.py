@@ -15,7 +15,9 @@ from typing import Annotated, NamedTuple, TypeAlias, cast
 
 from cyclopts import Parameter
 
+from holdfast.cli.declared import as_module, what_to_type
 from holdfast.errors import Invalid
+from holdfast.model.nearness import did_you_mean
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.tool import Tool
 from holdfast.threads.store import Store
@@ -73,12 +75,12 @@ def found_in(code: str) -> Found:
 def _agent(code: str, thread: Thread) -> Agent:
     found = found_in(code).agents
     if not found:
-        raise Invalid(f"--code {code} holds no Agent; nothing was done. Name one, or a list of them.")
+        raise Invalid(f"--code {code} holds no Agent; nothing was done. {what_to_type(thread.agent)}")
     if thread.agent not in found:
         others = ", ".join(f"'{name}'" for name in sorted(found))
         raise Invalid(
             f"--code {code} holds agent {others}, but thread '{thread.id}' belongs to agent '{thread.agent}'; "
-            "nothing was done. Name the code of that one."
+            f"nothing was done. {what_to_type(thread.agent)}"
         )
     return found[thread.agent]
 
@@ -86,22 +88,53 @@ def _agent(code: str, thread: Thread) -> Agent:
 def _loaded(code: str) -> object:
     """What `code` names; a module by itself stands for everything in it."""
     module, _, name = code.partition(":")
+    if (meant := as_module(code)) is not None:
+        raise Invalid(
+            f"--code names a module, not a file such as {code}; nothing was done. Write --code {meant}."
+        )
     if not all(part.isidentifier() for part in module.split(".")):
-        raise Invalid(f"--code {code!r} is not module:name; nothing was done. Write it as app:planner.")
+        raise Invalid(f"--code {code!r} is not module:name; nothing was done. {what_to_type()}")
     here = os.getcwd()  # what Python itself would have put there
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         found: object = import_module(module)
         for part in filter(None, name.split(".")):
+            if not hasattr(found, part):
+                raise _Missing(found, part)
             found = getattr(found, part)
+    except _Missing as missing:
+        hint = did_you_mean(missing.name, missing.others).rstrip() or what_to_type()
+        raise Invalid(
+            f"--code {code}: there is no '{missing.name}' in it; nothing was done. {hint}"
+        ) from None
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise _unloaded(code, error) from error
+        raise Invalid(
+            f"--code {code}: there is no module '{module}' here; nothing was done. {what_to_type()}"
+        ) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # others' code: whatever it does, it is reported as theirs
-        raise Invalid(
-            f"--code {code} cannot be loaded: {type(error).__name__}: {error}; nothing was done."
-        ) from error
+        raise _unloaded(code, error) from error
     return found
+
+
+class _Missing(Exception):
+    """A name that is not in what code names."""
+
+    def __init__(self, inside: object, name: str) -> None:
+        self.name = name
+        self.others = [
+            each for each, value in vars(inside).items() if isinstance(value, Agent | list | tuple | dict)
+        ]
+        super().__init__(name)
+
+
+def _unloaded(code: str, error: BaseException) -> Invalid:
+    why = str(error).rstrip(". ")
+    return Invalid(f"--code {code} cannot be loaded: {type(error).__name__}: {why}; nothing was done.")
 
 
 def _things(found: object) -> Iterable[object]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.cli.advice import in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.app import version
 from holdfast.cli.failures import code_of
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import engine
-from holdfast.cli.usage import in_words_of_the_shell
 from holdfast.cli.wording import count, size
 from holdfast.engines.contract import Engine
 from holdfast.errors import HoldfastError

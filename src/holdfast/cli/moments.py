@@ -6,6 +6,7 @@ where it stands.  A name that fits both is refused.
 
 from __future__ import annotations
 
+from holdfast.cli.guessing import guessing, moment_names
 from holdfast.errors import Invalid, NotFound
 from holdfast.threads.agents import AgentMap
 from holdfast.threads.thread import Thread
@@ -27,9 +28,10 @@ def resolve(line: Thread | AgentMap, name: str) -> str | None:
     try:
         found = line.at(name).digest
     except NotFound:
-        if name not in heads:
+        if name in heads:
+            return heads[name].commit
+        with guessing(name, lambda: moment_names(line, name)):
             raise
-        return heads[name].commit
     if name in heads and heads[name].commit != found:
         raise Invalid(
             f"{name!r} is a timeline, and the name of another moment too; nothing was done. Give a digest."
@@ -40,4 +42,8 @@ def resolve(line: Thread | AgentMap, name: str) -> str | None:
 def given(thread: Thread, name: str) -> str | None:
     """`name` as the library knows it: as it was given, or for a timeline's name where that stands."""
     is_timeline = any(hold.head.timeline == name for hold in thread.timelines())
-    return resolve(thread, name) if is_timeline else name
+    if is_timeline:
+        return resolve(thread, name)
+    with guessing(name, lambda: moment_names(thread, name)):
+        thread.at(name)
+    return name

@@ -10,13 +10,16 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import cast
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import msgspec
 from cyclopts import App, CycloptsError
 
 from holdfast.cli import failures, usage
+from holdfast.cli.advice import About, in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.app import build, load
 from holdfast.cli.safe import safe_json
@@ -49,13 +52,21 @@ def run(words: Sequence[str]) -> int:
         failures.report("Interrupted", "stopped before the end, as asked.", json=json)
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the edge: nothing may leave as a traceback
-        return _failed(error, json=json)
+        return _failed(error, About(), json=json)
 
 
 def _run(app: App, words: Sequence[str]) -> int:
     load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    answer: object = does(*bound.args, **bound.kwargs)
+    about = About.of(words, bound.arguments)
+    try:
+        with _warning(about):
+            return _answered(does(*bound.args, **bound.kwargs), words)
+    except HoldfastError as error:
+        return _failed(error, about, json=usage.wants_json(words))
+
+
+def _answered(answer: object, words: Sequence[str]) -> int:
     if isinstance(answer, Iterator):
         return _as_they_come(cast("Iterator[Answer]", answer), words)
     if not isinstance(answer, Answer):
@@ -83,23 +94,40 @@ def _screen(words: Sequence[str]) -> Screen:
     return Screen(console(), store=usage.named_store(words))
 
 
-def _failed(error: Exception, *, json: bool) -> int:
+def _failed(error: Exception, about: About, *, json: bool) -> int:
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exception(error)
-    name, message, hint = _told(error)
+    name, message, hint = _told(error, about)
     failures.report(name, message, hint=hint, json=json)
     return failures.code_of(error)
 
 
-def _told(error: Exception) -> tuple[str, str, str | None]:
+def _told(error: Exception, about: About) -> tuple[str, str, str | None]:
     match error:
         case HoldfastError():
-            return type(error).__name__, usage.in_words_of_the_shell(str(error)), None
+            return type(error).__name__, in_words_of_the_shell(str(error), about), None
         case OSError(filename=name, strerror=why) if why:
             return type(error).__name__, f"{why}{f': {name}' if name else ''}; it was not done.", None
         case _:
             told = f"this should not happen ({type(error).__name__}: {error}); the command did not finish."
             return "Bug", told, "HOLDFAST_DEBUG=1 shows where; please report it."
+
+
+@contextmanager
+def _warning(about: About) -> Generator[None]:
+    """Let warnings of ours, which are for programs, be told in a sentence on the error stream."""
+    told = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, UserWarning):
+            words = in_words_of_the_shell(str(message), about)
+            Screen(console(stderr=True)).say(("Warning: ", "warn"), words)
+        else:
+            told(message, category, *rest)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
 
 
 def _accept_any_text() -> None:

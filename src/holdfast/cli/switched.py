@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.cli.advice import About, in_words_of_the_shell
 from holdfast.cli.coding import found_in
+from holdfast.cli.declared import what_to_type
 from holdfast.cli.failures import CODES
 from holdfast.cli.losses import LossShape, losses_of
 from holdfast.cli.screen import Screen
@@ -75,7 +77,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             approved_by=report.approved_by,
             checkpoint=checkpoint_name(report),
             commit=report.commit,
-            told=str(report),
+            told=in_words_of_the_shell(str(report), About(thread=report.thread)),
         )
 
 
@@ -107,6 +109,6 @@ def agent_for(store: Store, name: str, code: str | None) -> Agent:
         others = ", ".join(f"'{each}'" for each in sorted(found.agents)) or "none"
         raise Invalid(
             f"--code {code} holds no agent '{name}' (there: {others}), and no definition of it is kept; nothing was "
-            "done. Name the code of that one."
+            f"done. {what_to_type(name)}"
         )
     return kept.agent(found.tools.values())

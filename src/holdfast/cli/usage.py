@@ -5,36 +5,27 @@ A bare noun means `ls`; `--store` and `--json` may also stand before the command
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    Argument,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from holdfast.cli.commands import SPELLINGS
+from holdfast.cli.declared import what_to_type
+from holdfast.cli.options import EVERYWHERE
+from holdfast.model.nearness import did_you_mean, near
 
-__all__ = ["explained", "in_words_of_the_shell", "named_store", "tidied", "wants_json"]
+__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json"]
 
 _HELP = ("--help", "-h", "--version")
-
-# The library speaks to programs; here the same advice in the words of the shell.
-_PHRASES = {
-    "Create one with `holdfast init`.": "Create one with `holdfast init`, or name another with --store or $HOLDFAST_STORE.",
-    "Name its agent= to begin one.": "Begin one with `holdfast threads begin`, or see `holdfast threads ls`.",
-    "Begin it again with agent=.": "Begin it again with `holdfast threads begin`.",
-    "See what there is with paths(), or give a default.": "See what there is with `holdfast state ls`.",
-    "See what there is with paths().": "See what there is with `holdfast state ls`.",
-    "See what there is with timelines().": "See what there is with `holdfast threads show`.",
-    "See what there is with calls().": "See what there is with `holdfast calls ls`.",
-    "See what there is with runs().": "See what there is with `holdfast runs ls`.",
-    "See what waits with approvals().": "See what waits with `holdfast approvals ls`.",
-    "resume() finishes it, cancel() ends it.": "`holdfast runs resume` finishes it, `holdfast runs cancel` ends it.",
-    "Wait for it, or end it with cancel().": "Wait for it, or end it with `holdfast runs cancel`.",
-    "resume() or cancel() that run first.": "Use `holdfast runs resume` or `holdfast runs cancel` on that run first.",
-    "Use resolve().": "Use `holdfast calls resolve`.",
-    "Give the agent that declares it.": "Name the one that declares it with --code.",
-    "Give event.cursor of an earlier event.": "Give the cursor of an earlier event.",
-    "Any commit can still be reached by undo(to=…) or fork.": "Any commit can still be reached by --at REF, with undo or fork.",
-}
 
 
 def tidied(words: Sequence[str]) -> list[str]:
@@ -56,10 +47,16 @@ def named_store(words: Sequence[str]) -> str | None:
     """The store that `words` name; None: the one of the environment, or of this directory."""
     for at, word in enumerate(words):
         if word.startswith("--store="):
-            return word.removeprefix("--store=")
+            return to_be_named(word.removeprefix("--store="))
         if word == "--store":
-            return words[at + 1] if at + 1 < len(words) else None
+            return to_be_named(words[at + 1]) if at + 1 < len(words) else None
     return None
+
+
+def to_be_named(store: str) -> str | None:
+    """`store` as a command has to name it; None: it is the one that is found without."""
+    is_found = store == os.environ.get("HOLDFAST_STORE", EVERYWHERE.store)
+    return None if is_found else store
 
 
 def explained(app: App, error: CycloptsError) -> tuple[str, str]:
@@ -69,20 +66,31 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
             names = [name for name in error.app or app if not name.startswith("-")]
-            near = get_close_matches(word, names, n=1, cutoff=0.5)
-            did_you_mean = f" Did you mean '{near[0]}'?" if near else ""
-            return f"'{' '.join(chain)}' has no command '{word}'; nothing was done.{did_you_mean}", hint
+            meant = did_you_mean(word, names, likeness=0.5).rstrip()
+            return f"'{' '.join(chain)}' has no command '{word}'; nothing was done. {meant}".rstrip(), hint
+        case UnknownOptionError(token=token):
+            word = token.keyword or token.value
+            known = [name for each in error.argument_collection for name in each.names]
+            meant = did_you_mean(word, known).rstrip()
+            return f"'{' '.join(chain)}' has no option {word}; nothing was done. {meant}".rstrip(), hint
+        case MissingArgumentError(argument=Argument() as argument):
+            return _missing(" ".join(chain), error, argument), hint
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"'{' '.join(chain)}' does not know what to do with '{word}'; nothing was done.", hint
         case _:
             return f"{str(error).rstrip('.')}; nothing was done.", hint
 
 
-def in_words_of_the_shell(message: str) -> str:
-    """A message of the library for somebody who types commands."""
-    for said, meant in _PHRASES.items():
-        message = message.replace(said, meant)
-    return message
+def _missing(command: str, error: MissingArgumentError, argument: Argument) -> str:
+    """What has to be given, and what may have been meant by an option that nobody knows."""
+    typed = error.keyword or next((token.keyword for token in argument.tokens if token.keyword), None)
+    told = f"{typed} needs a value" if typed else f"'{command}' needs {argument.name}"
+    unknown = [word for word in error.unused_tokens or () if word.startswith("-")]
+    meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
+    hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
+    if argument.name == "--code":
+        hint = f" What an agent's tools do is known to the program that declares it alone. {what_to_type()}"
+    return f"{told}; nothing was done.{hint}"
 
 
 def _leading(words: list[str]) -> tuple[list[str], list[str]]:

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from holdfast.cli.agents.listed import AgentWord
 from holdfast.cli.answer import Answer
+from holdfast.cli.guessing import agent_names, guessing
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import reading
@@ -43,7 +44,7 @@ def export(
     everywhere: Everywhere = EVERYWHERE,
 ) -> Exported:
     """Write an agent's definition as the file that would apply it"""
-    with reading(everywhere) as store:
+    with reading(everywhere) as store, guessing(name, lambda: agent_names(store)):
         kept = _version(store.definitions, name, version)
     return Exported(
         api_version=API_VERSION,

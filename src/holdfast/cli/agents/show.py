@@ -6,12 +6,12 @@ from itertools import islice
 
 from holdfast.cli.agents.listed import AgentWord, VersionShape
 from holdfast.cli.answer import Answer
+from holdfast.cli.guessing import no_agent
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.safe import safe_json
 from holdfast.cli.screen import Column, Part, Screen
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import ago, count, moment, now
-from holdfast.errors import NotFound
 
 __all__ = ["Shown", "show"]
 
@@ -80,7 +80,5 @@ def show(name: AgentWord, /, *, everywhere: Everywhere = EVERYWHERE) -> Shown:
         versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _SHOWN)]
         threads = [thread.id for thread in store.threads(agent=name)]
         if not versions and name not in {*store.agents()} and not threads:
-            raise NotFound(
-                f"there is no agent '{name}'; nothing was read. See what there is: holdfast agents ls"
-            )
+            raise no_agent(store, name, "nothing was read")
         return Shown(name=name, threads=threads, versions=versions)

@@ -7,16 +7,17 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from holdfast.cli.advice import About, in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.coding import SwitchCode
 from holdfast.cli.failures import code_of
+from holdfast.cli.guessing import no_agent
 from holdfast.cli.models.listed import known_models
 from holdfast.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBackend
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import reading, writing
 from holdfast.cli.switched import REFUSED, ReportShape, agent_for, show_report
 from holdfast.cli.wording import count
-from holdfast.errors import NotFound
 from holdfast.providers import registry
 from holdfast.threads.store import Store
 from holdfast.threads.switching import Moved, moved
@@ -114,8 +115,7 @@ def _open(store: Store, agent: str) -> list[str]:
     """The threads of the agent that can still be written to."""
     found = list(store.threads(agent=agent))
     if not found and store.definitions.find(agent) is None:
-        known = ", ".join(sorted(store.agents())) or "none"
-        raise NotFound(f"there is no agent '{agent}' here; nothing was switched. There are: {known}.")
+        raise no_agent(store, agent, "nothing was switched")
     return [thread.id for thread in found if not thread.timelines()[0].sealed]
 
 
@@ -141,6 +141,8 @@ def _shape(each: Moved) -> ThreadSwitched:
         thread=each.thread,
         switched=each.report is not None and each.report.switched,
         report=None if each.report is None else ReportShape.of(each.report),
-        error=None if each.error is None else str(each.error),
+        error=None
+        if each.error is None
+        else in_words_of_the_shell(str(each.error), About(thread=each.thread)),
         exit_code=code,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.cli.wording import stamp
 from holdfast.errors import Invalid, NotFound
 from holdfast.history.artifacts import Listed
 from holdfast.history.naming import is_referable
+from holdfast.model.nearness import COMPARED_MAX, did_you_mean
 from holdfast.threads.artifacts import Artifacts
 
 __all__ = ["ArtifactShape", "digest_of"]
@@ -68,7 +70,15 @@ def digest_of(artifacts: Artifacts, given: str, *, at: str | None = None) -> str
     fits = (each for each in artifacts.ls() if each.name == given or each.digest.startswith(wanted))
     found = [each.digest for each in islice(fits, 2)]
     if not found:
-        raise NotFound(f"there is no artifact '{given}'; nothing was read. See `holdfast artifacts ls`.")
+        hint = did_you_mean(given, _names(artifacts))
+        raise NotFound(
+            f"there is no artifact '{given}'; nothing was read. {hint}See `holdfast artifacts ls`."
+        )
     if len(found) > 1:
         raise Invalid(f"'{given}' fits more than one artifact; nothing was read. Give more digits.")
     return found[0]
+
+
+def _names(artifacts: Artifacts) -> Iterator[str]:
+    for each in islice(artifacts.ls(), COMPARED_MAX // 2):
+        yield from (name for name in (each.name, each.digest) if name)

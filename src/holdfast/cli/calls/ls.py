@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import CallRecordShape, on_one_line, state
+from holdfast.cli.runs.show import found_run
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import engine, reading
 from holdfast.cli.wording import ago, count, now
@@ -19,6 +20,7 @@ from holdfast.history.space import label_of
 from holdfast.ledger import tracing
 from holdfast.model.call import CallRecord, CallState
 from holdfast.threads.store import Store
+from holdfast.threads.thread import Thread
 
 __all__ = ["Calls", "ls"]
 
@@ -92,8 +94,18 @@ def ls(
         wanted = [
             each for each in found if state in (None, each[1].state) and timeline in (None, each[1].timeline)
         ]
+        if not wanted and thread is not None:
+            _check_names(store.thread(thread), run, timeline)
         kept = wanted[-limit:] if limit else wanted
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(wanted))
+
+
+def _check_names(thread: Thread, run: str | None, timeline: str | None) -> None:
+    """Raise `NotFound`, with names that are close, for a run or a timeline that is not there."""
+    if timeline is not None:
+        thread.on(timeline)
+    if run is not None:
+        found_run(thread, run, None)
 
 
 def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.checkpoints.enclosed import Enclosed
-from holdfast.cli.models.listed import known_models
+from holdfast.cli.models.listed import known_backend
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.stores import reading
@@ -15,7 +15,7 @@ from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.migration.checkpoints import name_of, object_of
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.head import MAIN
-from holdfast.providers import registry
+from holdfast.threads.thread import Thread
 from holdfast.threads.view import View
 
 __all__ = ["derive"]
@@ -48,14 +48,21 @@ def derive(
     commit gives the same checkpoint, in any process and on any copy of the store. At the commit of a
     switch it is the one that the switch made, derived again; --check says whether it is what was kept.
     """
-    backend = None if to is None else registry.in_full(to, known_models)
     with reading(everywhere) as store:
         line = store.thread(thread, timeline=timeline)
+        backend = to if check else _known(line, to)
         seen = view_at(line, at) if at is not None or check else line
         found = seen.checkpoint(to=backend)
         if check:
             _check(seen, found)
     return Enclosed.of(thread, found)
+
+
+def _known(line: Thread, to: str | None) -> str | None:
+    """The backend that is named; one that takes steps itself is known where the line was switched to it."""
+    if to is None or any(to == report.to_backend for report in line.switches()):
+        return to
+    return known_backend(to)
 
 
 def _check(seen: View, derived: Checkpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,6 +14,7 @@ from holdfast.cli.stores import reading
 from holdfast.errors import Invalid, NotFound
 from holdfast.migration.checkpoints import Kept
 from holdfast.model.head import MAIN
+from holdfast.model.nearness import did_you_mean
 
 __all__ = ["show"]
 
@@ -56,9 +58,14 @@ def _named(kept: list[Kept], name: str, thread: str, timeline: str) -> Kept:
             raise NotFound(_none(thread, timeline))
         raise NotFound(
             f"timeline '{timeline}' of '{thread}' has no checkpoint {name!r}; nothing is shown. "
-            f"See `holdfast checkpoints ls {thread}`."
+            f"{did_you_mean(name, _names(kept))}See `holdfast checkpoints ls {thread}`."
         )
     return next(iter(found.values()))
+
+
+def _names(kept: list[Kept]) -> Iterator[str]:
+    for each in kept:
+        yield from (_PREFIX + each.digest[:12], each.digest)
 
 
 def _none(thread: str, timeline: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, HeadShape
-from holdfast.cli.memory.items import Owner
+from holdfast.cli.memory.items import Owner, memory_with
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
 from holdfast.cli.showing import digest
@@ -39,5 +39,6 @@ def forget(
 ) -> Gone:
     """Let an item be remembered no more, whoever wrote it; its past stays"""
     with writing(everywhere) as store:
-        head = store.memory(owner).forget(item)
+        with memory_with(store, owner, item) as memory:
+            head = memory.forget(item)
         return Gone(owner=owner, item=item, head=HeadShape.of(head))

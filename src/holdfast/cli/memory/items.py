@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
+from holdfast.cli.guessing import guessing, owner_names
 from holdfast.cli.wording import stamp
 from holdfast.memory import Found
 from holdfast.model.memory import ItemKind, Remembered, Source
+from holdfast.model.nearness import COMPARED_MAX, near
+from holdfast.threads.memory import Memory
+from holdfast.threads.store import Store
 
-__all__ = ["AnyKind", "AnyScope", "FoundShape", "ItemId", "MemoryShape", "Owner", "SourceShape"]
+__all__ = [
+    "AnyKind",
+    "AnyScope",
+    "FoundShape",
+    "ItemId",
+    "MemoryShape",
+    "Owner",
+    "SourceShape",
+    "memory_with",
+    "near_what_was_asked",
+]
 
 Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="Whose memory")]
 ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
@@ -86,3 +103,22 @@ class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, found: Found) -> FoundShape:
         """The find as programs read it."""
         return cls(item=MemoryShape.of(found.item), score=found.score, legs=list(found.legs))
+
+
+@contextmanager
+def memory_with(store: Store, owner: str, item: str) -> Generator[Memory]:
+    """An owner's memory; an item that is not found there, or an owner who has none, is told with what is close."""
+    memory = store.memory(owner)
+    items = (each.id for each in islice(memory.items(), COMPARED_MAX))
+    with guessing(owner, lambda: owner_names(store)), guessing(item, lambda: items):
+        yield memory
+
+
+def near_what_was_asked(store: Store, owner: str, scope: str | None) -> list[str]:
+    """Where nothing was found: owners that are close to one without a memory, else scopes close to the one asked for."""
+    known = set(owner_names(store))
+    if owner not in known:
+        return near(owner, known)
+    if scope is None:
+        return []
+    return near(scope, {each.scope for each in islice(store.memory(owner).items(), COMPARED_MAX)} - {scope})

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, cut_off
-from holdfast.cli.memory.items import AnyKind, AnyScope, MemoryShape
+from holdfast.cli.memory.items import AnyKind, AnyScope, MemoryShape, near_what_was_asked
 from holdfast.cli.options import EVERYWHERE, Everywhere, Limit
 from holdfast.cli.safe import shortened
 from holdfast.cli.screen import Column, Screen
@@ -53,11 +53,13 @@ class Items(Answer, frozen=True, kw_only=True):
     owner: str
     items: list[MemoryShape]
     more: bool  # whether there are others beyond the limit
+    near: list[str]  # where there is nothing: owners or scopes that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.items:
-            screen.say("Nothing is remembered for ", (self.owner, "name"), ".")
+            meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
+            screen.say("Nothing is remembered for ", (self.owner, "name"), f".{meant}")
             return
         at_now = now()
         screen.table(
@@ -100,4 +102,5 @@ def ls(
             return Owners(owners=owners, more=more)
         items = store.memory(owner).items(kind=kind, scope=scope)
         found, more = cut_off(list(islice(items, most)), limit)
-        return Items(owner=owner, items=[MemoryShape.of(each) for each in found], more=more)
+        near = [] if found else near_what_was_asked(store, owner, scope)
+        return Items(owner=owner, items=[MemoryShape.of(each) for each in found], more=more, near=near)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.memory.items import AnyKind, AnyScope, FoundShape, Owner
+from holdfast.cli.memory.items import AnyKind, AnyScope, FoundShape, Owner, near_what_was_asked
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.safe import shortened
 from holdfast.cli.screen import Column, Screen
@@ -35,11 +35,13 @@ class Recalled(Answer, frozen=True, kw_only=True):
     query: str
     legs: list[str]  # text, vector: how it was searched
     found: list[FoundShape]
+    near: list[str]  # where there is nothing: owners or scopes that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print a table, and how it was searched."""
         if not self.found:
-            screen.say("Nothing was found for ", (self.owner, "name"), ".")
+            meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
+            screen.say("Nothing was found for ", (self.owner, "name"), f".{meant}")
         else:
             screen.table(
                 _COLUMNS,
@@ -84,6 +86,7 @@ def search(
             query=query,
             legs=list(found.legs),
             found=[FoundShape.of(each) for each in found],
+            near=[] if found else near_what_was_asked(store, owner, scope),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.memory.items import ItemId, MemoryShape, Owner
+from holdfast.cli.memory.items import ItemId, MemoryShape, Owner, memory_with
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Part, Screen
 from holdfast.cli.stores import reading
@@ -45,6 +45,6 @@ def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) 
     A reference with a commit shows that version for ever, whatever was undone or forgotten since.
     """
     with reading(everywhere) as store:
-        memory = store.memory(owner)
-        found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
+        with memory_with(store, owner, item) as memory:
+            found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
         return Shown(item=MemoryShape.of(found))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.migration.facing import check_model, facing
+from holdfast.providers import registry
 from holdfast.providers.catalog import Card, Catalog, chosen
 
-__all__ = ["ModelShape", "PricesShape", "abilities", "dollars", "known_models", "tokens"]
+__all__ = ["ModelShape", "PricesShape", "abilities", "dollars", "known_backend", "known_models", "tokens"]
 
 
 class PricesShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +80,13 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 def known_models() -> Catalog:
     """The catalog with the user's own file over it, if there is one."""
     return chosen(os.environ, Path.home())
+
+
+def known_backend(name: str) -> str:
+    """`provider:model` for what names a backend; raises `NotFound` or `Invalid`, with names that are close."""
+    models = known_models()
+    check_model(name, facing(name, models), models)
+    return registry.in_full(name, lambda: models)
 
 
 def abilities(model: ModelShape) -> str:

@@ -11,6 +11,7 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.models.listed import ModelShape, PricesShape, abilities, dollars, known_models
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Part, Screen
+from holdfast.model.nearness import near
 
 __all__ = ["ModelShown", "show"]
 
@@ -20,6 +21,7 @@ class ModelShown(Answer, frozen=True, kw_only=True):
 
     date: str
     model: ModelShape
+    near: list[str]  # where it is not known: models that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print what is known, then what is doubtful."""
@@ -27,6 +29,8 @@ class ModelShown(Answer, frozen=True, kw_only=True):
         screen.facts(_facts(self.model, self.date))
         if self.model.note:
             screen.say(("! ", "warn"), self.model.note[0].upper() + self.model.note[1:] + ".")
+        if self.near:
+            screen.say(("? ", "warn"), f"Did you mean {' or '.join(self.near)}?")
         if self.model.unconfirmed:
             screen.say(("? ", "warn"), f"Only one source says: {', '.join(self.model.unconfirmed)}.")
 
@@ -44,7 +48,10 @@ def show(
     A model that is not known is shown with the defaults of its provider, and a note. No store is needed.
     """
     catalog = known_models()
-    return ModelShown(date=catalog.date, model=ModelShape.of(catalog.of(model)))
+    card = catalog.of(model)
+    known = {} if card.known else {each.name: each.backend for each in reversed(catalog.cards())}
+    close = [known[each] for each in near(card.name, known)]
+    return ModelShown(date=catalog.date, model=ModelShape.of(card), near=close)
 
 
 def _facts(model: ModelShape, date: str) -> Iterator[tuple[str, Part]]:

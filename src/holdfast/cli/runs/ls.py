@@ -84,6 +84,8 @@ def ls(
             for on, record in runs
             if state in (None, record.state) and timeline in (None, record.timeline)
         ]
+        if not found and thread is not None and timeline is not None:
+            store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
         return Runs(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import msgspec
 
+from holdfast.cli.advice import in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
@@ -19,6 +19,7 @@ from holdfast.cli.stores import reading
 from holdfast.cli.wording import moment
 from holdfast.errors import NotFound
 from holdfast.migration.report import Report
+from holdfast.model.nearness import did_you_mean
 from holdfast.model.run import RunRecord
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.threads.thread import Thread
@@ -72,7 +73,7 @@ class Run(Answer, frozen=True, kw_only=True):
         screen.facts(
             [
                 ("state", state(run.stands)),
-                *((("why", run.why),) if run.why else ()),
+                *((("why", in_words_of_the_shell(run.why)),) if run.why else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
                 ("begun", moment(run.begun_at)),
@@ -158,9 +159,8 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"
     if id is None:
         raise NotFound(f"there was no run on {where} yet; nothing was done.")
-    near = get_close_matches(id, [each.id for each in runs], n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"See `holdfast runs ls {thread.id}`."
-    raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}")
+    hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
+    raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}See `holdfast runs ls {thread.id}`.")
 
 
 def _version(run: RunShape) -> str:

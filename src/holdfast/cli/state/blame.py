@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.cli.guessing import guessing, paths_like
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
 from holdfast.cli.screen import Part, Screen
@@ -66,7 +67,8 @@ def blame(
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
-        found = seen.blame(path)
+        with guessing(path, lambda: paths_like(seen, path)):
+            found = seen.blame(path)
         shown = preview(seen, seen.entry(path))
         return Blamed(
             **whose(line),

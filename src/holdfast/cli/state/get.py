@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from msgspec import UNSET, UnsetType
 
+from holdfast.cli.guessing import guessing, paths_like
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
 from holdfast.cli.safe import safe_json, spelled
@@ -68,7 +69,8 @@ def get(
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
-        entry, value = seen.entry(path), seen.get(path)
+        with guessing(path, lambda: paths_like(seen, path)):
+            entry, value = seen.entry(path), seen.get(path)
         if raw:
             return _write(value if isinstance(value, bytes) else canonical.encode(value))
         return Got(

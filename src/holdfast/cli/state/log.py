@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.cli.answer import cut_off
+from holdfast.cli.guessing import guessing, paths_like
 from holdfast.cli.moments import view_at
 from holdfast.cli.options import (
     EVERYWHERE,
@@ -102,7 +103,8 @@ def log(
         written = _writers(seen, path)
         found, more = cut_off(list(islice(written, limit + 1 if limit else None)), limit)
         if not found:
-            seen.entry(path)  # says that there is nothing, in the usual words
+            with guessing(path, lambda: paths_like(seen, path)):
+                seen.entry(path)  # says that there is nothing, in the usual words
         return PathLog(
             **whose(line), path=path, versions=[_version(seen, path, each) for each in found], more=more
         )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from itertools import islice
-
 from holdfast.cli.answer import Answer
-from holdfast.errors import Invalid, NotFound
+from holdfast.cli.guessing import no_agent
+from holdfast.errors import Invalid
 from holdfast.model.head import MAIN
 from holdfast.threads.agents import AgentMap
 from holdfast.threads.store import Store
@@ -15,7 +13,6 @@ from holdfast.threads.thread import Thread
 __all__ = ["About", "line_of", "whose", "words"]
 
 _NAMES = ("THREAD", "PATH", "VALUE")
-_SCANNED = 2_000
 
 
 def words(agent: str | None, *given: str | None, needed: int) -> tuple[str | None, ...]:
@@ -43,12 +40,9 @@ def line_of(store: Store, agent: str | None, thread: str | None, timeline: str) 
         return store.thread(thread, timeline=timeline)
     if timeline != MAIN:
         raise Invalid("an agent's map has no other timelines; nothing was done. Leave --timeline out.")
-    known = list(islice(store.agents(), _SCANNED))
     found = store.agent(agent)
-    if agent not in known:
-        near = get_close_matches(agent, known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "An agent is begun with its first thread."
-        raise NotFound(f"there is no agent '{agent}'; nothing was done. {hint}")
+    if agent not in store.agents():
+        raise no_agent(store, agent, "nothing was done")
     return found
 
 

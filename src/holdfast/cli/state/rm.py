@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.cli.guessing import guessing, paths_like
 from holdfast.cli.options import (
     EVERYWHERE,
     AgentName,
@@ -48,5 +49,6 @@ def rm(
     with writing(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
         on_conflict = "rebase" if rebase else "raise"
-        head = line.delete(path, reason=reason or "delete", on_conflict=on_conflict, op_id=op_id)
+        with guessing(path, lambda: paths_like(line.at(), path)):
+            head = line.delete(path, reason=reason or "delete", on_conflict=on_conflict, op_id=op_id)
         return Deleted.at(line, path, head)

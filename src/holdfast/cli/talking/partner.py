@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from holdfast.cli.coding import Found, found_in
+from holdfast.cli.declared import declared_here, what_to_type
+from holdfast.cli.guessing import agent_names
 from holdfast.errors import Invalid, NotFound
+from holdfast.model.nearness import did_you_mean
 from holdfast.runtime.agent import Agent
 from holdfast.threads.store import Store
 
@@ -20,10 +23,7 @@ def partner(store: Store, name: str, *, code: str | None, backend: str | None) -
     agent = found.agents.get(name) or _kept(store, name, found)
     if agent is None:
         if backend is None:
-            raise NotFound(
-                f"there is no agent '{name}' to talk to; nothing was begun. Keep one with `holdfast agents apply`, "
-                "name its --code, or give a backend with --to."
-            )
+            raise _nobody(store, name, found)
         return Agent(name, backend=backend, tools=list(found.tools.values()))
     if backend is not None:
         return agent.on(backend)
@@ -40,6 +40,26 @@ def _kept(store: Store, name: str, found: Found) -> Agent | None:
     if missing:
         raise Invalid(
             f"agent '{name}' needs the tool {', '.join(missing)}, and no code was named that has it; nothing was begun. "
-            "Name it with --code module."
+            f"{_close_tools(missing, found)}Name the module that declares it: `holdfast chat {name} --code MODULE`, "
+            "which is app for app.py."
         )
     return kept.agent(found.tools.values())
+
+
+def _nobody(store: Store, name: str, found: Found) -> NotFound:
+    """The error for an agent that neither code nor a definition knows."""
+    if name not in found.agents and name in store.agents():
+        return NotFound(
+            f"agent '{name}' is declared in code, which was not named; nothing was begun. {what_to_type(name)}"
+        )
+    known = [*found.agents, *agent_names(store), *(each.agent for each in declared_here())]
+    hint = did_you_mean(name, known) if name not in known else f"{what_to_type(name)} "
+    return NotFound(
+        f"there is no agent '{name}' to talk to; nothing was begun. {hint}To talk to a model under that name: "
+        f"`holdfast chat {name} --to PROVIDER:MODEL`. To keep an agent as a file: `holdfast agents apply -f FILE`."
+    )
+
+
+def _close_tools(missing: list[str], found: Found) -> str:
+    hints = [did_you_mean(each, found.tools) for each in missing] if found.tools else []
+    return "".join(hints)

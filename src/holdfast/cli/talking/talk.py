@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
+from holdfast.cli.advice import About, command, in_words_of_the_shell
+from holdfast.cli.failures import FAILED, USAGE, code_of, report
 from holdfast.cli.running import run
 from holdfast.cli.screen import Screen
 from holdfast.cli.talking import slashes
 from holdfast.cli.talking.asking import ask, decide
 from holdfast.cli.talking.painting import Painter
 from holdfast.cli.talking.slashes import SLASHES
+from holdfast.cli.usage import to_be_named
 from holdfast.errors import HoldfastError, NotFound, RunFailed
+from holdfast.model.nearness import near
 from holdfast.runtime.ended import Result
 from holdfast.runtime.happening import Cursor, RunEnded
 from holdfast.threads.thread import Thread
@@ -28,6 +32,7 @@ class Talk:
         """Talk on that thread; `store` and `code` are what commands of the shell are given."""
         self._screen, self._thread, self._store, self._code = screen, thread, store, code
         self._said: list[str] = []  # commands that were given in the place of a decision
+        self.code = 0  # of the first thing that failed
 
     def go(self) -> Thread:
         """Talk until the person leaves; the line that the talk was on then."""
@@ -44,6 +49,11 @@ class Talk:
     def _next(self) -> str | None:
         """The next line: one that was said in the place of a decision comes first."""
         return self._said.pop(0) if self._said else ask(self._prompt)
+
+    @property
+    def _named(self) -> str | None:
+        """The store as commands have to name it; None: they find it themselves."""
+        return to_be_named(self._store)
 
     @property
     def _prompt(self) -> str:
@@ -79,6 +89,7 @@ class Talk:
         if result is not None and result.status == "waiting":
             self._decide(painter.cursor)
         elif result is not None and result.status != "succeeded":
+            self.code = self.code or FAILED
             self._screen.say((f"The run {result.status}: {result.why}", "warn"))
 
     def _decide(self, cursor: str | None = None) -> None:
@@ -123,6 +134,7 @@ class Talk:
         try:
             name, rest = slashes.read(said)
         except ValueError as error:
+            self.code = self.code or USAGE
             self._screen.say((f"{error}; nothing was done.", "warn"))
             return False
         if name in _OUT:
@@ -138,6 +150,7 @@ class Talk:
     def _shell(self, words: list[str], name: str, rest: Sequence[str]) -> None:
         code = ("--code", self._code) if self._code is not None and SLASHES[name].takes_code else ()
         ended = run([*words, *code, "--timeline", self._thread.timeline, "--store", self._store])
+        self.code = self.code or ended
         if name == "fork" and ended == 0 and rest:
             self._move(rest[0])
 
@@ -149,12 +162,23 @@ class Talk:
 
     def _help(self, name: str) -> None:
         if name not in ("", "help", "?", "on"):
-            near = get_close_matches(name, SLASHES, n=1)
-            hint = f" Did you mean /{near[0]}?" if near else ""
+            self.code = self.code or USAGE
+            close = near(name, (*SLASHES, "on", "quit", "help"))
+            hint = f" Did you mean /{close[0]}?" if close else ""
             self._screen.say((f"There is no /{name}; nothing was done.{hint}", "warn"))
         known = [(f"/{each} {slash.takes}".rstrip(), slash.line) for each, slash in SLASHES.items()]
         known += [("/on TIMELINE", "Go on on another timeline"), ("/quit", "Leave; everything is kept")]
         self._screen.facts(known)
 
     def _fail(self, error: Exception) -> None:
-        self._screen.say((f"{type(error).__name__}: ", "bad"), str(error))
+        """Say what went wrong and what to do now: on the screen at a terminal, else where errors go."""
+        self.code = self.code or code_of(error)
+        about = About(thread=self._thread.id, store=self._named)
+        told = in_words_of_the_shell(str(error), about)
+        hint = command("runs show THREAD", about) if isinstance(error, RunFailed) else None
+        if not sys.stdin.isatty():
+            report(type(error).__name__, told, hint=hint, json=False)
+            return
+        self._screen.say((f"{type(error).__name__}: ", "bad"), told)
+        if hint:
+            self._screen.say(("Look at it: ", "quiet"), hint)

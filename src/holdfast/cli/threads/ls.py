@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
@@ -9,14 +10,18 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer, HeadShape, cut_off
+from holdfast.cli.guessing import agent_names, owner_names
 from holdfast.cli.options import EVERYWHERE, Everywhere, Limit
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.showing import digest
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import ago, count, now, stamp
+from holdfast.model.nearness import near
 from holdfast.threads.thread import Thread
 
 __all__ = ["ThreadShape", "Threads", "ls"]
+
+_BEGIN = ("threads", "begin", "shopping", "--agent", "helper")
 
 _COLUMNS = (
     Column("thread", "name", gives_way=True),
@@ -63,11 +68,15 @@ class Threads(Answer, frozen=True, kw_only=True):
 
     threads: list[ThreadShape]
     more: bool  # whether there are others beyond the limit
+    near: list[str]  # where there is none: agents or owners that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
+        if self.near:
+            screen.say(f"There is no such thread here. Did you mean {' or '.join(self.near)}?")
+            return
         if not self.threads:
-            screen.say("There is no thread here. Begin one: holdfast threads begin shopping --agent helper")
+            screen.suggest("There is no thread here. Begin one: ", *_BEGIN)
             return
         at_now = now()
         screen.table(
@@ -100,4 +109,13 @@ def ls(
     with reading(everywhere) as store:
         wanted = store.threads(owner=owner, agent=agent)
         found, more = cut_off(list(islice(wanted, limit + 1 if limit else None)), limit)
-        return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more)
+        close = [] if found else [*_near(agent, agent_names(store)), *_near(owner, owner_names(store))]
+        return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more, near=close)
+
+
+def _near(name: str | None, known: Iterator[str]) -> list[str]:
+    """Names that are close to one that nothing was found for; none where there is such a name."""
+    if name is None:
+        return []
+    names = set(known)
+    return [] if name in names else near(name, names)

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from holdfast.cli.answer import Answer
 from holdfast.cli.losses import LossShape, losses_of, show_losses
 from holdfast.cli.models.listed import known_models
+from holdfast.cli.moments import resolve
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.safe import safe_json
 from holdfast.cli.screen import Screen
@@ -52,7 +53,8 @@ def render(
     """
     target = registry.target(to, known_models())
     with reading(everywhere) as store:
-        rendered = store.thread(thread, timeline=timeline).render(to, at=UNSET if at is None else at)
+        found = store.thread(thread, timeline=timeline)
+        rendered = found.render(to, at=UNSET if at is None else resolve(found, at))
     return Request(
         thread=thread,
         timeline=timeline,

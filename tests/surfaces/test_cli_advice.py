@@ -1,0 +1,316 @@
+"""What the command line says when something is not possible: in commands that can be typed, never in Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.advice import ADVICE, About, in_words_of_the_shell
+from tests.architecture.source import Module, modules
+from tests.surfaces import paying
+from tests.surfaces.shell import Shell, shop
+
+# A name with brackets right behind it, a name with = behind it, or a name of ours with a dot in it.
+PYTHON = re.compile(
+    r"\w\((?!s\))[^)]*\)|\b[a-z_]+=|\b(?:holdfast|testing|thread|event|errors)\.(?!adapters|transports|db|dev)\w+\b"
+)
+
+# Expressions and SQL, which are said to nobody.
+FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|VALUES)\b|l\.id")
+
+# Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
+# loaded, where it is about their own program.
+DECLARED = {
+    "holdfast.runtime.agent": ("holdfast.Policy", "holdfast.Route", "testing.Script", "holdfast.Stop", "@holdfast.tool(effect=…)", "holdfast.ContextLimits"),
+    "holdfast.runtime.declared": ("holdfast.state",),
+    "holdfast.runtime.plugin": ("holdfast.state", "scope='run'"),
+    "holdfast.runtime.schema": ("tool(object.method)",),
+    "holdfast.runtime.stop": ("price=",),
+    "holdfast.runtime.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
+    "holdfast.migration.policy": ("unfinished=", "wait_seconds="),
+    "holdfast.migration.route": ("budget_tokens=",),
+    "holdfast.model.message": ("holdfast.Message", "say()", "holdfast.ToolCall", "json.dumps", "holdfast.ToolResult"),
+    "holdfast.providers.rules.responses": ("store=false",),
+    "holdfast.runtime.ended": ("output=", "run()"),
+    "holdfast.runtime.inbound": ("change()",),
+    "holdfast.runtime.steering": ("run()",),
+    "holdfast.threads.change": ("on({})", "change()"),
+    "holdfast.threads.loops": ("holdfast.aio",),
+}  # fmt: skip
+
+FAILING = [
+    "threads show shoping",
+    "threads show shopping --timeline what-of",
+    "threads show shopping --at turn:99",
+    "threads show shopping --at what-fi",
+    "threads diff shopping main what-fi",
+    "threads promote shopping what-fi",
+    "threads fork shopping x --at tun:2",
+    "threads fork shopping what-if",
+    "threads undo shopping --turns 99",
+    "threads undo shopping --turns 0",
+    "threads redo shopping",
+    "threads begin shopping --agent other",
+    "threads context shopping",
+    "threads context shopping --at HEAD",
+    "threads context shopping --to nobody:model",
+    "threads context shopping --to anthropic:claude-sonet-4-5",
+    "threads render shopping --to nobody:model",
+    "threads render shopping --to script:x",
+    "threads switch shopping --to openai:gpt-55 --dry-run",
+    "threads switch shopping --to nothing",
+    "threads bisect shopping --path /count.json --above 1 --good what-if",
+    "threads rm bread",
+    "threads undo bread",
+    "threads switch bread --to openai:gpt-5",
+    "state get shopping /todo.json",
+    "state get /pref.json --agent helper",
+    "state get /prefs.json --agent helpr",
+    "state rm shopping /nope",
+    "state blame shopping /nope",
+    "state log shopping /nope",
+    "runs show house nope",
+    "runs resume house",
+    "runs resume house --code app.py",
+    "runs resume house --code tests.surfaces.paying:asker",
+    "runs cancel shopping",
+    "calls show house nope",
+    "calls resolve house nope done",
+    "calls ls house --run nope",
+    "approvals show house nope",
+    "approvals approve shopping c1",
+    "checkpoints show shopping",
+    "checkpoints derive shopping --to nobody:x",
+    "agents show helpr",
+    "agents export helpr",
+    "agents switch helpr --to openai:gpt-5",
+    "memory show nope --owner ann",
+    "memory forget nope --owner ann",
+    "artifacts show shopping nope",
+    "export shopping --format opena-chat",
+    "models ls opneai",
+    "chat helpr",
+    "chat payer",
+    "chat talker --to openai-chat:gpt-5",
+    "chat talker --to nobody:x",
+    "threads follow shopping --after x",
+]
+
+
+@pytest.fixture
+def street(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell with a shopping list, a house that waits for an approval, and bread whose run was cut off."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(paying, "sent", [])
+    shop(empty.store)
+    with holdfast.open(empty.store) as store:
+        store.thread("house", agent=paying.payer, owner="ann").run("Pay.", id="m1")
+        store.memory("ann").add("prefers aisle seats", kind="preference", id="aisle")
+    paying.cut_off(empty.store)
+    return empty
+
+
+def test_nobody_who_types_commands_is_told_to_write_python(street: Shell, subtests: pytest.Subtests) -> None:
+    """Every one of these fails, says what was not done, and names no method, argument or class."""
+    for line in FAILING:
+        with subtests.test(line):
+            ended = street(*line.split(), stdin=b"Hello\n")
+
+            assert ended.code in (1, 2, 3, 4, 5, 7)
+            assert not PYTHON.search(ended.err), ended.err
+
+
+def test_python_in_a_message_would_be_found() -> None:
+    """Control: what the library says to programs is what the pattern finds."""
+    for said in ("See paths().", "Use undo(to=…).", "Name its agent= to begin one.", "a holdfast.Message"):
+        assert PYTHON.search(said)
+    assert not PYTHON.search("run 'x' (SIGKILL), see `holdfast state ls shopping --at HEAD~1` in app.py")
+
+
+def test_everything_that_is_put_in_other_words_is_still_said() -> None:
+    """A message of the library that changes takes its translation with it."""
+    texts = [text for module in library() for text in texts_of(module)]
+
+    unsaid = [said for said in ADVICE if not any(found_in(said, text) for text in texts)]
+
+    assert unsaid == []
+
+
+def test_whatever_the_library_says_in_python_has_other_words_for_the_shell() -> None:
+    """A new piece of advice needs a row in the table, or belongs to what only programs can meet."""
+    said = [(module.name, text) for module in library() for text in texts_of(module)]
+
+    python = [(name, text) for name, text in said if PYTHON.search(left_over(name, text))]
+
+    assert python == []
+    assert any(PYTHON.search(text) for _, text in said)  # the control: it is there before it is translated
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("state get shopping /todo", "`holdfast state ls shopping`"),
+        ("state get /pref --agent helper", "`holdfast state ls --agent helper`"),
+        ("state get shopping /todo --store ./holdfast.db", "`holdfast state ls shopping`"),
+        ("threads show shopping --timeline zzz", "`holdfast threads show shopping`"),
+        ("threads undo bread", "`holdfast runs cancel bread`"),
+        ("threads redo shopping", "`holdfast threads undo shopping --at REF`"),
+        ("threads context shopping --at HEAD", "`holdfast threads context shopping`"),
+    ],
+)
+def test_advice_names_what_it_was_about(street: Shell, words: str, typed: str) -> None:
+    """What is told can be typed as it is."""
+    assert typed in street(*words.split()).err
+
+
+def test_advice_names_the_store_that_was_named(street: Shell) -> None:
+    """A command without it would look elsewhere."""
+    street.store.rename(street.directory / "other one.db")
+
+    ended = street("state", "get", "shopping", "/todo", "--store", "other one.db")
+
+    assert "`holdfast state ls shopping --store 'other one.db'`" in ended.err
+
+
+def test_a_thread_with_a_strange_name_is_quoted() -> None:
+    """What is suggested is for a shell, which would obey it."""
+    told = in_words_of_the_shell("See what there is with paths().", About(thread="a; rm -rf /"))
+
+    assert told == "See what there is with `holdfast state ls 'a; rm -rf /'`."
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("threads show shoping", "'shopping'"),
+        ("threads show Shopping", "'shopping'"),
+        ("threads ls --agent helpr", "helper"),
+        ("threads ls --owner an", "ann"),
+        ("threads show shopping --timeline what-of", "what-if"),
+        ("threads show shopping --at what-of", "'what-if'"),
+        ("threads fork shopping x --at tun:2", "'turn:2'"),
+        ("threads diff shopping ask-mlik-main", "'ask-milk-main'"),
+        ("threads context shopping --to antropic:claude-sonnet-4-5", "'anthropic'"),
+        ("threads context shopping --to anthropic:claude-sonet-4-5", "'claude-sonnet-4-5'"),
+        ("threads render shopping --to anthropic:claude-sonet-4-5", "'claude-sonnet-4-5'"),
+        ("threads switch shopping --to opnai:gpt-5", "'openai'"),
+        ("checkpoints derive shopping --to opnai:gpt-5", "'openai'"),
+        ("state get shopping /todo.json", "'/todos.json'"),
+        ("state blame shopping /todo.json", "'/todos.json'"),
+        ("state log shopping /todo.json", "'/todos.json'"),
+        ("state rm shopping /todo.json", "'/todos.json'"),
+        ("state get shopping /note/a.txt", "'/notes/a.txt'"),
+        ("state ls --agent helpr", "'helper'"),
+        ("runs ls shopping --timeline what-of", "what-if"),
+        ("calls ls shopping --timeline what-of", "what-if"),
+        ("agents show helpr", "'helper'"),
+        ("agents export helpr", "'helper'"),
+        ("agents switch helpr --to openai:gpt-5", "'helper'"),
+        ("memory show aisel --owner ann", "'aisle'"),
+        ("memory show aisle --owner an", "'ann'"),
+        ("memory ls --owner an", "ann"),
+        ("memory ls --owner ann --scope usr", "user"),
+        ("memory search seats --owner an", "ann"),
+        ("export shopping --format opena-chat", "'openai-chat'"),
+        ("models ls opneai", "'openai'"),
+        ("models show gpt5", "openai:gpt-5"),
+        ("chat helpr", "'helper'"),
+        ("thread shw shopping", "'show'"),
+        ("thraeds", "'threads'"),
+    ],
+)
+def test_a_mistyped_name_is_told_what_it_may_have_meant(street: Shell, words: str, meant: str) -> None:
+    """And nothing is done by the guess."""
+    before = street.ok("verify", "--json").json
+
+    ended = street(*words.split())
+
+    assert re.search(rf"Did you mean .*{re.escape(meant)}", ended.err + ended.out), ended
+    assert street.ok("verify", "--json").json == before
+
+
+@pytest.mark.parametrize(
+    "words", ["threads show zzzzz", "state get shopping /zzz", "agents show zzzzz", "qqq"]
+)
+def test_a_name_that_is_close_to_nothing_is_no_reason_to_guess(street: Shell, words: str) -> None:
+    """Control: there is no guess where nothing is near."""
+    assert "Did you mean" not in street(*words.split()).err
+
+
+def test_a_mistyped_checkpoint_is_told_what_it_may_have_meant(street: Shell) -> None:
+    """By the name that the list shows."""
+    street.ok("threads", "switch", "shopping", "--to", "openai-chat:gpt-5")
+    (kept,) = street.ok("checkpoints", "ls", "shopping", "--json").json["checkpoints"]
+    wrong = kept["name"][:-1] + ("0" if kept["name"][-1] != "0" else "1")
+
+    ended = street("checkpoints", "show", "shopping", wrong)
+
+    assert ended.code == 3
+    assert f"Did you mean '{kept['name']}'?" in ended.err
+
+
+def test_a_program_here_that_declares_the_agent_is_what_to_type(street: Shell) -> None:
+    """The files of this directory are read, never run."""
+    Path("app.py").write_text('raise SystemExit(9)\npayer = holdfast.Agent("payer", tools=[])\n')
+
+    missing = street("runs", "resume", "house")
+    file = street("runs", "resume", "house", "--code", "app.py")
+    talk = street("chat", "payer")
+
+    assert "Write --code app:payer." in missing.err
+    assert "Write --code app:payer." in file.err
+    assert "Write --code app:payer." in talk.err
+    assert (missing.code, file.code, talk.code) == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "def broken(", "x = 1", "\x00", 'a, b = Agent("payer"), 2', "Agent = 3"]
+)
+def test_a_file_that_declares_none_is_no_hint(street: Shell, text: str) -> None:
+    """Control: what is no declaration is passed over, and the example is told instead."""
+    Path("app.py").write_text(text)
+
+    assert "--code app:planner." in street("runs", "resume", "house").err
+
+
+def library() -> list[Module]:
+    """What speaks to programs."""
+    return [
+        module for module in modules() if not module.name.startswith(("holdfast.cli", "holdfast.testing"))
+    ]
+
+
+def left_over(module: str, text: str) -> str:
+    """What the shell is told of a text, without what is about somebody's own program."""
+    left = in_words_of_the_shell(text)
+    for known in DECLARED.get(module, ()):
+        left = left.replace(known, "")
+    return left.replace("{}", "")
+
+
+def texts_of(module: Module) -> list[str]:
+    """The sentences in a module's code, {} for what is filled in; docstrings are none."""
+    inner: set[ast.AST] = set()
+    found: list[str] = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Expr):
+            inner.add(node.value)
+        if node in inner:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            inner.update(node.values)
+            found.append(
+                "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return [text for text in found if re.search(r"[a-z]{2} [a-z]", text) and not FOREIGN.search(text)]
+
+
+def found_in(said: str, text: str) -> bool:
+    """Whether a row of the table is said by a text, whole or, where it is put together, by its longest part."""
+    return said in text or max(said.split("{}"), key=len).strip(" .:;") in text
