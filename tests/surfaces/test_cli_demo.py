@@ -43,6 +43,7 @@ TOLD = [
     "Compatibility check:",
     "all five layers are byte for byte the same",
     "kind: StateCheckpoint",
+    'note: "already done: do not repeat"',
     "it was not run, somebody is asked",
     "undo took the switch back",
     "the line was published once",
@@ -94,6 +95,17 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
         ["landlord", "900"],
         ["roofer", "500"],
     ]
+
+
+def test_the_story_fits_a_terminal_of_80_columns(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line runs over, but for the commands at its end, which are to be copied; what is done stands in the document."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = empty.ok("demo").out.splitlines()
+
+    assert [line for line in lines if len(line) > 80 and not typed(line)] == []
+    document = lines[lines.index("   kind: StateCheckpoint") : lines.index("15 A backend that can do less")]
+    assert any(line.endswith('note: "already done: do not repeat"') for line in document)
 
 
 def typed(line: str) -> list[str]:

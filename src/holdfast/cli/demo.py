@@ -42,12 +42,9 @@ class Told(Answer, frozen=True, kw_only=True):
             screen.say(("✗ ", "bad"), f"The story ended early: {self.broken}")
             screen.say(("The store is kept for a look: ", "quiet"), self.store)
             return
-        screen.say(
-            ("✓ ", "good"),
-            f"All {len(self.proved)} promises held. The store is yours: ",
-            (self.store, "name"),
-            (f", and the bank's books are in {self.bank}", "quiet"),
-        )
+        screen.say(("✓ ", "good"), f"All {len(self.proved)} promises held.")
+        screen.facts([("The store is yours", (self.store, "name")), ("The bank's books", self.bank)])
+        screen.gap()
         screen.say("Look inside:")
         for line in acts.look_inside(self.store):
             screen.say(f"  {line}")

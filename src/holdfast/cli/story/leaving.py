@@ -12,11 +12,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from holdfast.cli.safe import safe_json
 from holdfast.cli.story import small
 from holdfast.cli.story.stage import Stage
 from holdfast.cli.story.steps import Blind, Steps
 from holdfast.migration.envelope import enclose
 from holdfast.migration.report import Report
+from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.message import Image, Message, Text, ToolCall
 from holdfast.providers.contract import Model
 from holdfast.runtime.agent import Agent
@@ -30,6 +32,8 @@ TASK = "Publish one line for the village board: the bridge is closed on Monday."
 QUESTION = "When is the bridge closed?"
 BOARD = "Is it on the board?"
 
+_EVIDENCE = "  claims:"  # where a checkpoint begins to say what its sentences rest on
+_STYLES = {"✓": "good", "⚠": "warn", "✗": "bad"}
 _DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
@@ -83,7 +87,7 @@ def _begin(stage: Stage, thread: Thread, board: Path, *, real: bool) -> None:
     stage.says("user", TASK)
     thread.run(TASK)
     (call,) = thread.calls()
-    stage.tells("tool", f"publish({thread.trace(call.id, history=False).arguments}) ", ("published", "good"))
+    stage.tells("tool", f"publish({_on_one_line(thread, call.id)}) ", ("published", "good"))
     stage.says("assistant", thread.transcript(limit=1)[0].text)
     stage.prove(
         "one line is on the board, and the ledger knows it",
@@ -114,10 +118,24 @@ def _leave_again(stage: Stage, thread: Thread, to: Model) -> None:
     report = _switched(stage, thread, to)
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a switch has a checkpoint"
-    for line in enclose(checkpoint).yaml().splitlines()[:14]:
-        stage.shows((line, "quiet"))
+    _quote(stage, checkpoint)
     done = [each for each in checkpoint.calls if each.is_written]
     stage.prove("the checkpoint says what is done already, and must not be repeated", len(done) == 1)
+
+
+def _quote(stage: Stage, checkpoint: Checkpoint) -> None:
+    """Show the document as far as it says what is to be known, and where the rest of it is."""
+    lines = enclose(checkpoint).yaml().splitlines()
+    rest = next((at for at, line in enumerate(lines) if line.startswith(_EVIDENCE)), len(lines))
+    for line in lines[:rest]:
+        stage.quotes(line, "good" if line.strip().startswith("note:") else "quiet")
+    if rest < len(lines):
+        stage.quotes("  … then the evidence: which event says so, which commit, which ledger")
+
+
+def _on_one_line(thread: Thread, call: str) -> str:
+    """The arguments of a call as JSON on one line; a model may write them on several."""
+    return safe_json(json.loads(thread.trace(call, history=False).arguments or "{}"), indent=None)
 
 
 def _smaller(stage: Stage, thread: Thread, board: Path) -> None:
@@ -173,7 +191,11 @@ def _switched(stage: Stage, thread: Thread, to: Model) -> Report:
 
 def _show(stage: Stage, report: Report) -> None:
     for line in report.lines:
-        stage.shows(line)
+        mark, _, words = line.partition(" ")
+        if mark in _STYLES:
+            stage.marks(mark, words, style=_STYLES[mark])
+        else:
+            stage.shows(line)
 
 
 def _lines(board: Path) -> list[Any]:

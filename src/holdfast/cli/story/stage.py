@@ -63,12 +63,20 @@ class Stage:
         if self._screen:
             self._screen.wrap(*parts, indent=len(_INDENT))
 
+    def marks(self, mark: str, *parts: Part, style: str) -> None:
+        """Show something behind a mark."""
+        if self._screen:
+            self._screen.wrap(*parts, indent=len(_INDENT) + 2, label=(f"{_INDENT}{mark}", style))
+
+    def quotes(self, line: str, style: str = "quiet") -> None:
+        """Show one line of a document, shortened where it is too long: wrapped it would be another document."""
+        if self._screen:
+            self._screen.cut(_INDENT, (line, style))
+
     def prove(self, promise: str, holds: bool) -> None:
         """Say that a promise held; raises `Broken` if it did not."""
         if not holds:
-            if self._screen:
-                self._screen.say(_INDENT, ("✗ ", "bad"), promise)
+            self.marks("✗", promise, style="bad")
             raise Broken(f"this did not hold: {promise}.")
         self.proved.append(promise)
-        if self._screen:
-            self._screen.say(_INDENT, ("✓ ", "good"), promise)
+        self.marks("✓", promise, style="good")
