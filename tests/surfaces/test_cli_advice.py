@@ -255,15 +255,17 @@ def test_a_mistyped_checkpoint_is_told_what_it_may_have_meant(street: Shell) -> 
 
 def test_a_program_here_that_declares_the_agent_is_what_to_type(street: Shell) -> None:
     """The files of this directory are read, never run."""
-    Path("app.py").write_text('raise SystemExit(9)\npayer = holdfast.Agent("payer", tools=[])\n')
+    Path("app.py").write_text(
+        'raise SystemExit(9)\nwith x:\n    hired = holdfast.Agent("payer", tools=[])\nother = Agent("other")\n'
+    )
 
     missing = street("runs", "resume", "house")
     file = street("runs", "resume", "house", "--code", "app.py")
     talk = street("chat", "payer")
 
-    assert "Write --code app:payer." in missing.err
-    assert "Write --code app:payer." in file.err
-    assert "Write --code app:payer." in talk.err
+    assert "Write --code app:hired." in missing.err
+    assert "Write --code app." in file.err  # which finds it by its name
+    assert "Write --code app:hired." in talk.err
     assert (missing.code, file.code, talk.code) == (2, 2, 3)
 
 

@@ -95,7 +95,12 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "log", "shopping", "--limit", "many"], "many"),
         (["state", "get", "shopping"], "PATH must be given"),
         (["state"], "THREAD must be given"),
-        (["runs", "resume", "shopping"], "--code"),
+        (["runs", "resume", "shopping"], "this needs --code: what the tools of agent 'helper' do"),
+        (["threads", "list"], "Did you mean 'ls'?"),
+        (["thread", "delete", "shopping"], "Did you mean 'rm'?"),
+        (["state", "set", "shopping", "/x", "1"], "Did you mean 'put'?"),
+        (["undo", "shopping"], "Did you mean 'holdfast threads undo'?"),
+        (["log", "shopping"], "Did you mean 'holdfast threads log' or 'holdfast state log'?"),
         (["calls", "resolve", "shopping", "c1", "perhaps"], "perhaps"),
         (["calls", "ls", "--run", "r1"], "Name its THREAD"),
         (["approvals", "edit", "shopping", "c1"], "--value"),
@@ -121,6 +126,23 @@ def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
     assert shell.ok("threads", "--json").json == listed
     assert shell.ok("thread", "--json").json == listed
     assert shell.ok("thread", "ls", "--json").json == listed
+
+
+def test_help_may_be_asked_for_in_either_way(empty: Shell) -> None:
+    """`holdfast help threads log` is `holdfast threads log --help`."""
+    assert empty.ok("help").out == empty.ok("--help").out
+    assert empty.ok("help", "threads", "log").out == empty.ok("threads", "log", "--help").out
+
+
+def test_a_store_that_lies_here_under_another_name_is_told(shell: Shell) -> None:
+    """It is a question: nothing is opened by it.  A file that is no store is not asked about."""
+    shell.store.rename(shell.directory / "agents.db")
+    (shell.directory / "notes.db").write_text("no store")
+
+    ended = shell("threads")
+
+    assert ended.code == 3
+    assert ended.err.rstrip().endswith("Did you mean --store agents.db?")
 
 
 def test_options_may_stand_before_the_command(shell: Shell) -> None:

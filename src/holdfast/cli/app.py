@@ -25,6 +25,7 @@ _WORDS = {
     "runs resume": "THREAD [RUN] --code MODULE:NAME",
     "runs cancel": "THREAD [RUN]",
     "calls ls": "[THREAD]",
+    "calls reconcile": "THREAD CALL --code MODULE:NAME",
     "approvals ls": "[THREAD]",
     "checkpoints show": "THREAD [CHECKPOINT]",
     "models ls": "[PROVIDER]",

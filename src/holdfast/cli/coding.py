@@ -27,7 +27,10 @@ __all__ = ["Code", "Found", "OptionalCode", "SwitchCode", "found_in", "with_code
 
 _HELP = "Where the agent is declared: an Agent, or several of them, by module and name"
 
-Code: TypeAlias = Annotated[str, Parameter(name="--code", metavar="MODULE:NAME", help=_HELP)]
+Code: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; it has to be given", show_default=False),
+]
 OptionalCode: TypeAlias = Annotated[
     str | None,
     Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tool then checks the arguments"),
@@ -47,13 +50,20 @@ class Found(NamedTuple):
 
 
 @contextmanager
-def with_code(store: Store, id: str, code: str | None, timeline: str) -> Generator[Thread]:
-    """A timeline of a thread, with the agent that `code` names; None: without its tools.
+def with_code(
+    store: Store, id: str, code: str | None, timeline: str, *, needed: bool = False
+) -> Generator[Thread]:
+    """A timeline of a thread, with the agent that `code` names; None: without its tools, unless they are `needed`.
 
     Raises `NotFound` if there is no such thread, which is never begun here, and `Invalid` if the
     code cannot be loaded or holds another agent.
     """
     thread = store.thread(id, timeline=timeline)
+    if code is None and needed:
+        raise Invalid(
+            f"this needs --code: what the tools of agent '{thread.agent}' do is known only to the program that declares "
+            f"it; nothing was done. {what_to_type(thread.agent)}"
+        )
     if code is None:
         yield thread
         return

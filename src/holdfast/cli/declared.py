@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -68,11 +68,20 @@ def _declared_in(file: Path, module: str) -> Iterator[Declared]:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for statement in tree.body:
+    for statement in _statements(tree.body):
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, agent = statement.targets[0], _agent(statement.value)
             if isinstance(target, ast.Name) and agent is not None:
                 yield Declared(f"{module}:{target.id}", agent)
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module whose names are the module's own: those inside `with`, `if` and `try` too."""
+    for statement in body:
+        yield statement
+        for inside in ("body", "orelse", "finalbody"):
+            if isinstance(statement, ast.With | ast.If | ast.Try):
+                yield from _statements(getattr(statement, inside, ()))
 
 
 def _agent(value: ast.expr) -> str | None:

@@ -18,19 +18,27 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from holdfast.cli.commands import SPELLINGS
-from holdfast.cli.declared import what_to_type
+from holdfast.cli.commands import NOUNS, SPELLINGS
 from holdfast.cli.options import EVERYWHERE
 from holdfast.model.nearness import did_you_mean, near
 
 __all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json"]
 
 _HELP = ("--help", "-h", "--version")
+# What other programs call it.
+_OTHER_WORDS = {
+    "list": "ls", "dir": "ls", "delete": "rm", "remove": "rm", "del": "rm", "set": "put", "write": "put",
+    "read": "get", "cat": "get", "new": "begin", "create": "begin", "start": "begin", "history": "log",
+    "branch": "fork", "rewind": "undo", "revert": "undo", "tail": "follow", "watch": "follow", "find": "search",
+    "remember": "add", "reject": "deny", "stop": "cancel", "check": "verify", "fsck": "verify",
+}  # fmt: skip
 
 
 def tidied(words: Sequence[str]) -> list[str]:
-    """`words` with options behind the command they stood before, and `ls` after a bare noun."""
+    """`words` with options behind the command they stood before, `ls` after a bare noun, and help as an option."""
     moved, rest = _leading(list(words))
+    if rest[:1] == ["help"]:
+        rest = [*rest[1:], "--help"]
     if rest and rest[0] in SPELLINGS and not _has_verb(rest):
         rest.insert(1, "ls")
     end = rest.index("--") if "--" in rest else len(rest)
@@ -66,7 +74,7 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
             names = [name for name in error.app or app if not name.startswith("-")]
-            meant = did_you_mean(word, names, likeness=0.5).rstrip()
+            meant = _meant(chain, word, names)
             return f"'{' '.join(chain)}' has no command '{word}'; nothing was done. {meant}".rstrip(), hint
         case UnknownOptionError(token=token):
             word = token.keyword or token.value
@@ -81,6 +89,19 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
             return f"{str(error).rstrip('.')}; nothing was done.", hint
 
 
+def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
+    """The command that a word may have meant: by another name for it, by its noun, or by its letters."""
+    usual = _OTHER_WORDS.get(word.lower(), "")
+    if usual in names:
+        return f"Did you mean '{usual}'?"
+    verb = usual or word
+    of = [name for name, noun in NOUNS.items() if verb in noun.verbs] if len(chain) == 1 else []
+    if of:
+        spelled = [f"'holdfast {name} {verb}'" for name in of[:3]]
+        return f"Did you mean {' or '.join(spelled)}?"
+    return did_you_mean(word, names, likeness=0.5).rstrip()
+
+
 def _missing(command: str, error: MissingArgumentError, argument: Argument) -> str:
     """What has to be given, and what may have been meant by an option that nobody knows."""
     typed = error.keyword or next((token.keyword for token in argument.tokens if token.keyword), None)
@@ -88,8 +109,6 @@ def _missing(command: str, error: MissingArgumentError, argument: Argument) -> s
     unknown = [word for word in error.unused_tokens or () if word.startswith("-")]
     meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
     hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
-    if argument.name == "--code":
-        hint = f" What an agent's tools do is known to the program that declares it alone. {what_to_type()}"
     return f"{told}; nothing was done.{hint}"
 
 

@@ -25,7 +25,7 @@ def reconcile(
     call: CallId,
     /,
     *,
-    code: Code,
+    code: Code = None,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Reconciled:
@@ -37,6 +37,6 @@ def reconcile(
     """
     with writing(everywhere) as store:
         record = call_on(store.thread(thread), call, timeline).record
-        with with_code(store, thread, code, record.timeline) as found:
+        with with_code(store, thread, code, record.timeline, needed=True) as found:
             found.reconcile(record.id)
             return Reconciled.by(found, record.id, record.state)

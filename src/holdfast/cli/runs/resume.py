@@ -49,7 +49,7 @@ def resume(
     run: ThisRun = None,
     /,
     *,
-    code: Code,
+    code: Code = None,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Resumed:
@@ -62,7 +62,7 @@ def resume(
         line = timeline or MAIN
         if run is not None:
             line = timeline or found_run(store.thread(thread), run, None).timeline
-        with with_code(store, thread, code, line) as found:
+        with with_code(store, thread, code, line, needed=True) as found:
             result = found.resume(run)
         return Resumed(
             thread=thread,

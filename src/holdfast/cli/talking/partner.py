@@ -50,7 +50,8 @@ def _nobody(store: Store, name: str, found: Found) -> NotFound:
     """The error for an agent that neither code nor a definition knows."""
     if name not in found.agents and name in store.agents():
         return NotFound(
-            f"agent '{name}' is declared in code, which was not named; nothing was begun. {what_to_type(name)}"
+            f"agent '{name}' is declared in code, which was not named; nothing was begun. {what_to_type(name)} To talk "
+            f"to a model under that name, without its tools: `holdfast chat {name} --to PROVIDER:MODEL`."
         )
     known = [*found.agents, *agent_names(store), *(each.agent for each in declared_here())]
     hint = did_you_mean(name, known) if name not in known else f"{what_to_type(name)} "
