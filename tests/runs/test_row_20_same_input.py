@@ -52,6 +52,22 @@ def test_the_same_id_again_gives_the_first_result(store: Store) -> None:
     assert _sent == ["SK1"]
 
 
+@pytest.mark.parametrize("backend", [None, Script(say("Never said."), backend="script:else")])
+def test_an_input_that_was_given_before_needs_no_model(store: Store, backend: Script | None) -> None:
+    """Whoever asks again has no backend, or not the line's; control: a new input is refused there."""
+    first = store.thread("trip", agent=planner()).run("Book it", id="m1")
+    thread = store.thread("trip", agent=Agent("planner", backend=backend, tools=[book]))
+
+    again = thread.run("Book it", id="m1")
+
+    assert again == first
+    with pytest.raises(errors.Invalid):
+        thread.run("Book another", id="m2")
+    with pytest.raises(errors.Conflict, match="other words"):
+        thread.run("Book another", id="m1")
+    assert _sent == ["SK1"]
+
+
 def test_an_id_that_says_something_else_on_the_line_is_refused_at_once(store: Store) -> None:
     """A message by hand had the id: the error says so, and does not blame others."""
     thread = store.thread("trip", agent=planner())

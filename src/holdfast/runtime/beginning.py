@@ -37,7 +37,17 @@ from holdfast.runtime.records import Kept
 from holdfast.runtime.resolving import is_on
 from holdfast.runtime.room import scratch_prefix
 
-__all__ = ["Begun", "Earlier", "Elsewhere", "Interrupted", "Wanted", "begin", "cleaned", "continued"]
+__all__ = [
+    "Begun",
+    "Earlier",
+    "Elsewhere",
+    "Interrupted",
+    "Wanted",
+    "begin",
+    "cleaned",
+    "continued",
+    "given_before",
+]
 
 _TRIES_MAX = 16
 _CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
@@ -95,7 +105,7 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
     for _ in range(_TRIES_MAX):
         # In this order: if the run in the way came of the same input, that input is recorded by now.
         held, revision = leases.look(ground.space, ground.timeline)
-        earlier = _earlier(ground, wanted)
+        earlier = given_before(ground, wanted)
         if earlier is not None:
             return earlier
         if held is not None:
@@ -284,7 +294,8 @@ def _journal(ground: Ground, record: RunRecord, head: Head, lease: Lease) -> Jou
     return journal
 
 
-def _earlier(ground: Ground, wanted: Wanted) -> Earlier | None:
+def given_before(ground: Ground, wanted: Wanted) -> Earlier | None:
+    """The run that came of the same input; None if it is new.  Raises `Conflict` if it had other words."""
     inbound = wanted.inbound
     if inbound.op_id is None:
         return None

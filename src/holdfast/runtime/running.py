@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Decided, Moved, NotFound, RunFailed
+from holdfast.errors import Busy, Conflict, Decided, Invalid, Moved, NotFound, RunFailed, Unsupported
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.history.values import Given
@@ -26,7 +26,16 @@ from holdfast.model.digest import Digest
 from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from holdfast.providers.contract import Model, ModelEvent
 from holdfast.runtime import records
-from holdfast.runtime.beginning import Begun, Earlier, Elsewhere, Interrupted, Wanted, begin, continued
+from holdfast.runtime.beginning import (
+    Begun,
+    Earlier,
+    Elsewhere,
+    Interrupted,
+    Wanted,
+    begin,
+    continued,
+    given_before,
+)
 from holdfast.runtime.ended import Result, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Input, inbound
@@ -74,6 +83,7 @@ async def run(
         start, model = await ground.hands(partial(_started, ground, wanted, model))
         match start:
             case Begun():
+                assert model is not None, "a run begins with the model whose turn it is"
                 if begun is not None:
                     begun(start)
                 return await LiveRun(ground, start, model, shape=output).go()
@@ -87,9 +97,18 @@ async def run(
 
 def _started(
     ground: Ground, wanted: Wanted, model: Model | None
-) -> tuple[Begun | Earlier | Interrupted | Elsewhere, Model]:
-    """What came of beginning a run, and whose turn it is; None: that is to be found out."""
-    model = model or whose(ground)
+) -> tuple[Begun | Earlier | Interrupted | Elsewhere, Model | None]:
+    """What came of beginning a run, and whose turn it is; None: that is to be found out.
+
+    An input that was given before needs no model: its result is there, whoever takes steps here.
+    """
+    try:
+        model = model or whose(ground)
+    except (Invalid, NotFound, Unsupported):
+        found = given_before(ground, wanted)
+        if found is None:
+            raise
+        return found, None
     wanted = msgspec.structs.replace(wanted, backend=model.backend)
     return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
 
