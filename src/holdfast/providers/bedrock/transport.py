@@ -126,9 +126,9 @@ def _client_of(request: Request) -> Any:
                 retries={"total_max_attempts": 1},
                 signature_version=None if ours else UNSIGNED,
             )
-            _clients[key] = cast("Any", boto3).client(
-                "bedrock-runtime", endpoint_url=request.base_url, config=config
-            )
+            # A session of its own: the one that boto3 shares goes on with the keys that it found first.
+            session = cast("Any", boto3).Session()
+            _clients[key] = session.client("bedrock-runtime", endpoint_url=request.base_url, config=config)
         return _clients[key]
 
 
