@@ -4,7 +4,7 @@ One write holds the decided ticket, the transition of its call and the entry.  T
 decision stands: the same again changes nothing, another one is `Decided`, and of two at the same
 moment exactly one wins.  Nobody has to run anything for it: whoever resumes the run finds it.
 
-A ticket is seen from every line whose history holds its call.  Decided elsewhere than where it
+A ticket is seen from every line whose conversation holds its call.  Decided elsewhere than where it
 was asked, the decision makes a new call there, and the ticket stays as it is; after an undo
 past the call there is nothing to decide.  A ticket that is due is closed by whoever looks first.
 """
@@ -22,7 +22,7 @@ from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls, keys, schema, tickets
 from holdfast.ledger.calls import Changes, Held, Posting
-from holdfast.ledger.presence import behind, commits_of
+from holdfast.ledger.presence import commits_of, of_run, stands_on, told_in
 from holdfast.ledger.tickets import TICKET, Asked
 from holdfast.model import canonical, names
 from holdfast.model.call import CallRecord, CallState
@@ -52,7 +52,6 @@ Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 COPY = "copy/"  # cells: the call that was decided on a line, by the line and the call that it was copied from
 
 _TRIES_MAX = 16
-_WALK_MAX = 10_000  # commits that are looked at for a decision that came with the history of a line
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -233,8 +232,18 @@ def _elsewhere(space: Space, asked: Asked, line: str, head: Digest | None, now: 
 
 
 def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
-    """Whether the decision is in the history of `head`: the line began, or took the other in, after it."""
-    for step in reader.steps(space, head, limit=_WALK_MAX):
+    """Whether the decision is in the conversation of `head`: the line began, or took the other in, after it.
+
+    What a call came to stands in one commit with the decision that led to it.
+    """
+    held = calls.find(space, ticket.call)
+    label = held.record.result_label if held else None
+    if label and commits_of(space, label):
+        by_hand = held is not None and held.record.origin == "call"
+        return stands_on(space, label, head) and (not by_hand or told_in(space, ticket.call, label, head))
+    # A copy was decided for whichever run goes on with it there; any other ticket for the run that asked.
+    steps = reader.steps(space, head) if ticket.run is None else reversed(of_run(space, ticket.run, head))
+    for step in steps:
         for event in step.changeset.events:
             if isinstance(event, ApprovalDecided) and event.ticket == ticket.id:
                 return True
@@ -244,9 +253,13 @@ def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
 
 
 def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> bool:
-    """Whether the call is in the history of the line; one never committed is where it was asked."""
-    commits = commits_of(space, ticket.label)
-    return any(behind(space, commit, head) for commit in commits) if commits else line == ticket.timeline
+    """Whether the call is in the conversation of the line; one never committed is where it was asked.
+
+    What was merged into the line is not: nobody there was asked, and nobody there would go on with it.
+    """
+    if commits_of(space, ticket.label):
+        return stands_on(space, ticket.label, head)
+    return line == ticket.timeline
 
 
 def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:

@@ -11,13 +11,14 @@ from holdfast.errors import Invalid
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls, copies, tickets
+from holdfast.ledger.presence import of_run
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import decode_message
 from holdfast.model.run import RunRecord, RunState, Usage
 from holdfast.model.ticket import Ticket
 
-__all__ = ["Result", "begin_of", "of_run", "result_of"]
+__all__ = ["Result", "begin_of", "result_of"]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,18 +72,6 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         kind=record.kind,
         shape=shape,
     )
-
-
-def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
-    """The commits of a run on the line that ends at `at`, oldest first; others may stand between them."""
-    found: list[Step] = []
-    first = begin_of(space, run, at)
-    for step in reader.recent(space, at) if first else ():
-        if step.commit.run == run:
-            found.append(step)
-        if step.digest == first:
-            break
-    return found[::-1]
 
 
 def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:

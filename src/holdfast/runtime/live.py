@@ -22,6 +22,7 @@ from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved, RunFailed
 from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost
+from holdfast.ledger.presence import of_run
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
 from holdfast.model.event import ToolCallRequested
@@ -37,7 +38,7 @@ from holdfast.runtime.carrying import Carrier
 from holdfast.runtime.closing import Closing
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
-from holdfast.runtime.ended import Result, of_run, result_of
+from holdfast.runtime.ended import Result, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inference import Said, declared_names
 from holdfast.runtime.ownership import Keeping

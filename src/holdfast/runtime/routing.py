@@ -17,6 +17,7 @@ from holdfast.engines.contract import CellWrite, Step
 from holdfast.errors import HoldfastError
 from holdfast.ledger import calls
 from holdfast.ledger.guard import done
+from holdfast.ledger.presence import of_run
 from holdfast.migration.facing import MEDIA, Facing, Given, facing, name_of
 from holdfast.migration.report import Report
 from holdfast.migration.route import Route, Trigger
@@ -29,7 +30,6 @@ from holdfast.providers.contract import Model
 from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
 from holdfast.runtime.desk import Desk
-from holdfast.runtime.ended import of_run
 from holdfast.runtime.inference import Said, infer
 from holdfast.runtime.switching import Asked, check_taken, found, ledger_now, reported
 from holdfast.runtime.words import said_by, shortened
