@@ -1,12 +1,14 @@
 """Tracing one call: everything that the ledger says of it, words included.
 
 A record names arguments, question and result by digest; here they are read, each None where it is
-not there or was forgotten.  The way that the call took is read from the log, entry by entry.
+not there or was forgotten.  The way that the call took is read from the log, from about where it was
+entered to where it came to stand as it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -16,17 +18,19 @@ from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import CALL
+from holdfast.ledger.presence import commits_of
 from holdfast.ledger.shown import shown
 from holdfast.ledger.tickets import TICKET
 from holdfast.model.call import CallRecord, CallState
 from holdfast.model.digest import Digest
 from holdfast.model.message import ToolResult
 from holdfast.model.ticket import Ticket
-from holdfast.projections.calls import decode_transition
+from holdfast.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["Passed", "Traced", "trace", "unclear"]
 
 _PAGE = 200
+_SPAN = 16  # entries: of a round or two
 _BEGINNING_MIN = 4  # characters of an id that is not given whole
 
 _records = msgspec.json.Decoder(CallRecord)
@@ -56,7 +60,7 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
 def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`.
 
-    A beginning of the id is enough if no other begins like it; raises `Invalid` if several do.  Without `history` the way that it took is left out, for which the whole log is read.
+    A beginning of the id is enough if no other begins like it; raises `Invalid` if several do.  Without `history` the way that it took is left out, for which the log is read as far as the call lived.
     """
     id = _whole(space, id)
     asked = tickets.find(space, id) if calls.find(space, id) is None else None
@@ -70,7 +74,7 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
         ticket=ticket,
         asked=_text(space, ticket.args) if ticket else None,
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
-        passed=tuple(_passed(space, record.id)) if history else (),
+        passed=tuple(_passed(space, record)) if history else (),
     )
 
 
@@ -98,20 +102,76 @@ def unclear(
     return [(cell.space, cells.read(cell, _records)) for cell in found]
 
 
-def _passed(space: Space, call: str) -> Iterator[Passed]:
-    after = 0
-    while page := space.engine.entries(space.name, after=after, limit=_PAGE):
-        for entry in page:
-            step = decode_transition(entry.body)
-            if step.call == call:
-                decided = step.decision
-                yield Passed(
-                    at=step.at,
-                    states=(*step.via, step.to) if step.to else (),
-                    by=step.by or (decided.by if decided else None),
-                    why=decided.why if decided else _word(step.set.get("why")),
-                )
-        after = page[-1].position
+def _passed(space: Space, record: CallRecord) -> list[Passed]:
+    """The way that a call took, from its first entry to the one that left it as it is."""
+    book, found = Book(), list[Passed]()
+    for step in _told(space, after=_before_entry(space, record)):
+        if step.call != record.id:
+            continue
+        book.take(step)
+        found.append(_passing(step))
+        if book.calls[record.id] == record:
+            break
+    return found
+
+
+def _passing(step: Transition) -> Passed:
+    decided = step.decision
+    return Passed(
+        at=step.at,
+        states=(*step.via, step.to) if step.to else (),
+        by=step.by or (decided.by if decided else None),
+        why=decided.why if decided else _word(step.set.get("why")),
+    )
+
+
+def _before_entry(space: Space, record: CallRecord) -> int:
+    """A position in the log after which the call was entered, and not long after.
+
+    A commit says how far the log went when it was made.  A call is entered after what the commit
+    says that asked for it, and before what the one says that told its result.  So it is looked for
+    after the first and back from the second, in spans that grow; back from the end of a log that says neither.
+    """
+    by_hand = record.label is not None and record.label == record.run
+    low = 0 if by_hand else _read_by(space, record.label) or 0
+    if _enters(space, record.id, after=low, to=low + _SPAN):
+        return low
+    high = _read_by(space, record.label if by_hand else record.result_label) or _end(space)
+    span = _SPAN
+    while high > low:
+        after = max(low, high - span)
+        if _enters(space, record.id, after=after, to=high):
+            return after
+        high, span = after, 4 * span
+    return low
+
+
+def _read_by(space: Space, label: str | None) -> int | None:
+    """How far the log went when the commit was made that `label` names; None if there is none."""
+    commits = commits_of(space, label)
+    return space.step(commits[0]).commit.ledger.position if commits else None
+
+
+def _enters(space: Space, call: str, *, after: int, to: int) -> bool:
+    """Whether the call was entered at one of these positions."""
+    steps = islice(_told(space, after=after), to - after)
+    return any(step.call == call and bool(step.record) for step in steps)
+
+
+def _end(space: Space) -> int:
+    """A position at or after the last, and not twice as far."""
+    position = _SPAN
+    while space.engine.entries(space.name, after=position, limit=1):
+        position *= 2
+    return position
+
+
+def _told(space: Space, *, after: int) -> Iterator[Transition]:
+    """What the log says after a position; the pages grow: whoever stops soon has read little."""
+    limit = _SPAN
+    while page := space.engine.entries(space.name, after=after, limit=limit):
+        yield from (decode_transition(entry.body) for entry in page)
+        after, limit = page[-1].position, min(2 * limit, _PAGE)
 
 
 def _word(value: object) -> str | None:

@@ -33,6 +33,7 @@ from holdfast.runtime.desk import Desk, args_body, fingerprint_for
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
+from holdfast.runtime.made import BY_HAND
 from holdfast.runtime.planning import plan
 from holdfast.runtime.recovery import take_up
 from holdfast.runtime.room import scratch_prefix
@@ -108,8 +109,8 @@ def _desk(ground: Ground, declared: Tool, id: str) -> Desk:
 def _turn_of(id: str) -> str:
     """What the commit of a call by hand goes by: the same every time, and never too long for a name."""
     if len(id.encode()) <= _ID_BYTES_MAX:
-        return f"call:{id}"
-    return f"call:~{sha256(id.encode()).hexdigest()}"
+        return BY_HAND + id
+    return f"{BY_HAND}~{sha256(id.encode()).hexdigest()}"
 
 
 def _entered(desk: Desk, asked: ToolCall) -> Slot:

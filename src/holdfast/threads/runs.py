@@ -31,6 +31,7 @@ from holdfast.runtime.ground import Ground
 from holdfast.runtime.hand import CallResult
 from holdfast.runtime.happening import Happening
 from holdfast.runtime.inbound import Input
+from holdfast.runtime.made import calls_of
 from holdfast.runtime.reworking import rework_with
 from holdfast.runtime.streaming import Watching
 from holdfast.runtime.tool import Tool
@@ -211,7 +212,7 @@ class Runs(Line, ABC):
     def trace(self, call: str, *, history: bool = True) -> Traced:
         """Everything that the ledger says of one call: arguments, question, result, and the way it took.
 
-        `call` is its id, or that of its ticket, or a beginning that no other has.  Without `history` that way is left out, for which the whole ledger is read.
+        `call` is its id, or that of its ticket, or a beginning that no other has.  Without `history` that way is left out, for which the ledger is read as far as the call lived.
         """
         return tracing.trace(self._space, call, history=history)
 
@@ -228,14 +229,17 @@ class Runs(Line, ABC):
 
         Calls of runs have ids in the order in which they were asked for.  With a `limit` the last so many.
         """
-        if run is None and limit is not None:
+        if run is not None:
+            made = calls_of(self._space, run)
+            return made if limit is None else made[max(0, len(made) - limit) :]
+        if limit is not None:
             return [held.record for held in calls.last(self._space, limit)]
         found: list[CallRecord] = []
         after = ""
         while page := calls.listing(self._space, after=after, limit=_PAGE):
-            found += [held.record for held in page if run in (None, held.record.run)]
+            found += [held.record for held in page]
             after = page[-1].record.id
-        return found if limit is None else found[-limit:]
+        return found
 
     def approvals(self) -> list[Ticket]:
         """What waits for a decision, as seen from this line."""

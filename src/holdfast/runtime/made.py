@@ -1,0 +1,86 @@
+"""The calls of one run, found by its commits and not by reading the ledger from its beginning.
+
+A run's calls are asked for in its own commits, so its line tells which they are; what became of them is
+in the ledger.  A run whose end is on no line that can be looked at, because it was undone long ago or
+ended without a commit, is found in the ledger all the same, call by call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.engines.contract import Step
+from holdfast.history.space import Space
+from holdfast.ledger import calls
+from holdfast.ledger.presence import of_run
+from holdfast.model.call import CallRecord
+from holdfast.model.digest import Digest
+from holdfast.model.event import RunFinished, ToolCallRequested
+from holdfast.model.run import ENDED, RunRecord
+from holdfast.runtime import records
+
+__all__ = ["BY_HAND", "calls_of"]
+
+BY_HAND = "call:"  # how the turn of a call by hand is named, and its id after it
+
+_PAGE = 200
+_MOVES_MAX = 200  # of a line, that are looked at for the commits of a run that was undone
+
+
+def calls_of(space: Space, run: str) -> list[CallRecord]:
+    """The calls of a run, by id; none if the thread has no such run."""
+    kept = records.find(space, run)
+    if kept is None and not run.startswith(BY_HAND):
+        return []
+    steps = _commits(space, kept.record) if kept is not None else None
+    ids = [run.removeprefix(BY_HAND)] if kept is None else _requested(steps or [])
+    found = [held.record for id in ids if (held := calls.find(space, id)) is not None]
+    if steps is None and not found:
+        found = list(_all(space))
+    return sorted([record for record in found if record.run == run], key=lambda record: record.id)
+
+
+def _commits(space: Space, record: RunRecord) -> list[Step] | None:
+    """All commits of a run; None if they are not where one would look for them.
+
+    Where the last one stands, all of them do: a run goes on only on top of what it has done.  One that
+    failed apart may have ended on the line, and then what it did is on its own.
+    """
+    apart: list[Step] = []
+    for tip in _tips(space, record):
+        steps = of_run(space, record.id, tip)
+        if record.state not in ENDED or any(_ends(step) for step in steps):
+            return apart + steps
+        if not apart and record.line is not None:
+            apart = steps
+    return None
+
+
+def _tips(space: Space, record: RunRecord) -> Iterator[Digest]:
+    """Commits at the end of lines that may hold the run, the likely ones first."""
+    if record.state == "waiting" and record.after is not None:
+        yield record.after
+        return
+    for line in (record.line, record.timeline):
+        hold = space.engine.hold(space.name, line) if line is not None else None
+        if hold is not None and hold.head.commit is not None:
+            yield hold.head.commit
+    for move in space.engine.moves(space.name, record.timeline, limit=_MOVES_MAX):
+        if move.to is not None and space.step(move.to).commit.run == record.id:
+            yield move.to
+
+
+def _ends(step: Step) -> bool:
+    return any(isinstance(event, RunFinished) for event in step.changeset.events)
+
+
+def _requested(steps: list[Step]) -> list[str]:
+    events = [event for step in steps for event in step.changeset.events]
+    return list(dict.fromkeys(event.call for event in events if isinstance(event, ToolCallRequested)))
+
+
+def _all(space: Space) -> Iterator[CallRecord]:
+    after = ""
+    while page := calls.listing(space, after=after, limit=_PAGE):
+        yield from (held.record for held in page)
+        after = page[-1].record.id
