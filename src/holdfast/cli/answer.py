@@ -6,6 +6,7 @@ nobody is told anything that the other is not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -13,9 +14,11 @@ import msgspec
 from holdfast.cli.screen import Screen
 from holdfast.model.head import Head
 
-__all__ = ["Answer", "HeadShape", "cut_off"]
+__all__ = ["Answer", "HeadShape", "cut_off", "lately"]
 
 _T = TypeVar("_T")
+
+_GROWTH = 8
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,3 +50,17 @@ class HeadShape(msgspec.Struct, frozen=True, kw_only=True):
 def cut_off(found: list[_T], limit: int) -> tuple[list[_T], bool]:
     """The first `limit` of `found` (0: all), and whether there were more."""
     return (found[:limit], len(found) > limit) if limit else (found, False)
+
+
+def lately(read: Callable[[int | None], list[_T]], wanted: Callable[[_T], bool], limit: int) -> list[_T]:
+    """The last that are wanted: more than `limit` if there are more (0: all), else all there are.
+
+    `read` gives the last so many, None: all; it is asked for more until that is enough.
+    """
+    last = limit + 1 if limit else None  # one more tells whether there are others
+    while True:
+        given = read(last)
+        found = [each for each in given if wanted(each)]
+        if last is None or len(found) > limit or len(given) < last:
+            return found
+        last *= _GROWTH

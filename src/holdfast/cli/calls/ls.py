@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from holdfast.cli.answer import Answer
+from holdfast.cli.answer import Answer, lately
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import CallRecordShape, on_one_line, state
 from holdfast.cli.runs.show import found_run
@@ -87,17 +87,20 @@ def ls(
     if thread is None and run is not None:
         raise Invalid("a run belongs to a thread; nothing was listed. Name its THREAD.")
     unclear = _unclear(everywhere) if thread is None else []
+
+    def wanted(each: tuple[str, CallRecord]) -> bool:
+        return state in (None, each[1].state) and timeline in (None, each[1].timeline)
+
     with reading(everywhere) as store:
-        all_wanted = run is None and state is None and timeline is None
-        last = limit + 1 if limit and all_wanted else None  # one more tells whether there are others
-        found = unclear if thread is None else _of(store, thread, run, last)
-        wanted = [
-            each for each in found if state in (None, each[1].state) and timeline in (None, each[1].timeline)
-        ]
-        if not wanted and thread is not None:
+        found = (
+            list(filter(wanted, unclear))
+            if thread is None
+            else lately(lambda last: _of(store, thread, run, last), wanted, limit)
+        )
+        if not found and thread is not None:
             _check_names(store.thread(thread), run, timeline)
-        kept = wanted[-limit:] if limit else wanted
-        return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(wanted))
+        kept = found[-limit:] if limit else found
+        return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
 
 
 def _check_names(thread: Thread, run: str | None, timeline: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from holdfast.cli.answer import Answer
+from holdfast.cli.answer import Answer, lately
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from holdfast.cli.records import RunShape, state
 from holdfast.cli.screen import Column, Screen
@@ -75,15 +75,17 @@ def ls(
 ) -> Runs:
     """List the runs of a thread, or all that have not ended"""
     under_way = _open(everywhere) if thread is None else []
-    all_wanted = state is None and timeline is None
+
+    def wanted(each: tuple[Thread, RunRecord]) -> bool:
+        return state in (None, each[1].state) and timeline in (None, each[1].timeline)
+
     with reading(everywhere) as store:
-        last = limit + 1 if limit and all_wanted else None  # one more tells whether there are others
-        runs = _threads(store, under_way) if thread is None else _of(store.thread(thread), last)
-        found = [
-            (on, record)
-            for on, record in runs
-            if state in (None, record.state) and timeline in (None, record.timeline)
-        ]
+        opened = None if thread is None else store.thread(thread)
+        found = (
+            list(filter(wanted, _threads(store, under_way)))
+            if opened is None
+            else lately(lambda last: _of(opened, last), wanted, limit)
+        )
         if not found and thread is not None and timeline is not None:
             store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)

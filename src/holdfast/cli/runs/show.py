@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.cli.advice import in_words_of_the_shell
-from holdfast.cli.answer import Answer
+from holdfast.cli.answer import Answer, lately
 from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from holdfast.cli.records import CallRecordShape, RunShape, on_one_line, state
@@ -150,15 +150,17 @@ def show(
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
     """The run of that id, None: the last, of one timeline if it is named; raises `NotFound`."""
-    runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
-    if id is None and runs:
-        return runs[-1]
-    for each in runs:
-        if each.id == id:
-            return each
+
+    def wanted(each: RunRecord) -> bool:
+        return timeline in (None, each.timeline) and id in (None, each.id)
+
+    found = lately(lambda last: thread.runs(limit=last), wanted, 1)
+    if found:
+        return found[-1]
     where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"
     if id is None:
         raise NotFound(f"there was no run on {where} yet; nothing was done.")
+    runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
     hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
     raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}See `holdfast runs ls {thread.id}`.")
 
