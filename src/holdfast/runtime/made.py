@@ -2,7 +2,7 @@
 
 A run's calls are asked for in its own commits, so its line tells which they are; what became of them is
 in the ledger.  A run whose end is on no line that can be looked at, because it was undone long ago or
-ended without a commit, is found in the ledger all the same, call by call.
+ended without a commit, or whose line may not hold all of it, has its calls looked for one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.ledger import calls
 from holdfast.ledger.presence import of_run
 from holdfast.model.call import CallRecord
 from holdfast.model.digest import Digest
-from holdfast.model.event import RunFinished, ToolCallRequested
+from holdfast.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
 from holdfast.model.run import ENDED, RunRecord
 from holdfast.runtime import records
 
@@ -49,8 +49,8 @@ def _commits(space: Space, record: RunRecord) -> list[Step] | None:
     apart: list[Step] = []
     for tip in _tips(space, record):
         steps = of_run(space, record.id, tip)
-        if record.state not in ENDED or any(_ends(step) for step in steps):
-            return apart + steps
+        if record.state not in ENDED or any(_has(step, RunFinished) for step in steps):
+            return apart + steps if _is_whole(record, apart + steps) else None
         if not apart and record.line is not None:
             apart = steps
     return None
@@ -70,8 +70,17 @@ def _tips(space: Space, record: RunRecord) -> Iterator[Digest]:
             yield move.to
 
 
-def _ends(step: Step) -> bool:
-    return any(isinstance(event, RunFinished) for event in step.changeset.events)
+def _is_whole(record: RunRecord, steps: list[Step]) -> bool:
+    """Whether the commits hold a question for each time that the run waited.
+
+    Stores were written in which a run went on although its line had been cut before its last question.
+    """
+    waits = (record.waited + 1) // 2
+    return waits <= sum(_has(step, ToolCallSuspended) for step in steps)
+
+
+def _has(step: Step, kind: type[RunFinished | ToolCallSuspended]) -> bool:
+    return any(isinstance(event, kind) for event in step.changeset.events)
 
 
 def _requested(steps: list[Step]) -> list[str]:

@@ -21,8 +21,10 @@ from holdfast.history.values import Given
 from holdfast.ledger import bounds, calls, copies, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
+from holdfast.ledger.presence import stands_on
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended
 from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from holdfast.providers.contract import Model, ModelEvent
 from holdfast.runtime import records
@@ -296,10 +298,23 @@ def _to_resume(ground: Ground, id: str | None) -> Kept:
 
 
 def _is_present(space: Space, record: RunRecord) -> bool:
-    """Whether the line has the run's commits; after an undo it has not."""
+    """Whether the line has the run's commits up to where it waits; after an undo, or a cut in its middle, it has not."""
     head = reader.head_of(space, record.timeline).commit
-    commits = space.engine.labelled(space.name, record.continues or record.id)
-    return any(reader.is_ancestor(space, commit, head) for commit in commits)
+    if not stands_on(space, record.continues or record.id, head):
+        return False
+    return record.state != "waiting" or record.after is None or _has_words(space, record.after, head)
+
+
+def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
+    """Whether what the model last said before `after` is in the conversation of `head`.
+
+    It asked there for what the run waits for.  Commits that were rebased say the same under the same id.
+    """
+    for step in reader.recent(space, after):
+        for event in step.changeset.events:
+            if isinstance(event, MessageAppended) and event.role == "assistant":
+                return stands_on(space, event.id, head)
+    return True
 
 
 def _check_present(ground: Ground, record: RunRecord) -> None:
