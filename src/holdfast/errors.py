@@ -104,17 +104,29 @@ class Moved(Conflict):
 
 
 class Busy(Conflict):
-    """A run holds the timeline.  Nothing was done."""
+    """A run holds the timeline, or a process is in the middle of a call.  Nothing was done."""
 
     def __init__(
-        self, holder: str, until: str, *, timeline: str = "", what: str = "", interrupted: bool = False
+        self,
+        holder: str,
+        until: str,
+        *,
+        timeline: str = "",
+        what: str = "",
+        interrupted: bool = False,
+        call: bool = False,
     ) -> None:
-        """Say which run holds the timeline and until when, what that is in the way of, and if nobody runs it now."""
+        """Say which run holds the timeline and until when, what that is in the way of, and if nobody runs it now.
+
+        `call`: the holder is a call, and holds nothing but itself.
+        """
         self.holder, self.until, self.timeline, self.interrupted = holder, until, timeline, interrupted
         line = f"timeline '{timeline}'" if timeline else "this timeline"
         why = (
             f"run '{holder}' on {line} was interrupted; nothing was done. resume() finishes it, cancel() ends it."
             if interrupted
+            else f"call '{holder}' is under way in a process that lives; nothing was done. Ask again when {until}."
+            if call
             else f"run '{holder}' holds {line} until {until}, or longer if it goes on; nothing was done. "
             "Wait for it, or end it with cancel()."
         )

@@ -135,7 +135,7 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
     """Go on with a call that was asked for before."""
     record = held.record
     if record.state == "started" and record.holder is not None and not desk.space.engine.gone(record.holder):
-        raise Busy(f"call '{record.id}'", "it is settled")
+        raise Busy(record.id, "it is settled", call=True)
     slot = Slot(asked, desk.toolbox.get(asked.name))
     slot.held = held
     slot.told = bool(desk.space.engine.labelled(desk.space.name, desk.journal.run))

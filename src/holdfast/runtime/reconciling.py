@@ -115,7 +115,7 @@ def _to_ask_about(ground: Ground, id: str) -> Held:
         lease = leases.current(space, record.timeline)
         if lease is not None and lease.run == record.run:
             raise leases.busy(space, lease, "reconciling", owners=ground.owners)
-        raise Busy(f"call '{id}'", "its process ends", what="reconciling")
+        raise Busy(id, "its process has ended", what="reconciling", call=True)
     return held
 
 
