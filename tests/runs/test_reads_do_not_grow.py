@@ -6,13 +6,14 @@ Everything that an engine gives back is counted, in threads of two sizes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Agent, Thread
+from holdfast import Agent, Thread, errors
 from holdfast.engines.memory import MemoryEngine
 from holdfast.model.context import Context
 from holdfast.projections.calls import decode_transition
@@ -214,6 +215,28 @@ def test_calls_of_runs_that_are_not_where_they_were_are_found() -> None:
 
     assert [len(calls) for calls in found.values()] == [CALLS, CALLS, 1]
     assert thread.calls(run="nobody") == []
+
+
+def test_calls_of_a_run_whose_own_line_was_turned_back_are_found() -> None:
+    """Somebody undoes the line on which a run keeps its commits until it succeeds: no call of it is lost."""
+    store = opened(Meter(MemoryEngine()), "memory:")
+
+    @holdfast.tool(effect="read_only")
+    def meddle() -> str:
+        thread = store.thread("trip")
+        (own,) = [hold.head.timeline for hold in thread.timelines() if hold.head.timeline.startswith("run/")]
+        thread.on(own).undo()
+        return "undone"
+
+    backend = Script(step(use("meddle"), use("send", to=1)), use("send", to=2), say("Done."))
+    thread = store.thread("trip", agent=Agent("planner", backend=backend, tools=[send, meddle]))
+    with suppress(errors.RunFailed):
+        thread.run("go", head_policy="on_success")
+
+    (run,) = thread.runs()
+
+    assert len(thread.calls()) > 1
+    assert thread.calls(run=run.id) == thread.calls()
 
 
 def _entries_about(thread: Thread, call: str) -> int:

@@ -25,7 +25,7 @@ from holdfast.model.head import Head
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.journal import Journal
 
-__all__ = ["Branch"]
+__all__ = ["Branch", "lines_of"]
 
 _PAGE = 100
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
@@ -111,9 +111,13 @@ class Branch:
         return [_proposal(step, self._journal.ground.standing.agent) for step in reversed(found)]
 
     def _name(self) -> str:
-        run = self._journal.run
-        plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
-        return f"run/{plain}/{self._begun.lease.epoch}"
+        return f"{lines_of(self._journal.run)}{self._begun.lease.epoch}"
+
+
+def lines_of(run: str) -> str:
+    """What the names of a run's own lines begin with."""
+    plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
+    return f"run/{plain}/"
 
 
 def _proposal(step: Step, agent: Space | None) -> Proposal:

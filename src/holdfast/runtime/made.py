@@ -14,17 +14,20 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls
 from holdfast.ledger.presence import of_run
 from holdfast.model.call import CallRecord
+from holdfast.model.commit import Act
 from holdfast.model.digest import Digest
 from holdfast.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
 from holdfast.model.run import ENDED, RunRecord
 from holdfast.runtime import records
+from holdfast.runtime.branching import lines_of
 
 __all__ = ["BY_HAND", "calls_of"]
 
 BY_HAND = "call:"  # how the turn of a call by hand is named, and its id after it
 
 _PAGE = 200
-_MOVES_MAX = 200  # of a line, that are looked at for the commits of a run that was undone
+_MOVES_MAX = 200  # of a line, that are looked at
+_LINES_MAX = 50  # of a run's own
 
 
 def calls_of(space: Space, run: str) -> list[CallRecord]:
@@ -50,7 +53,8 @@ def _commits(space: Space, record: RunRecord) -> list[Step] | None:
     for tip in _tips(space, record):
         steps = of_run(space, record.id, tip)
         if record.state not in ENDED or any(_has(step, RunFinished) for step in steps):
-            return apart + steps if _is_whole(record, apart + steps) else None
+            whole = _is_whole(record, apart + steps) and not _was_turned_back(space, record)
+            return apart + steps if whole else None
         if not apart and record.line is not None:
             apart = steps
     return None
@@ -77,6 +81,20 @@ def _is_whole(record: RunRecord, steps: list[Step]) -> bool:
     """
     waits = (record.waited + 1) // 2
     return waits <= sum(_has(step, ToolCallSuspended) for step in steps)
+
+
+def _was_turned_back(space: Space, record: RunRecord) -> bool:
+    """Whether a line of the run's own was moved by anybody else than the run, as nobody is kept from doing."""
+    if record.head_policy == "each_step":
+        return False
+    own = lines_of(record.id)
+    for hold in space.engine.holds(space.name, after=own, limit=_LINES_MAX):
+        if not hold.head.timeline.startswith(own):
+            return False
+        moves = space.engine.moves(space.name, hold.head.timeline, limit=_MOVES_MAX)
+        if len(moves) == _MOVES_MAX or any(move.act not in (Act.FORK, Act.COMMIT) for move in moves):
+            return True
+    return False
 
 
 def _has(step: Step, kind: type[RunFinished | ToolCallSuspended]) -> bool:
