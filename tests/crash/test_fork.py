@@ -7,6 +7,8 @@ So nothing is open while a process forks, and each opens its own afterwards.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -126,3 +128,44 @@ def test_control_a_process_that_forks_with_connections_open_loses_commits(path: 
         hold = engine.hold("child", "main")
         assert hold is not None
         assert hold.head.version < head.version
+
+
+_TWO_AT_ONCE = """
+import os, sys, threading, time
+
+os.register_at_fork(before=lambda: time.sleep(0.1))  # registered first, so it comes after the store's own rest
+
+import holdfast
+
+store = holdfast.open(sys.argv[1])
+thread = store.thread("t", agent="a")
+thread.put("/n", 0)
+
+
+def fork() -> None:
+    child = os.fork()
+    if not child:
+        with holdfast.open(sys.argv[1]) as mine:
+            mine.thread(f"of-{os.getpid()}", agent="a").put("/n", 1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+threads = [threading.Thread(target=fork) for _ in range(3)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+thread.put("/n", 2)
+print(sum(1 for _ in store.threads()), thread.get("/n"))
+"""
+
+
+def test_threads_that_fork_at_the_same_time_take_turns(path: Path) -> None:
+    """A second fork that begins while a store is at rest for the first does not leave it there for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_AT_ONCE, str(path)], capture_output=True, timeout=120, check=False
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.split() == [b"4", b"2"]

@@ -7,13 +7,15 @@ store of the process comes to rest: the write under way is finished, readers com
 connections are closed.  Afterwards the parent opens its own again, and a child does so
 when it first uses the store.
 
-A store that does not come to rest in time cannot be used in the child.
+A store that does not come to rest in time cannot be used in the child.  Threads that fork at
+the same time take turns, from the first store's rest to the last one's waking.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
+from threading import RLock
 from typing import Protocol
 
 __all__ = ["Forked", "watch"]
@@ -43,17 +45,48 @@ def watch(forked: Forked) -> None:
     _watched.add(forked)
 
 
+class _Turn:
+    """The fork that is under way.  A signal handler may fork inside of it, on the same thread: then it is one."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._depth = 0
+
+    def begin(self) -> bool:
+        """Wait for one's turn; whether this is the outermost."""
+        self._lock.acquire()
+        self._depth += 1
+        return self._depth == 1
+
+    def is_outermost(self) -> bool:
+        return self._depth == 1
+
+    def end(self) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+
+_turn = _Turn()
+
+
 def _before() -> None:
-    for forked in list(_watched):
-        forked.before_fork()
+    if _turn.begin():
+        for forked in list(_watched):
+            forked.before_fork()
 
 
 def _after_in_parent() -> None:
-    for forked in list(_watched):
-        forked.after_fork_in_parent()
+    try:
+        if _turn.is_outermost():
+            for forked in list(_watched):
+                forked.after_fork_in_parent()
+    finally:
+        _turn.end()
 
 
 def _after_in_child() -> None:
+    global _turn  # noqa: PLW0603  # other threads of the parent may have waited for theirs
+    _turn = _Turn()
     for forked in list(_watched):
         forked.after_fork_in_child()
 
