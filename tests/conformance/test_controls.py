@@ -140,7 +140,7 @@ def begins_timelines_twice(move: Move, hold: Hold | None) -> None:
         check_move(move, hold)
 
 
-def counts_down_on_undo(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
+def counts_down_on_undo(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
     """Give an undone version its old number back."""
     if move.act is Act.UNDO and hold is not None:
         version = max(hold.head.version - 2, 0)
@@ -148,7 +148,7 @@ def counts_down_on_undo(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold
     return record_of(move, hold, op_id)
 
 
-def does_not_chain_moves(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object]:
+def does_not_chain_moves(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
     """Leave out the move before."""
     return record_of(move, hold and msgspec.structs.replace(hold, move=None), op_id)
 
