@@ -102,6 +102,9 @@ ADVICE: Mapping[str, str] = {
     "set {}, or give api_key=": "set {} in the environment",
     "set the key of its SDK, or api_key=.": "set its key in the environment, where its SDK looks for it.",
     "Leave api_key= out, or give a client=.": "Leave the key out of the code.",
+    "Give api_key=, or provider= if that address is a way to the vendor.": (
+        "Name its key, or whose server it is, where the code or the agent's file declares the backend."
+    ),
     "Set {}, or give Backend(…, base_url=…).": "Set {} in the environment.",
     "Give one: Backend(…, base_url=…).": "Give one in code that you name with --code: a Backend with its base_url.",
     "Give a backend= that takes steps itself, or register": (

@@ -82,13 +82,10 @@ class Index:
         return self._recent.get(space, _NONE)
 
     def candidates(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
-        """The same rows for whoever can tell the right one, some of them twice: what takes a look is asked for last."""
+        """The same rows for whoever can tell the right one, some of them twice: what costs a look is asked for last."""
         yield from self.recent(space, key)
         yield from self._sorted(connection, *places_of(space, key))
-        seen = self._seen, self._upto
-        self.catch_up(connection)
-        if seen != (self._seen, self._upto):  # others have written
-            yield from self.known(connection, space, key)
+        yield from self.rows(connection, space, key)  # with what others have written since
 
     def between(self, connection: Database, space: int, prefix: str) -> Iterator[int]:
         """Rows that may hold an object of the space whose digest starts with these hex digits, in order."""
