@@ -136,3 +136,22 @@ def test_many_equal_calls_of_one_step_are_settled_one_after_another(store: Store
     ]
     assert [call.state for call in thread.calls()] == ["succeeded"] * 20
     assert len({key for _, key in _seen}) == 10
+
+
+def test_equal_calls_under_a_key_made_of_their_arguments_are_one(store: Store) -> None:
+    """The control: what tells equal calls apart above is the key of each; where they share one, one is made."""
+
+    @holdfast.tool(name="send", effect="external_write", key="letter-{to}")
+    def once(to: str, call: Call) -> str:
+        """Send something once."""
+        _seen.append((call.id, call.key))
+        return f"sent to {to}"
+
+    script = Script(step(use("send", to="ann"), use("send", to="ann")), say("Done."))
+    thread = store.thread("trip", agent=Agent("planner", backend=script, tools=[once]))
+
+    result = thread.run("go")
+
+    assert result.status == "succeeded"
+    assert len(_seen) == 1
+    assert [call.state for call in thread.calls()] == ["succeeded"] * 2
