@@ -87,3 +87,18 @@ def test_a_decision_is_known_however_long_ago_it_was(main: Thread) -> None:
         later.put("/count.json", number)
 
     assert later.approvals() == []
+
+
+def test_a_checkpoint_asks_for_nothing_that_was_merged_in(main: Thread) -> None:
+    """What was paid on the other line is done, and what waits there waits there."""
+    side = main.on("side")
+    call = side.run("go").approvals[0].call
+    side.decide(call, "approve")
+    side.resume()
+    waiting = side.run("go once more").approvals
+
+    main.merge("side")
+
+    assert main.checkpoint().pending_approvals == ()
+    assert [done.call for done in main.checkpoint().calls if done.state == "succeeded"] == [call]
+    assert [each.call for each in side.checkpoint().pending_approvals] == [ticket.call for ticket in waiting]

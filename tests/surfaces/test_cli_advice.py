@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.advice import ADVICE, About, in_words_of_the_shell
+from holdfast.cli.advice import ADVICE, Subject, in_words_of_the_shell
 from tests.architecture.source import Module, modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
@@ -178,7 +178,7 @@ def test_advice_names_the_store_that_was_named(street: Shell) -> None:
 
 def test_a_thread_with_a_strange_name_is_quoted() -> None:
     """What is suggested is for a shell, which would obey it."""
-    told = in_words_of_the_shell("See what there is with paths().", About(thread="a; rm -rf /"))
+    told = in_words_of_the_shell("See what there is with paths().", Subject(thread="a; rm -rf /"))
 
     assert told == "See what there is with `holdfast state ls 'a; rm -rf /'`."
 

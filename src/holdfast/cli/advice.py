@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.usage import named_store
 
-__all__ = ["ADVICE", "About", "command", "in_words_of_the_shell"]
+__all__ = ["ADVICE", "Subject", "command", "in_words_of_the_shell"]
 
 _COMMAND = re.compile(r"<([^<>]+)>")
 _HOLE = re.escape("{}")
 
 
-class About(NamedTuple):
+class Subject(NamedTuple):
     """What a command was about, as far as its words said."""
 
     thread: str | None = None
@@ -28,7 +28,7 @@ class About(NamedTuple):
     store: str | None = None  # None: the one that is found without being named
 
     @classmethod
-    def of(cls, words: Sequence[str], given: Mapping[str, Any]) -> About:
+    def of(cls, words: Sequence[str], given: Mapping[str, Any]) -> Subject:
         """From the words of a command, and what they were read as."""
         agent = given.get("agent") if words[:1] == ["state"] else None
         return cls(
@@ -94,7 +94,7 @@ ADVICE: Mapping[str, str] = {
         "Somebody has to approve that: say who with --approved-by NAME."
     ),
     "Settle it first (resume, reconcile, resolve), or let the policy wait.": (
-        "Settle it first: <runs resume THREAD --code MODULE:NAME>, <calls reconcile THREAD CALL> or <calls resolve THREAD CALL done>."
+        "Settle it first: <runs resume THREAD --code MODULE:NAME>, <calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
     "Settle them (resume, decide, resolve), or give them up with force.": (
         "Settle them (<calls ls THREAD> names them), or give them up with --force."
@@ -102,6 +102,9 @@ ADVICE: Mapping[str, str] = {
     "set {}, or give api_key=": "set {} in the environment",
     "set the key of its SDK, or api_key=.": "set its key in the environment, where its SDK looks for it.",
     "Leave api_key= out, or give a client=.": "Leave the key out of the code.",
+    'Give provider="bedrock" if that address is a way to it, or a client=.': (
+        "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
+    ),
     "Give api_key=, or provider= if that address is a way to the vendor.": (
         "Name its key, or whose server it is, where the code or the agent's file declares the backend."
     ),
@@ -121,7 +124,7 @@ ADVICE: Mapping[str, str] = {
 _PATTERNS = [(re.compile(re.escape(said).replace(_HOLE, "(.+?)")), meant) for said, meant in ADVICE.items()]
 
 
-def in_words_of_the_shell(message: str, about: About = About()) -> str:  # noqa: B008  # frozen
+def in_words_of_the_shell(message: str, about: Subject = Subject()) -> str:  # noqa: B008  # frozen
     """A message of the library for somebody who types commands."""
     for said, meant in _PATTERNS:
         found = said.search(message)
@@ -132,7 +135,7 @@ def in_words_of_the_shell(message: str, about: About = About()) -> str:  # noqa:
     return message
 
 
-def command(words: str, about: About) -> str:
+def command(words: str, about: Subject) -> str:
     """A command as it can be typed: with its thread, and with its store where that was named."""
     if about.agent is not None and words.startswith("state "):
         words = words.replace("THREAD", f"--agent {shlex.quote(about.agent)}")

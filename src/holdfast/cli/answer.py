@@ -52,15 +52,19 @@ def cut_off(found: list[_T], limit: int) -> tuple[list[_T], bool]:
     return (found[:limit], len(found) > limit) if limit else (found, False)
 
 
-def lately(read: Callable[[int | None], list[_T]], wanted: Callable[[_T], bool], limit: int) -> list[_T]:
+def lately(
+    read: Callable[[int | None], list[_T]], wanted: Callable[[_T], bool], limit: int, *, others: bool = True
+) -> list[_T]:
     """The last that are wanted: more than `limit` if there are more (0: all), else all there are.
 
-    `read` gives the last so many, None: all; it is asked for more until that is enough.
+    `read` gives the last so many, None: all; it is asked for more until that is enough.  Where nobody asks
+    whether there are `others`, `limit` of them are.
     """
-    last = limit + 1 if limit else None  # one more tells whether there are others
+    enough = limit + others
+    last = enough if limit else None  # one more tells whether there are others
     while True:
         given = read(last)
         found = [each for each in given if wanted(each)]
-        if last is None or len(found) > limit or len(given) < last:
+        if last is None or len(found) >= enough or len(given) < last:
             return found
         last *= _GROWTH

@@ -137,7 +137,9 @@ class _Missing(Exception):
     def __init__(self, inside: object, name: str) -> None:
         self.name = name
         self.others = [
-            each for each, value in vars(inside).items() if isinstance(value, Agent | list | tuple | dict)
+            each
+            for each, value in getattr(inside, "__dict__", {}).items()
+            if isinstance(value, Agent | list | tuple | dict)
         ]
         super().__init__(name)
 

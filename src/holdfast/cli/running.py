@@ -19,7 +19,7 @@ import msgspec
 from cyclopts import App, CycloptsError
 
 from holdfast.cli import failures, usage
-from holdfast.cli.advice import About, in_words_of_the_shell
+from holdfast.cli.advice import Subject, in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.app import build, load
 from holdfast.cli.safe import safe_json
@@ -52,13 +52,13 @@ def run(words: Sequence[str]) -> int:
         failures.report("Interrupted", "stopped before the end, as asked.", json=json)
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the edge: nothing may leave as a traceback
-        return _failed(error, About(), json=json)
+        return _failed(error, Subject(), json=json)
 
 
 def _run(app: App, words: Sequence[str]) -> int:
     load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    about = About.of(words, bound.arguments)
+    about = Subject.of(words, bound.arguments)
     try:
         with _warning(about):
             return _answered(does(*bound.args, **bound.kwargs), words)
@@ -94,7 +94,7 @@ def _screen(words: Sequence[str]) -> Screen:
     return Screen(console(), store=usage.named_store(words))
 
 
-def _failed(error: Exception, about: About, *, json: bool) -> int:
+def _failed(error: Exception, about: Subject, *, json: bool) -> int:
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exception(error)
     name, message, hint = _told(error, about)
@@ -102,7 +102,7 @@ def _failed(error: Exception, about: About, *, json: bool) -> int:
     return failures.code_of(error)
 
 
-def _told(error: Exception, about: About) -> tuple[str, str, str | None]:
+def _told(error: Exception, about: Subject) -> tuple[str, str, str | None]:
     match error:
         case HoldfastError():
             return type(error).__name__, in_words_of_the_shell(str(error), about), None
@@ -114,7 +114,7 @@ def _told(error: Exception, about: About) -> tuple[str, str, str | None]:
 
 
 @contextmanager
-def _warning(about: About) -> Generator[None]:
+def _warning(about: Subject) -> Generator[None]:
     """Let warnings of ours, which are for programs, be told in a sentence on the error stream."""
     told = warnings.showwarning
 

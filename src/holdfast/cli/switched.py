@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.cli.advice import About, in_words_of_the_shell
+from holdfast.cli.advice import Subject, in_words_of_the_shell
 from holdfast.cli.coding import found_in
 from holdfast.cli.declared import what_to_type
 from holdfast.cli.failures import CODES
@@ -77,7 +77,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             approved_by=report.approved_by,
             checkpoint=checkpoint_name(report),
             commit=report.commit,
-            told=in_words_of_the_shell(str(report), About(thread=report.thread)),
+            told=in_words_of_the_shell(str(report), Subject(thread=report.thread)),
         )
 
 

@@ -266,7 +266,7 @@ def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None)
     """Raise `Conflict` if the line does not see the ticket."""
     if not is_seen(space, ticket, line, head):
         raise Conflict(
-            f"call '{ticket.call}' to {ticket.tool} is not in the history of timeline '{line}'; nothing was decided. "
+            f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}'; nothing was decided. "
             + _elsewhere_or_undone(ticket, line)
         )
 

@@ -71,6 +71,8 @@ def _narrowed(space: Space, prefix: str, many: str, few: str, limit: int) -> lis
         probes += 1
         at = next(each for each, (a, b) in enumerate(zip(many + "\0", few, strict=False)) if a != b)
         after = _half_way(many, few, at)
+        if after is None and few[at + 1 :]:
+            after = few[: at + 1]
         if after is None:
             few = many[: _shared(space, prefix, many, at + 1, limit)] + _LAST
             continue

@@ -15,7 +15,7 @@ from holdfast.ledger.decisions import took_in
 from holdfast.migration.book import Known
 from holdfast.migration.earlier import outcome_of
 from holdfast.migration.rules import shortened
-from holdfast.migration.window import Window, is_behind
+from holdfast.migration.window import Window, is_behind, is_said
 from holdfast.model.call import CallRecord
 from holdfast.model.checkpoint import Done, Many, Pending
 from holdfast.model.digest import Digest
@@ -76,13 +76,13 @@ def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) ->
     waiting = [
         ticket
         for ticket in seen.stand.waiting
-        if ticket.label is None or _by_hand(ticket) or is_behind(space, seen, ticket.label, commit)
+        if ticket.label is None or _by_hand(ticket) or is_said(space, seen, ticket.label, commit)
     ]
     waiting += [
         ticket
         for ticket in seen.stand.decided
         if ticket.call not in copied
-        and is_behind(space, seen, ticket.label, commit)
+        and is_said(space, seen, ticket.label, commit)
         and not took_in(space, ticket, commit)
     ]
     args = _bodies(space, [ticket.args for ticket in waiting])

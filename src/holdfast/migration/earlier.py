@@ -23,7 +23,7 @@ from holdfast.ledger import calls
 from holdfast.migration import book, checkpoints
 from holdfast.migration.book import ENTRIES_MAX, Known, Stand
 from holdfast.model.call import SETTLED, CallRecord
-from holdfast.model.checkpoint import Checkpoint, Many
+from holdfast.model.checkpoint import NOTHING_HAPPENED, Checkpoint, Many
 from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 
@@ -36,7 +36,6 @@ OPEN_MAX = 32  # of calls that are not settled, those that are named
 GROUPS_MAX = 64  # what is still another counts as one group
 
 _KNOWN_MAX = 256  # spaces of which is remembered what was found
-_NOTHING_HAPPENED = frozenset({"failed", "denied", "expired", "cancelled"})
 
 _Key: TypeAlias = tuple[str, str, bool, str, str]  # tool, effect, idempotent, state, outcome
 _REST: _Key = ("", "", False, "succeeded", "")
@@ -173,7 +172,7 @@ def _without(base: _Base, touched: Iterable[Known]) -> _Base | None:
 def _matters(record: CallRecord) -> bool:
     """Whether whoever goes on has to know of it: an external write that was made, may have been, or waits."""
     outcome = outcome_of(record)
-    happened = outcome == "done" or (outcome is None and record.state not in _NOTHING_HAPPENED)
+    happened = outcome == "done" or (outcome is None and record.state not in NOTHING_HAPPENED)
     return record.reach.guarded and happened
 
 

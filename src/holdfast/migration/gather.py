@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from holdfast.engines.contract import Step
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.ledger.presence import present
+from holdfast.ledger.presence import stands_on
 from holdfast.memory import Recollection
 from holdfast.memory.judging import Judge
 from holdfast.migration import book
@@ -63,7 +63,7 @@ def _runtime(space: Space, line: Iterable[Step], commit: Digest | None, ledger: 
 
 
 def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
-    return ticket.decision is None and present(space, ticket.label, commit)
+    return ticket.decision is None and stands_on(space, ticket.label, commit)
 
 
 def _items(space: Space, commit: Digest | None, memory: Recollection | None) -> tuple[Memorised, ...]:

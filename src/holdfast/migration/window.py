@@ -13,7 +13,7 @@ import msgspec
 from holdfast.engines.contract import Step
 from holdfast.history import reader, values
 from holdfast.history.space import Space
-from holdfast.ledger.presence import present
+from holdfast.ledger.presence import present, stands_on
 from holdfast.migration import book, earlier
 from holdfast.migration.backends import backend_at, backend_of
 from holdfast.migration.book import Stand
@@ -124,6 +124,11 @@ def notes_under(space: Space, commit: Digest | None, prefix: str) -> tuple[Note,
 def is_behind(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
     """Whether what a label names is in the history of the commit."""
     return label is not None and (label in seen.names or present(space, label, commit))
+
+
+def is_said(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
+    """Whether what a label names is in the conversation of the commit: on its line, not only merged into it."""
+    return label is not None and (label in seen.names or stands_on(space, label, commit))
 
 
 def _looked(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, extractor: str) -> Looked:

@@ -76,7 +76,9 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     @property
     def is_written(self) -> bool:
         """Whether the world may have been changed by it, so that it must not be repeated."""
-        happened = self.outcome == "done" or (self.outcome is None and self.state not in _NOTHING_HAPPENED)
+        happened = self.outcome == "done" or (
+            self.outcome is None and self.state not in NOTHING_HAPPENED | NOT_YET
+        )
         return Reach(self.effect, self.idempotent).guarded and happened
 
 
@@ -91,8 +93,8 @@ class Many(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @property
     def is_written(self) -> bool:
-        """Whether the world may have been changed by them."""
-        return any(each.is_written for each in self.calls)
+        """Whether the world may have been changed by them; of those that are not told apart nobody can say."""
+        return not self.tool or any(each.is_written for each in self.calls)
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -150,7 +152,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     validation: Validation = NO_VALIDATION
 
 
-_NOTHING_HAPPENED = frozenset({"failed", "denied", "expired", "cancelled", "proposed", "awaiting_approval"})
+# States of calls that changed nothing outside: for good, and so far.
+NOTHING_HAPPENED = frozenset({"failed", "denied", "expired", "cancelled"})
+NOT_YET = frozenset({"proposed", "awaiting_approval"})
 
 _checkpoints = msgspec.json.Decoder(Checkpoint)
 

@@ -24,7 +24,7 @@ def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]
         return []
     by_form: dict[str, str] = {}
     for each in islice(known, COMPARED_MAX):
-        if each and len(each) <= _LENGTH_MAX:
+        if each and each != name and len(each) <= _LENGTH_MAX:
             by_form.setdefault(each.casefold(), each)
     found = get_close_matches(name.casefold(), by_form, n=_TOLD_MAX, cutoff=likeness)
     return [by_form[each] for each in found]

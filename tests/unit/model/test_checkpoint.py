@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.errors import Corrupt
@@ -105,3 +106,14 @@ def test_what_may_have_changed_the_world_is_marked(
     done = Done(call="c", tool="t", args="{}", effect=effect, state=state, outcome=outcome)  # pyright: ignore[reportArgumentType]
 
     assert done.is_written is written
+
+
+def test_those_that_are_not_told_apart_may_have_happened() -> None:
+    """Four are named of a group of several tools: that these wait says nothing of the others."""
+    waiting = msgspec.structs.replace(PAID, state="awaiting_approval")
+
+    rest = Many(tool="", count=34, calls=(waiting,) * 4)
+    own = Many(tool="pay", count=4, calls=(waiting,) * 4)
+
+    assert rest.is_written
+    assert not own.is_written

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from holdfast.cli.advice import About, in_words_of_the_shell
+from holdfast.cli.advice import Subject, in_words_of_the_shell
 from holdfast.cli.answer import Answer
 from holdfast.cli.coding import SwitchCode
 from holdfast.cli.failures import code_of
@@ -143,6 +143,6 @@ def _shape(each: Moved) -> ThreadSwitched:
         report=None if each.report is None else ReportShape.of(each.report),
         error=None
         if each.error is None
-        else in_words_of_the_shell(str(each.error), About(thread=each.thread)),
+        else in_words_of_the_shell(str(each.error), Subject(thread=each.thread)),
         exit_code=code,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.cli.advice import in_words_of_the_shell
+from holdfast.cli.advice import Subject, in_words_of_the_shell
 from holdfast.cli.answer import Answer, lately
 from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
@@ -73,7 +73,7 @@ class Run(Answer, frozen=True, kw_only=True):
         screen.facts(
             [
                 ("state", state(run.stands)),
-                *((("why", in_words_of_the_shell(run.why)),) if run.why else ()),
+                *((("why", in_words_of_the_shell(run.why, Subject(thread=self.thread))),) if run.why else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
                 ("begun", moment(run.begun_at)),
@@ -154,7 +154,7 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     def wanted(each: RunRecord) -> bool:
         return timeline in (None, each.timeline) and id in (None, each.id)
 
-    found = lately(lambda last: thread.runs(limit=last), wanted, 1)
+    found = lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
     if found:
         return found[-1]
     where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"

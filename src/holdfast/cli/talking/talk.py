@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from holdfast.cli.advice import About, command, in_words_of_the_shell
+from holdfast.cli.advice import Subject, command, in_words_of_the_shell
 from holdfast.cli.failures import FAILED, USAGE, code_of, report
 from holdfast.cli.running import run
 from holdfast.cli.screen import Screen
@@ -173,7 +173,7 @@ class Talk:
     def _fail(self, error: Exception) -> None:
         """Say what went wrong and what to do now: on the screen at a terminal, else where errors go."""
         self.code = self.code or code_of(error)
-        about = About(thread=self._thread.id, store=self._named)
+        about = Subject(thread=self._thread.id, store=self._named)
         told = in_words_of_the_shell(str(error), about)
         hint = command("runs show THREAD", about) if isinstance(error, RunFailed) else None
         if not sys.stdin.isatty():

@@ -160,7 +160,7 @@ class Rows:
         self._lock = Lock()
         self._cache: OrderedDict[int, Packed] = OrderedDict()
         self._last: Packed | None = (
-            None  # what was read last: a node and its children tend to stand in one row
+            None  # what was last read from the database: a node and its children tend to stand in one row
         )
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept

@@ -116,7 +116,7 @@ def _client_of(request: Request) -> Any:
             f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
             "give a client=."
         )
-    ours = is_home(request, "bedrock") or _OWN.fullmatch(host_of(request.base_url or "")) is not None
+    ours = _is_ours(request)
     key = (request.base_url, ours, request.timeout, settings("AWS_"))
     with _guard:
         if key not in _clients:
@@ -130,6 +130,11 @@ def _client_of(request: Request) -> Any:
             session = cast("Any", boto3).Session()
             _clients[key] = session.client("bedrock-runtime", endpoint_url=request.base_url, config=config)
         return _clients[key]
+
+
+def _is_ours(request: Request) -> bool:
+    """Whether the request goes to AWS, by its address or because the user said so."""
+    return is_home(request, "bedrock") or _OWN.fullmatch(host_of(request.base_url or "")) is not None
 
 
 def _operation(client: Any, request: Request) -> tuple[Any, dict[str, Any]]:
@@ -200,5 +205,10 @@ def _translated(request: Request, error: Any) -> HoldfastError:
     status = about.get("HTTPStatusCode") or _STATUSES.get(code.lower())
     if code.lower() == "throttlingexception":
         status = 429
+    if status in (401, 403) and request.client is None and not _is_ours(request):
+        return AccessRefused(
+            f"{request.backend} refused the request, which was not signed: AWS credentials go to AWS alone; nothing was "
+            'done. Give provider="bedrock" if that address is a way to it, or a client=.'
+        )
     wait = retry_after(about.get("HTTPHeaders", {}))
     return fault(request.backend, Trouble(status, f"{code}: {told.get('Message', '')}", wait))

@@ -193,7 +193,7 @@ def _waiting(wait: float | None) -> str:
 def _quoted(said: str, secret: object) -> str:
     """What it said, in one line, without what could be a key."""
     text = " ".join(said.split())
-    if isinstance(secret, str) and len(secret) >= 4:
+    if isinstance(secret, str) and secret != NO_KEY and len(secret) >= 4:
         text = text.replace(secret, _LEFT_OUT)
     text = _KEYS.sub(_LEFT_OUT, text)
     text = text.encode("utf-8", "replace").decode()

@@ -36,6 +36,9 @@ def is_under(host: str, *domains: str) -> bool:
 
 
 def host_of(address: str) -> str:
-    """The host of an address; "" for one without encryption, where a key could be read on the way."""
-    parts = urlsplit(address)
+    """The host of an address; "" for one without encryption, where a key could be read on the way, or for none."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
     return (parts.hostname or "") if parts.scheme == "https" else ""

@@ -21,6 +21,7 @@ from holdfast.providers.transport.faults import (
     retry_after,
     words_of,
 )
+from holdfast.providers.transport.keys import NO_KEY
 
 
 @pytest.mark.parametrize(
@@ -155,3 +156,14 @@ def test_the_wait_is_an_attribute() -> None:
 def test_the_words_of_an_error_are_found_whatever_its_shape(body: object, words: str) -> None:
     """Vendors and compatible servers agree on little."""
     assert words_of(body) == words
+
+
+def test_what_stands_for_no_key_is_left_in_the_words() -> None:
+    """`none` is a word of vendors too; control: a real key is left out of the same words."""
+    words = "tool_choice is one of auto, any, none"
+
+    told = str(fault("anthropic:x", Trouble(400, words, None), secret=NO_KEY))
+    hidden = str(fault("anthropic:x", Trouble(400, words, None), secret="auto"))
+
+    assert words in told
+    assert words not in hidden

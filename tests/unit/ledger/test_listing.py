@@ -1,0 +1,68 @@
+"""The last cells by name, at the cost of a few, however the names are spread."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from holdfast.engines.contract import Cell, CellWrite, Write
+from holdfast.engines.memory import MemoryEngine
+from holdfast.history.space import Space
+from holdfast.history.tree import EMPTY, Cache
+from holdfast.ledger import listing
+
+NAME = "thread:1"
+MANY, LIMIT = 3_000, 10
+NOW = 1_700_000_000_000  # ms
+
+
+class Metered(MemoryEngine):
+    """An engine that counts the cells that it gives."""
+
+    read = 0
+
+    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+        """As the engine does."""
+        found = super().cells(space, prefix=prefix, after=after, limit=limit)
+        self.read += len(found)
+        return found
+
+
+def space_with(engine: MemoryEngine, ids: list[str]) -> Space:
+    """A space with a cell of each id."""
+    numbers = count()
+    for start in range(0, len(ids), 500):
+        cells = tuple(CellWrite(name=f"run/{id}", expected=0, value=b"{}") for id in ids[start : start + 500])
+        engine.apply(Write(space=NAME, op_id=f"op-{next(numbers)}", intent=EMPTY, cells=cells))
+    return Space(
+        engine=engine, name=NAME, label=NAME, clock=lambda: NOW * 1_000, ids=lambda: "", cache=Cache()
+    )
+
+
+def at(ms: int, rest: int) -> str:
+    """An id that begins with the time, as ours do."""
+    digits = f"{ms:012x}"
+    return f"{digits[:8]}-{digits[8:]}-7{rest:019x}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_last_few_cost_a_few_whenever_they_came(seed: int) -> None:
+    """Bursts that end some time ago, also across the turn of a digit; control: reading all costs all."""
+    rng = random.Random(seed)
+    end = NOW - rng.choice([0, 700, 5_000, 3_600_000, 40_000_000])
+    span = rng.choice([1, 50, 2_000, 70_000, 5_000_000])
+    ids = sorted({at(end - rng.randrange(span), rng.getrandbits(72)) for _ in range(MANY)})
+    engine = Metered()
+    space = space_with(engine, ids)
+    engine.read = 0
+
+    found = listing.last(space, "run/", LIMIT)
+
+    assert [cell.name for cell in found] == [f"run/{id}" for id in ids[-LIMIT:]]
+    assert engine.read < 60 * LIMIT
+    engine.read = 0
+    assert len(list(space.engine.cells(NAME, prefix="run/", limit=MANY))) == len(ids)
+    assert engine.read > 60 * LIMIT
