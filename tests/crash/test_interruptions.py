@@ -18,6 +18,9 @@ import holdfast
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.errors import HoldfastError, Unavailable
 
+# Python drops what is raised while it takes leave of an object, and tells it as a fault of whoever runs then.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SECONDS = 60.0 if os.environ.get("HOLDFAST_DEEP") else 3.0
 
 

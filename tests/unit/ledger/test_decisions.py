@@ -435,7 +435,7 @@ def test_after_an_undo_past_the_call_there_is_nothing_to_decide(desk: Desk) -> N
     root = desk.say("user", "pay")
     desk.fork("before", root)
     desk.suspend()
-    with pytest.raises(Conflict, match="not in the history of timeline 'before'"):
+    with pytest.raises(Conflict, match="not in the conversation of timeline 'before'"):
         desk.decide("c", "approve", line="before")
 
     desk.undo()
