@@ -440,7 +440,7 @@ def test_after_an_undo_past_the_call_there_is_nothing_to_decide(desk: Desk) -> N
 
     desk.undo()
 
-    with pytest.raises(Conflict, match="not in the history of timeline 'main'"):
+    with pytest.raises(Conflict, match="not in the conversation of timeline 'main'"):
         desk.decide("c", "approve")
     assert tickets.read(desk.space, "ticket-c").ticket.decision is None
 
