@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Store
-from holdfast.errors import NotFound
+from holdfast.errors import Conflict, NotFound
 from holdfast.threads import gitting
 from tests.git.looking import branches, clean, git, opened
 
@@ -164,3 +164,22 @@ def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path
     assert later.startswith("main  2 commits  ")
     assert later.endswith("second\n")
     assert last == "main  nothing is committed there any more\n"
+
+
+def test_an_export_that_was_killed_before_it_had_said_whose_it_is_can_be_made_again(
+    store: Store, tmp_path: Path
+) -> None:
+    """All it left is its lock and half a marker; control: beside somebody's file it touches nothing."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/n", 1)
+    for name in ("begun", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "holdfast.lock").touch()
+        (tmp_path / name / "holdfast.json.new").write_text('{"form')
+    (tmp_path / "theirs" / "notes.txt").write_text("mine")
+
+    gitting.export(thread, tmp_path / "begun")
+
+    assert (tmp_path / "begun" / "holdfast.json").is_file()
+    with pytest.raises(Conflict, match="not empty"):
+        gitting.export(thread, tmp_path / "theirs")

@@ -27,7 +27,9 @@ LEFT = "refs/holdfast/left/"  # where commits stay that a branch has moved away 
 
 _FORMAT = 1
 _MARKER = "holdfast.json"
+_NEW = "holdfast.json.new"  # the next one, while it is written
 _LOCK = "holdfast.lock"
+_BEGUN = {_LOCK, _NEW}  # what an export leaves that was killed before it had said whose the directory is
 _ADVICE = "Export to a directory that is empty or not there yet."
 
 
@@ -98,7 +100,7 @@ class Repository:
     def record(self, refs: Mapping[str, Tip]) -> None:
         """Write down where the refs stand now."""
         marker = _Marker(format=_FORMAT, thread=self._thread, space=self._space, refs=dict(refs))
-        new = self.directory / f"{_MARKER}.new"
+        new = self.directory / _NEW
         with new.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n")
             file.flush()
@@ -113,7 +115,7 @@ class Repository:
             )
         if self.directory.exists() and not self.directory.is_dir():
             raise Conflict(f"{self.directory} is a file; nothing was touched. {_ADVICE}")
-        if self.directory.is_dir() and any(each.name != _LOCK for each in self.directory.iterdir()):
+        if self.directory.is_dir() and any(each.name not in _BEGUN for each in self.directory.iterdir()):
             self._check_marker()
 
     def _check_marker(self) -> None:
