@@ -2,8 +2,8 @@
 
 It makes the rows that the engine makes, in the engine's own tables: messages, values and nodes
 with their digests, the tree, the changeset, the commit and the move, values squeezed against the
-ones before, keys, and the lock file.  It looks nothing up, refuses nothing, shares with nobody
-and cannot be asked.  What it costs is what is to be gained by making Holdfast's own code shorter.
+ones before, keys, and the lock file.  It looks nothing up, checks nothing but the values
+themselves, shares with nobody and cannot be asked.  What it costs is what is to be gained by making Holdfast's own code shorter.
 """
 
 from __future__ import annotations
