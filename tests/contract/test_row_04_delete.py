@@ -45,3 +45,13 @@ def test_undo_brings_a_deleted_key_back(thread: Thread) -> None:
     assert thread.get("/todos.json") == ["milk"]
     thread.redo()
     assert thread.paths() == []
+
+
+def test_control_a_key_that_is_emptied_and_not_deleted_is_still_there(thread: Thread) -> None:
+    """Absence is not a value: a null at the path is found where a deleted one is not."""
+    thread.put("/todos.json", ["milk"])
+
+    thread.put("/todos.json", None)
+
+    assert thread.get("/todos.json") is None
+    assert thread.paths() == ["/todos.json"]

@@ -340,3 +340,13 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_starts(store: Sto
 
     assert (result.text, called) == ("Done.", [])
     assert (thread.calls()[0].state, thread.calls()[0].attempt) == ("failed", 0)
+
+
+def test_control_a_tool_that_goes_right_is_no_error(store: Store) -> None:
+    """What the rows above see as gone wrong is the tool's doing and not the run's."""
+    thread = store.thread("trip", agent=agent(lambda: "SK1", effect="external_write", name="find"))
+
+    thread.run("go")
+
+    assert told(thread) == ("success", "SK1")
+    assert thread.calls()[0].state == "succeeded"

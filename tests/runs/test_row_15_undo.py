@@ -150,3 +150,16 @@ def test_the_same_input_after_an_undo_gives_the_first_result(store: Store) -> No
 
     assert thread.run("Book it", id="m1") == first
     assert thread.head.commit is None
+
+
+def test_control_a_record_of_calls_in_the_state_is_undone_with_it(store: Store) -> None:
+    """Where a program notes in the thread what it has sent, an undo takes the note along; the ledger's stays."""
+    thread = thread_with(store, use("book", flight="SK1"), say("Done."))
+    thread.run("Book it")
+    noted = thread.get("/booked.json")
+
+    thread.undo()
+
+    assert noted == "SK1"
+    assert thread.get("/booked.json", default=None) is None
+    assert [call.tool for call in thread.calls()] == ["book"]
