@@ -44,6 +44,7 @@ from holdfast.runtime.happening import Happening
 from holdfast.runtime.inbound import Input
 from holdfast.runtime.streaming import Following, Watching
 from holdfast.runtime.tool import Tool
+from holdfast.runtime.workshop import WorkerPool
 from holdfast.threads import (
     agents,
     definitions,
@@ -399,7 +400,7 @@ class _Opening:
         await self._store.close()
 
     async def _open(self) -> Store:
-        crew = ThreadPoolExecutor(_WORKERS, thread_name_prefix="holdfast")
+        crew = WorkerPool(_WORKERS, "holdfast")
         try:
             return Store(crew, await handed(crew, self._make))
         except BaseException:

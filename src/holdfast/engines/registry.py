@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.model.forks import ThreadLock
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -36,7 +36,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _LATER = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
 
 _named: dict[str, MemoryStore] = {}
-_lock = Lock()
+_lock = ThreadLock()
 
 
 class Opener(Protocol):

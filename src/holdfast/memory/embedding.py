@@ -11,10 +11,10 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from threading import Lock
 from typing import Any, TypeAlias
 
 from holdfast.errors import Invalid, Unavailable
+from holdfast.model.forks import ThreadLock
 
 __all__ = ["Embed", "Embedder"]
 
@@ -35,7 +35,7 @@ class Embedder:
                 f"embed is a function from a list of texts to a vector for each, not {function!r}; nothing was opened."
             )
         self._function = function
-        self._lock = Lock()
+        self._lock = ThreadLock()
         self._width = 0
         self._name: str | None = None
 

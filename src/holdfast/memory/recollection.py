@@ -7,7 +7,6 @@ Everything that comes from outside (spaces, files for indexes, the embedding fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 
 from holdfast.engines.searching import SearchIndex
 from holdfast.history.space import Space
@@ -18,6 +17,7 @@ from holdfast.memory.reach import Reach
 from holdfast.memory.sight import Sight
 from holdfast.model import names
 from holdfast.model.digest import Digest
+from holdfast.model.forks import ThreadLock
 from holdfast.model.head import MAIN
 from holdfast.model.memory import MEMORY, Version, decode_version
 
@@ -89,7 +89,7 @@ class Memories:
         self._spaces, self._reach, self._indexes, self._embedder = spaces, reach, indexes, embedder
         self._read_only = read_only
         self._open: dict[str, Recollection] = {}
-        self._lock = Lock()
+        self._lock = ThreadLock()
 
     def of(self, owner: str) -> Recollection:
         """The memory of one owner; raises `Invalid` for what cannot be one."""

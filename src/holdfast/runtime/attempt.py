@@ -7,6 +7,9 @@ no thread can be stopped: then `over` is False, and `later` will hold what it co
 
 An interrupt (a cancellation of the task that awaits the attempt, Ctrl-C, an exit) does not
 escape either.  It is in `interrupt`, to be raised again once the attempt is recorded.
+
+A process that a tool forks ends where the tool's code ends: the run, its lease and its event loop are
+the parent's, so the child has nothing to come back to.
 """
 
 from __future__ import annotations
@@ -14,9 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
+import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Literal, TypeAlias
+from contextlib import suppress
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -143,18 +150,44 @@ async def _on_crew(start: _Start, timeout: float | None, crew: Executor) -> Atte
 
 
 async def _awaited(start: _Start) -> Attempted:
+    pid = os.getpid()
     try:
-        return Attempted(kind="returned", value=await start())
+        ended = Attempted(kind="returned", value=await start())
     except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
-        return _judged(error, here=True)
+        ended = _judged(error, here=True)
+    if os.getpid() != pid:
+        _end_child(ended)
+    return ended
 
 
 def _now(start: _Start, *, here: bool = False) -> Attempted:
     # Caught here rather than taken from the future: one that holds a StopIteration is never done for a loop.
+    pid = os.getpid()
     try:
-        return Attempted(kind="returned", value=start())
+        ended = Attempted(kind="returned", value=start())
     except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
-        return _judged(error, here=here)
+        ended = _judged(error, here=here)
+    if os.getpid() != pid:
+        _end_child(ended)
+    return ended
+
+
+def _end_child(ended: Attempted) -> NoReturn:
+    """End this process, which a tool forked, as the child of a fork usually ends: without the parent's exit handlers."""
+    code = 0
+    if isinstance(ended.error, SystemExit):
+        if isinstance(ended.error.code, int):
+            code = ended.error.code
+        elif ended.error.code is not None:
+            code = 1
+            sys.stderr.write(f"{ended.error.code}\n")
+    elif ended.error is not None:
+        code = 1
+        traceback.print_exception(ended.error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it may be closed, or be no file
+            stream.flush()
+    os._exit(code)
 
 
 def _judged(error: BaseException, *, here: bool) -> Attempted:

@@ -3,6 +3,11 @@
 Nothing else runs on such a loop, so a run may block it, and whatever it calls may use the plain
 face: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
 recorded, and is raised then; Ctrl-C once more does not wait.
+
+A forked child makes loops of its own and never closes those of its parent.  Both share the epoll
+descriptor, so closing such a loop would take the parent's wake-up descriptor out of it: the parent would
+not hear any more that a worker thread has ended.  Nor does a child go on with a run in whose middle it was
+forked: the run is the parent's, and `drive` raises `Unavailable` in the child.
 """
 
 from __future__ import annotations
@@ -12,15 +17,17 @@ import os
 import threading
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-from weakref import WeakSet
+from typing import Any, NoReturn, TypeVar
+
+from holdfast.errors import Unavailable
+from holdfast.model.forks import keep_forever
 
 __all__ = ["drive", "may_block"]
 
 _T = TypeVar("_T")
 
 _local = threading.local()
-_own: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+_own: set[asyncio.AbstractEventLoop] = set()  # the open loops that this process made
 
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
@@ -38,7 +45,7 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
             raise
         finally:
             if loop is not _local.loop[1]:
-                loop.close()
+                _close(loop)
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
@@ -48,7 +55,7 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Corouti
     except KeyboardInterrupt:
         if not task.done():
             work.close()  # lets the lease go: the run counts as interrupted, and the log alone finishes it
-            loop.close()
+            _close(loop)
         raise
 
 
@@ -89,4 +96,33 @@ class _End:
 
     def __del__(self) -> None:
         if self._pid == os.getpid() and not self._loop.is_running():
-            self._loop.close()
+            _close(self._loop)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close a loop that this process made; an inherited one is left as it is."""
+    if loop in _own:
+        _own.discard(loop)
+        loop.close()
+
+
+class _InheritedSelector:
+    """Stands where an inherited loop had its selector: waiting there would take the parent's wake-ups away."""
+
+    def select(self, timeout: float | None = None) -> NoReturn:
+        """Refuse to wait, and so end the loop."""
+        raise Unavailable(
+            "this process was forked in the middle of a run; nothing was done here. The run goes on in the parent: "
+            "end the child with os._exit, or read the run's events with follow()."
+        )
+
+
+def _leave_inherited_loops() -> None:
+    for loop in _own:
+        keep_forever(loop)  # else it would close itself once nothing refers to it
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            loop._selector = _InheritedSelector()  # pyright: ignore[reportAttributeAccessIssue]
+    _own.clear()
+
+
+os.register_at_fork(after_in_child=_leave_inherited_loops)

@@ -9,6 +9,7 @@ If a write is refused because the lease is another's now, the run is over here: 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -55,6 +56,7 @@ class Journal:
         self.memory_root: Digest | None = None  # of the memory that the next commit rests on; None: on none
         self._ledger: LedgerRead | None = None
         self._staged: list[Proposal] = []
+        self._pid = os.getpid()
         feed.begin(head.commit)
 
     @property
@@ -105,6 +107,7 @@ class Journal:
         """
         if not self._staged:
             return False
+        self._check_process()
         staged = [*self._staged[:-1], _with(self._staged[-1], cells, postings)]
         try:
             done = writer.commit(
@@ -126,6 +129,7 @@ class Journal:
 
     def post(self, *postings: Posting) -> tuple[Held, ...]:
         """Write to the ledger alone; no head moves."""
+        self._check_process()
         try:
             return calls.post(self._space, postings)
         except Conflict as conflict:
@@ -141,6 +145,7 @@ class Journal:
 
     def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:
         """Let another line's head come to where the run stands, and write these cells."""
+        self._check_process()
         move = Move(act=Act.COMMIT, timeline=other.timeline, expected=other, to=self.head.commit)
         write = Write(
             space=self._space.name,
@@ -221,6 +226,11 @@ class Journal:
         if self.memory_root is None:
             return self.reads
         return msgspec.structs.replace(self.reads, memory_root=self.memory_root)
+
+    def _check_process(self) -> None:
+        """Raise `Lost` in a forked child: the lease names the parent, and its fence would let both write."""
+        if self._pid != os.getpid() and self.lease is not None:
+            raise Lost(self.lease)
 
     def _lost(self, conflict: Conflict) -> Conflict:
         """The same conflict, or `Lost` if the lease is the reason."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -96,7 +97,7 @@ class _Server:
             )
         self._client = cast("mcp.Client", client) if isinstance(client, sdk.Client) else None
         self._session = cast("mcp.ClientSession", client) if self._client is None else None
-        self._home = asyncio.get_running_loop()
+        self._home, self._pid = asyncio.get_running_loop(), os.getpid()
         self.count = 0  # of the tools that were listed
 
     async def listed(self) -> list[types.Tool]:
@@ -121,6 +122,10 @@ class _Server:
 
         if asyncio.get_running_loop() is self._home:
             return await send()
+        if self._pid != os.getpid():  # the loop looks as if it ran, but its thread is the parent's
+            raise NotDone(
+                "the MCP connection belongs to the process that this one was forked from, so nothing was sent"
+            )
         if not self._home.is_running():
             raise NotDone("the event loop of the MCP connection has ended, so nothing was sent")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaiting(send), self._home))

@@ -16,11 +16,9 @@ A forked child has no part in what its parent keeps.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -28,6 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.history.space import Space
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import LEASE, Lease, Lost
+from holdfast.model.forks import renew_in_child
 from holdfast.runtime import records
 
 __all__ = ["POLL_SECONDS", "TTL_SECONDS", "Keeping", "Owners", "boot_seconds"]
@@ -118,7 +117,7 @@ class Owners:
         self.ttl, self.clock = ttl, clock
         self._tick = min(poll, ttl / 6)
         self._begin()
-        _all.add(self)
+        renew_in_child(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -176,8 +175,8 @@ class Owners:
                 del self._kept[keeping.key]
             return was_kept
 
-    def inherit(self) -> None:
-        """In a forked child: what was kept is the parent's, and its thread did not come along."""
+    def after_fork_in_child(self) -> None:
+        """Leave to the parent what it keeps; its thread did not come along."""
         for keeping in self._kept.values():
             keeping.is_over = True
         self._begin()
@@ -244,17 +243,6 @@ class Owners:
     def _lose(self, keeping: Keeping) -> None:
         if self.drop(keeping):
             keeping.lose()
-
-
-_all: weakref.WeakSet[Owners] = weakref.WeakSet()
-
-
-def _inherit() -> None:
-    for owners in list(_all):
-        owners.inherit()
-
-
-os.register_at_fork(after_in_child=_inherit)
 
 
 def _key(space: Space, lease: Lease) -> _Key:

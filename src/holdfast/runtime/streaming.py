@@ -3,16 +3,21 @@
 Durable events come from the store, words from the run's feed if it lives in this process.  Whoever
 comes in the middle of a message gets one `TextSoFar`, then what is written after that; where the
 run lives elsewhere, the finished message.
+
+A feed hands nothing to a forked child.  There a stream of a run is refused, and whoever follows a line
+goes on with what the store says.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast.errors import Unavailable
 from holdfast.history import reader
 from holdfast.ledger import lease as leases
 from holdfast.runtime.beginning import Begun
@@ -33,6 +38,7 @@ class Watching:
     def __init__(self, ground: Ground, wake: Callable[[], None] | None = None) -> None:
         """Watch the line; `wake` is called whenever there is something new."""
         self._ground, self._wake = ground, wake
+        self._pid = os.getpid()
         head = reader.head_of(ground.space, ground.timeline).commit
         self.follower = Follower(ground.space, ground.timeline, cursor_at(ground.space, head))
         self.ready = threading.Event()  # it has begun, or never will
@@ -65,6 +71,11 @@ class Watching:
     def news(self, timeout: float) -> Iterator[Happening]:
         """What has happened since, waiting for it up to `timeout` seconds."""
         assert self.watcher is not None
+        if self._pid != os.getpid():
+            raise Unavailable(
+                "this stream belongs to the process that this one was forked from, where its run lives; nothing more "
+                "is read here. Read on with follow()."
+            )
         for item in self.watcher.take(timeout):
             if isinstance(item, Nudge):
                 yield from self.follower.read(item.commit)
@@ -102,12 +113,15 @@ class Following:
     def __init__(self, ground: Ground, after: str | None, *, wait: bool = False) -> None:
         """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
         self._ground, self._wait = ground, wait
+        self._pid = os.getpid()
         self._follower = Follower(ground.space, ground.timeline, _place(ground, after))
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
 
     def step(self, timeout: float) -> list[Happening] | None:
         """What has happened since, waiting for it up to `timeout` seconds; None: nothing more comes."""
+        if self._pid != os.getpid():
+            self._pid, self._feed, self._watcher = os.getpid(), None, None
         if self._watcher is not None:
             return self._watched(self._watcher, timeout)
         self._feed = self._ground.feeds.find(self._ground.space.name, self._ground.timeline)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -288,6 +290,21 @@ def test_a_tool_can_be_used_from_another_loop(server: MCPServer, crew: Executor)
     within(server, work)
 
     assert [done.value for done in made] == [[Text("Oslo: 3 days of rain")]]
+
+
+def test_a_connection_is_not_used_in_a_forked_child(server: MCPServer, crew: Executor) -> None:
+    """Its loop looks as if it ran, but nothing runs there: the child sends nothing and does not wait."""
+
+    async def work(tools: dict[str, Tool]) -> int:
+        look, pid = tools["look"], os.fork()
+        if pid:
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        signal.alarm(60)
+        asyncio.events._set_running_loop(None)
+        call = attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), crew=crew)
+        os._exit(0 if asyncio.run(call).kind == "not_done" else 1)
+
+    assert within(server, work) == 0
 
 
 def test_a_tool_can_be_called_directly(server: MCPServer) -> None:

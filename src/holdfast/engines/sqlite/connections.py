@@ -20,6 +20,7 @@ from holdfast.engines.sqlite import schema
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
 from holdfast.errors import Unavailable
+from holdfast.model.forks import keep_forever
 
 __all__ = ["Connections", "Options", "check_store"]
 
@@ -127,10 +128,8 @@ class Connections:
 
     def inherit(self) -> None:
         """In a forked child: keep what the parent opened from ever being closed, also when the process ends."""
-        import ctypes
-
         for connection in (self.writer, *self._idle):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            keep_forever(connection)
 
     def _count_down(self) -> None:
         self._in_use -= 1

@@ -451,12 +451,14 @@ class SqliteEngine:
 
     def before_fork(self) -> None:
         """Come to rest: finish what is under way, and close everything."""
-        if self._closed or self._pid != os.getpid() or self._options.vfs is not None:
+        if self._closed or self._pid not in (0, os.getpid()) or self._options.vfs is not None:
             return
         self._rest = _Rest.MISSED
         if not self._one_at_a_time.acquire(timeout=_REST_SECONDS):
             return
         self._rest = _Rest.ALONE
+        if self._pid == 0:  # whoever was opening it has failed: nothing is open
+            return
         with suppress(apsw.Error, HoldfastError):
             if self._group is not None:
                 self._group.rest()
@@ -487,9 +489,12 @@ class SqliteEngine:
 
     def after_fork_in_child(self) -> None:
         """Keep nothing of what was inherited; whoever uses the store first opens it."""
-        if self._closed or self._pid == 0:
+        if self._closed:
             return
         self._one_at_a_time = RLock()
+        if self._pid == 0:
+            self._rest = _Rest.NONE
+            return
         if self._options.vfs is None and self._rest is not _Rest.FULL:
             self._rest = _Rest.MISSED
             self._connections.inherit()

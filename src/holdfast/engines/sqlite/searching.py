@@ -8,11 +8,12 @@ transaction as the rows.  Without a path the index lives in memory.
 BM25 looks at the table as a whole, so what it ranks by is what this root holds and nothing else.
 The vectors of one text can differ in their last bits from one computation to the next: distances
 are compared after rounding, and ties are settled by the id of the item.
+
+As with the store itself, no connection to the file is open while the process forks.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,10 @@ import apsw
 from holdfast.engines.searching import Filters, Hit, Row, Standing
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.forking import watch
 from holdfast.errors import Unsupported
 from holdfast.model.digest import Digest
+from holdfast.model.forks import keep_forever
 
 __all__ = ["SqliteSearch", "check_vectors"]
 
@@ -34,6 +37,7 @@ _BUSY_MS = 2_000  # whoever waits longer makes an index of its own, in memory
 _PAGE = 500
 _NEAR_MAX = 4_096  # the most neighbours that sqlite-vec gives at once
 _DIGITS = 6
+_REST_SECONDS = 10.0  # how long a fork waits for a search
 
 _T = TypeVar("_T")
 
@@ -89,7 +93,8 @@ class SqliteSearch:
         self._read_only = read_only
         self._lock = RLock()
         self._open: Database | None = None
-        self._opened_by = 0
+        self._is_resting = False  # for a fork, holding the lock
+        watch(self)
 
     def standing(self) -> Standing:
         """Where it stands; nowhere if there is none, or it cannot be used."""
@@ -209,9 +214,29 @@ class SqliteSearch:
     def close(self) -> None:
         """Release everything."""
         with self._lock:
-            if self._open is not None and self._opened_by == os.getpid():
+            if self._open is not None:
                 self._open.close()
             self._open = None
+
+    def before_fork(self) -> None:
+        """Finish what is under way, and close the file; an index in memory is copied with the process."""
+        self._is_resting = self._lock.acquire(timeout=_REST_SECONDS)
+        if self._is_resting and self._path is not None:
+            with suppress(apsw.Error):  # a signal handler may fork in the middle of a search
+                self.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; the file is opened when it is next needed."""
+        if self._is_resting:
+            self._is_resting = False
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on alone; a connection that a thread of the parent was using is neither used nor closed."""
+        if self._open is not None and not (self._is_resting and self._path is None):
+            keep_forever(self._open)
+            self._open = None
+        self._lock, self._is_resting = RLock(), False
 
     def _at(self, root: Digest, ask: Callable[[Database], _T]) -> _T | None:
         """What `ask` finds, in one transaction in which the index stands at `root`; None if it does not."""
@@ -262,11 +287,8 @@ class SqliteSearch:
         return self._try(written, False)
 
     def _database(self) -> Database:
-        if self._open is not None and self._opened_by != os.getpid():
-            _leak(self._open)  # closing what was inherited would drop the parent's locks
-            self._open = None
         if self._open is None:
-            self._open, self._opened_by = self._connect(), os.getpid()
+            self._open = self._connect()
         return self._open
 
     def _connect(self) -> Database:
@@ -420,9 +442,3 @@ def _has_vec() -> bool:
 def _is_passing(error: Exception) -> bool:
     """Whether it says nothing about the index itself."""
     return isinstance(error, apsw.BusyError | apsw.LockedError | apsw.FullError | apsw.InterruptError)
-
-
-def _leak(connection: object) -> None:
-    import ctypes
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import struct
-import threading
 from binascii import Error as NotBase64
 from binascii import crc32
 from collections.abc import AsyncGenerator, Iterator
@@ -20,6 +20,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from holdfast.errors import HoldfastError, Invalid
+from holdfast.model.forks import ThreadLock
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import (
     AccessRefused,
@@ -36,8 +37,8 @@ from holdfast.providers.transport.threads import drawn
 
 __all__ = ["frame", "send"]
 
-_guard = threading.Lock()
-_clients: dict[object, Any] = {}  # boto3's may be used on any thread
+_guard = ThreadLock()
+_clients: dict[object, Any] = {}  # boto3's may be used on any thread, but not by two processes
 
 # Bedrock's own addresses, and those of a private network; other names under amazonaws.com are customers' machines.
 _OWN = re.compile(
@@ -117,7 +118,7 @@ def _client_of(request: Request) -> Any:
             "give a client=."
         )
     ours = _is_ours(request)
-    key = (request.base_url, ours, request.timeout, settings("AWS_"))
+    key = (os.getpid(), request.base_url, ours, request.timeout, settings("AWS_"))
     with _guard:
         if key not in _clients:
             config = Config(

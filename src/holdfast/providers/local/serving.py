@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from holdfast.errors import Unavailable
+from holdfast.model.forks import ThreadLock, keep_forever
 from holdfast.providers.local.weights import template_of, weights
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.finding import missing
@@ -24,7 +24,7 @@ __all__ = ["CONTEXT_TOKENS", "address", "running", "serve"]
 
 CONTEXT_TOKENS = 8_192
 
-_guard = threading.Lock()
+_guard = ThreadLock()
 _servers: dict[tuple[int, Path], Any] = {}  # by process and file: threads do not live on in a fork
 
 
@@ -79,4 +79,9 @@ def _started(path: Path, context_tokens: int, threads: int) -> Any:
 
 def _stop() -> None:
     with _guard:
+        for (pid, _), server in _servers.items():
+            if pid != os.getpid():
+                keep_forever(
+                    server
+                )  # its threads are the parent's: a child that stopped it would wait for them
         _servers.clear()

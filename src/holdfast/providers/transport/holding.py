@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from holdfast.model.forks import ThreadLock
 
 __all__ = ["held", "settings"]
 
@@ -19,7 +20,7 @@ _C = TypeVar("_C")
 _Held = dict[Hashable, tuple[Any, AsyncGenerator[Any]]]
 
 _loops: dict[int, tuple[asyncio.AbstractEventLoop, _Held]] = {}
-_guard = threading.Lock()
+_guard = ThreadLock()
 
 
 async def held(key: Hashable, make: Callable[[], _C], close: Callable[[_C], Awaitable[object]]) -> _C:

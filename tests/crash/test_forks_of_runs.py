@@ -1,0 +1,119 @@
+"""Forks of a process that runs agents: neither side hangs, loses a write or repeats an effect.
+
+The programs are in `tests.crash.forked_runs`.  Each is a process of its own with a bounded wait, so
+that a hang is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.campaign import sized
+from tests.crash.forked_runs import ACTS, MOMENTS
+
+WAIT_SECONDS = 300.0  # far beyond what any program takes
+HANG_SECONDS = 8.0  # a program that hangs is watched for so long
+
+
+def program(name: str, path: Path, *arguments: object, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
+    """What a program printed; raises `TimeoutExpired` if it does not end."""
+    command = [sys.executable, "-m", "tests.crash.forked_runs", name, str(path / "store.db")]
+    done = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, timeout=seconds, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found.get("repeated", []), found.get("faults", [])) == ([], [])
+    return found
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_fork_at_any_moment_of_a_run_disturbs_neither_side(tmp_path: Path, act: str) -> None:
+    """The parent's run succeeds with each effect once, whatever the child does, and the child ends."""
+    chosen = sized(MOMENTS[ACTS.index(act) % 3 :: 3], MOMENTS)
+
+    found = program("moments", tmp_path, act, *chosen)
+
+    well = ["succeeded", -9 if act == "dies" else 0]
+    assert len(found["ended"]) >= 2 * len(chosen) - 2
+    assert all(ended == well for ended in found["ended"])
+
+
+@pytest.mark.parametrize("how", ["exits", "leaves"])
+def test_after_a_run_in_a_child_the_parent_runs_with_workers(tmp_path: Path, how: str) -> None:
+    """A child that made a loop of its own, and ended either way, leaves the parent's loop usable."""
+    found = program("after_child", tmp_path, how)
+
+    assert (found["statuses"], found["codes"], found["paid"]) == (["succeeded"] * 2, [0], 6)
+
+
+def test_control_a_child_that_closes_inherited_loops_hangs_its_parent(tmp_path: Path) -> None:
+    """The parent never hears that its worker threads have ended."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        program("after_child", tmp_path, "leaves", "control", seconds=HANG_SECONDS)
+
+
+def test_workers_of_a_multiprocessing_pool_run_beside_their_parent(tmp_path: Path) -> None:
+    """A pool that was forked after a run in the parent does all its work, and so does the parent."""
+    size = sized(4, 60)
+
+    found = program("pool", tmp_path, size)
+
+    assert found["statuses"] == ["succeeded"] * (2 * size + 2)
+    assert found["paid"] == 2 * (2 * size + 2)
+
+
+def test_workers_of_a_pre_forking_server_serve_from_one_open_store(tmp_path: Path) -> None:
+    """All requests succeed though a worker was killed and replaced, and the master goes on."""
+    workers, requests = sized((3, 4), (8, 40))
+
+    found = program("server", tmp_path, workers, requests)
+
+    assert found["statuses"] == ["succeeded"] * 2
+    assert found["codes"] == [-9, *[0] * workers]
+
+
+def test_a_child_does_not_wait_for_the_events_of_its_parents_run(tmp_path: Path) -> None:
+    """An inherited stream is refused in the child, an inherited follower reads on from the store."""
+    forks = sized(6, 60)
+
+    found = program("streams", tmp_path, forks)
+
+    assert (found["codes"], found["statuses"]) == ([0] * forks, ["succeeded"] * forks)
+
+
+def test_forks_among_commits_and_runs_lose_nothing(tmp_path: Path) -> None:
+    """What threads of the parent and each child put is there afterwards."""
+    forks = sized(8, 100)
+
+    found = program("commits", tmp_path, forks)
+
+    assert (found["codes"], found["kept"], found["done"]) == ([0] * forks, list(range(forks)), [0, 0])
+
+
+@pytest.mark.parametrize(("way", "code"), [("returns", 0), ("raises", 1), ("exits", 7)])
+def test_a_child_that_comes_back_from_a_tool_ends_there(tmp_path: Path, way: str, code: int) -> None:
+    """The parent alone records what came of the call, on the loop's thread and on a worker."""
+    found = program("in_tool", tmp_path, way)
+
+    assert (found["statuses"], found["codes"]) == (["succeeded"] * 2, [code] * 2)
+
+
+def test_a_fork_among_searches_of_memory_stops_nobody(tmp_path: Path) -> None:
+    """No child inherits an index in the middle of a search, nor a lock that nobody lets go."""
+    found = program("memories", tmp_path)
+
+    assert (found["codes"], found["errors"]) == ([0] * 8, [])
+
+
+def test_the_awaitable_face_works_in_a_child(tmp_path: Path) -> None:
+    """A store that was opened on a loop of the parent has workers in the child too."""
+    found = program("awaited", tmp_path)
+
+    assert (found["codes"], found["threads"]) == ([0], ["again", "child", "parent"])
