@@ -29,12 +29,11 @@ from holdfast.engines.sqlite.filesystem import check_local
 from holdfast.engines.sqlite.forking import watch
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import label_key, version_key
 from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.recent import Name, Recent
-from holdfast.engines.sqlite.rows import Rows, moves_of, step_of
+from holdfast.engines.sqlite.rows import Rows
 from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest, Object
@@ -240,13 +239,7 @@ class SqliteEngine:
 
         def labelled(db: Database) -> list[Digest]:
             self._rows.look(db)
-            number = self._space(db, space)
-            rows = [] if number is None else self._rows.index.rows(db, number, label_key(label))
-            found = [
-                row for at in rows if (row := self._rows.row(db, at)) is not None and row.space == number
-            ]
-            steps = [step_of(row) for row in found if row.digest is not None]
-            return list(dict.fromkeys(step.digest for step in steps if walking.is_labelled(step, label)))
+            return walking.labelled(db, self._rows, self._space(db, space), label)
 
         return self._read(labelled)
 
@@ -284,8 +277,7 @@ class SqliteEngine:
             if number is None or hold is None:
                 return []
             top = hold.head.version if before is None else min(hold.head.version, before - 1)
-            found = (self._move(db, number, timeline, at) for at in range(top, max(-1, top - limit), -1))
-            return [move for move in found if move is not None]
+            return walking.moves(db, self._rows, number, timeline, range(top, max(-1, top - limit), -1))
 
         return self._read(moves)
 
@@ -423,14 +415,6 @@ class SqliteEngine:
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
         return walking.commit_row(db, self._rows.index, self._space(db, space), commit)
-
-    def _move(self, db: Database, space: int, timeline: str, version: int) -> MoveRecord | None:
-        for at in self._rows.index.candidates(db, space, version_key(timeline, version)):
-            row = self._rows.row(db, at)
-            for record in moves_of(row) if row is not None and row.space == space else ():
-                if record.timeline == timeline and record.version == version:
-                    return record
-        return None
 
     # ---- forks
 

@@ -1,19 +1,22 @@
-"""Walking a line of first parents backwards: by steps, by jumps, and in one query."""
+"""Walking a line of first parents backwards: by steps, by jumps, and in one query; finding commits and moves by name."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
 from holdfast.engines.contract import Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import object_key
-from holdfast.engines.sqlite.rows import COLUMNS, row_of, step_of
+from holdfast.engines.sqlite.keys import label_key, object_key, version_key
+from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
 from holdfast.errors import Corrupt, NotFound
+from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 
-__all__ = ["back", "commit_row", "commits_from", "is_labelled", "last_of_turn", "steps_from"]
+__all__ = ["back", "commit_row", "commits_from", "labelled", "last_of_turn", "moves", "steps_from"]
 
 _BACK = f"""
 WITH RECURSIVE back(id, n) AS (
@@ -110,7 +113,30 @@ def _line(db: Database, row: int) -> _Line:
     return _Line(*values)
 
 
-def is_labelled(step: Step, label: str) -> bool:
+def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Digest]:
+    """The commits of a space that a message id or a run id names."""
+    at = [] if space is None else rows.index.rows(db, space, label_key(label))
+    found = [row for each in at if (row := rows.row(db, each)) is not None and row.space == space]
+    steps = [step_of(row) for row in found if row.digest is not None]
+    return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
+
+
+def moves(db: Database, rows: Rows, space: int, timeline: str, versions: Iterable[int]) -> list[MoveRecord]:
+    """The recorded moves of a timeline to these versions, in this order."""
+    found = (_move(db, rows, space, timeline, version) for version in versions)
+    return [move for move in found if move is not None]
+
+
+def _move(db: Database, rows: Rows, space: int, timeline: str, version: int) -> MoveRecord | None:
+    for at in rows.index.candidates(db, space, version_key(timeline, version)):
+        row = rows.row(db, at)
+        for record in moves_of(row) if row is not None and row.space == space else ():
+            if record.timeline == timeline and record.version == version:
+                return record
+    return None
+
+
+def _is_labelled(step: Step, label: str) -> bool:
     """Whether a message or a run of that id names the commit."""
     said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
     return step.commit.run == label or label in said
