@@ -1,7 +1,4 @@
-"""Row 3: A → B → A and A → B → C → A leave the canonical state as it was, and A gets back what only A can read.
-
-What is tied to a call goes no further than the call itself: calls before a switch are told in words.
-"""
+"""Row 3: A → B → A and A → B → C → A leave the canonical state as it was, and A gets back what only A can read."""
 
 from __future__ import annotations
 
@@ -105,15 +102,15 @@ def owned(source: str) -> list[Talk]:
 
 
 def own(talk: Talk, thread: Thread) -> set[str]:
-    """What only its issuer can read and stands beside plain words, in what is shown of a conversation."""
+    """What only its issuer can read, in what is shown of a conversation."""
     shown = thread.plan(Backend(BACKENDS[talk.api])).history
-    return {token for message in shown if not message.tool_calls for token in opaque_of(message)}
+    return {token for message in shown for token in opaque_of(message)}
 
 
 @recorded
 @pytest.mark.parametrize("source", OWNED)
 def test_what_only_the_first_can_read_is_back_with_it(memory: Store, source: str) -> None:
-    """Every signature and sealed thought beside plain words, byte for byte; abroad nobody is shown any of it."""
+    """Every signature and sealed thought, byte for byte; abroad nobody is shown any of it."""
     elsewhere = [Backend(BACKENDS[api]) for api in ("mistral-chat", "azure-inference-chat")]
     found = 0
     for talk in owned(source):

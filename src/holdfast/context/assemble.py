@@ -112,11 +112,13 @@ def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
     """From what the same can be made again."""
     lead = drawn.lead_digest or (body_of(drawn.lead).digest if drawn.lead is not None else None)
     return Recipe(
+        builder=BUILDER,
         backend=backend,
         frame=Object.of(Kind.BODY, encode_frame(frame)).digest,
         first=drawn.first,
         older=tuple(each.id for each in drawn.older),
         switched=drawn.switched,
+        native=drawn.native,
         checkpoint=drawn.checkpoint_digest,
         lead=lead,
         note=body_of(drawn.note).digest if drawn.note is not None else None,
@@ -132,7 +134,8 @@ def body_of(message: Message) -> Object:
 
 def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Drawn:
     found = retrace(space, commit, recipe, before=before)
-    on = line(space, commit, recipe.switched, fresh=False)
+    native = frozenset(recipe.native)
+    on = line(space, commit, recipe.switched, fresh=False, is_native=lambda event: event.id in native)
     older = tuple(by_id(on, recipe.older)) if recipe.older else ()
     lead = decode_message(space.body(recipe.lead)) if recipe.lead is not None else None
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
@@ -177,4 +180,6 @@ def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Rec
         margin=max(0, margin + off),
         recipe=recipe,
         history=drawn.history,
+        calls_in_words=drawn.conversation.calls_in_words,
+        calls_native=drawn.calls_native,
     )

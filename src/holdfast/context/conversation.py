@@ -129,6 +129,11 @@ class Conversation:
         """Whether any calls are told in sentences."""
         return bool(self._told)
 
+    @property
+    def calls_in_words(self) -> tuple[str, ...]:
+        """The calls that are told in sentences."""
+        return tuple(each.call.id for told in self._told.values() for each in told)
+
     def open(self) -> list[ToolCall]:
         """The calls that have no result."""
         return list(self._open.values())

@@ -119,7 +119,7 @@ def _why(drawn: Drawn, ask: Ask, turn: Sequence[Spoken]) -> str:
         case "carried":
             return "as for the last step"
         case "switched":
-            return f"one of the last {ask.limits.turns}" if turn[0].told else "since the switch"
+            return f"one of the last {ask.limits.turns}" if turn[0].is_earlier else "since the switch"
         case "outgrown":
             return f"one of the last {ask.limits.turns} that fit"
 

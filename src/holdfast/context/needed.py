@@ -21,6 +21,7 @@ from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest
+from holdfast.model.event import MessageAppended
 
 __all__ = ["Line", "Needed", "by_id", "line", "needed_by_task", "needed_calls", "opening"]
 
@@ -40,15 +41,17 @@ class Needed(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """The line that is looked at, and from which of its commits on calls are no longer told in sentences."""
+    """The line that is looked at, which of its commits are before the last switch, and whose calls are shown as pairs."""
 
     space: Space
     at: Digest
-    told_until: int  # depth
+    earlier_until: int  # depth
+    is_native: Callable[[MessageAppended], bool]
 
     def of(self, step: Step) -> list[Spoken]:
         """The messages of one commit."""
-        return list(spoken_in(step, told=step.place.depth <= self.told_until))
+        is_earlier = step.place.depth <= self.earlier_until
+        return list(spoken_in(step, is_earlier=is_earlier, is_native=self.is_native))
 
     def named(self, label: str) -> Iterator[Step]:
         """The commits on this line that a message or run names."""
@@ -67,10 +70,17 @@ class Line(msgspec.Struct, frozen=True):
         return found
 
 
-def line(space: Space, at: Digest, switched: Digest | None, *, fresh: bool) -> Line:
-    """A line up to a commit; `fresh`: all of its calls are told in sentences."""
+def line(
+    space: Space,
+    at: Digest,
+    switched: Digest | None,
+    *,
+    fresh: bool,
+    is_native: Callable[[MessageAppended], bool],
+) -> Line:
+    """A line up to a commit; `fresh`: all of it is before a switch."""
     end = at if fresh else switched
-    return Line(space, at, space.step(end).place.depth if end is not None else -1)
+    return Line(space, at, space.step(end).place.depth if end is not None else -1, is_native)
 
 
 def needed_calls(

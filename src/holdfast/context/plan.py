@@ -61,6 +61,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         Message, ...
     ] = ()  # the messages that are shown as they were said, before calls were told in words
 
+    calls_in_words: tuple[str, ...] = ()  # calls before the last switch that are told in sentences
+    calls_native: tuple[str, ...] = ()  # those that are shown as call and result
+
     @property
     def budget(self) -> int | None:
         """Tokens that a request may have; None: not known."""

@@ -14,7 +14,7 @@ backend's cache keeps its prefix, and the record of what was shown stays the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -22,15 +22,17 @@ import msgspec
 from holdfast.context import needed as needing
 from holdfast.context.budget import Budget, frame_size, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
-from holdfast.context.layout import Laid, Words, lay, longest, shortened
+from holdfast.context.layout import Laid, Words, lay
 from holdfast.context.limits import ContextLimits
 from holdfast.context.needed import Needed, by_id
 from holdfast.context.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
-from holdfast.context.trace import Spoken, Trace, exchanges, trace
+from holdfast.context.recent import RecentTurns, sum_of
+from holdfast.context.trace import Spoken, Trace, backend_of_message, exchanges, trace
 from holdfast.history.space import Space
 from holdfast.model.canonical import Json
 from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.model.digest import Digest, Kind, digest_of
+from holdfast.model.event import MessageAppended
 from holdfast.model.message import Message, decode_message
 from holdfast.model.recipe import Frame
 from holdfast.providers.tokens import Weight
@@ -39,11 +41,8 @@ __all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed"]
 
 Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 
-_NOTHING = Weight()
-_RECENT_SHARE = 0.75  # of the budget for the last turns: what comes next has to fit, too
 _OLDER_SHARE = 0.9
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
-_CUT_MIN = 48  # characters that are left of a text at the least
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +54,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     derive: Callable[[], Checkpoint]  # from the commit at hand; asked only if it is needed
     where: Callable[[str], str | None]  # from a call to what names the commit that asked for it
     fresh: bool = False  # for a backend that has not been at it: as after a switch
+    is_native: Callable[[str | None], bool] = lambda _: (
+        False
+    )  # whose earlier calls are shown as call and result
     task: Mapping[str, Json] = {}
     recalled: Sequence[Recalled] = ()
 
@@ -82,10 +84,24 @@ class Drawn(msgspec.Struct, kw_only=True):
     spans: Mapping[str, tuple[int, int]] = {}
     history: tuple[Message, ...] = ()
 
+    @property
+    def native(self) -> tuple[str, ...]:
+        """The messages before the last switch whose calls are shown as call and result."""
+        return tuple(each.id for each in self.shown if each.is_native)
+
+    @property
+    def calls_native(self) -> tuple[str, ...]:
+        """The calls of these messages."""
+        messages = self.conversation.messages()
+        spans = [self.spans[id] for id in self.native if id in self.spans]
+        places = (at for start, end in spans for at in range(start, end))
+        return tuple(call.id for at in places for call in messages[at].tool_calls)
+
 
 def draw(space: Space, at: Digest | None, ask: Ask) -> Drawn:
     """What is shown of the line that ends at `at`; nothing is written."""
-    found = trace(space, at, turns=ask.limits.turns, room=ask.budget.room, fresh=ask.fresh)
+    turns, room = ask.limits.turns, ask.budget.room
+    found = trace(space, at, turns=turns, room=room, fresh=ask.fresh, is_native=ask.is_native)
     drawing = _Drawing(space, at, ask, found)
     return drawing.as_before() or drawing.anew()
 
@@ -132,8 +148,20 @@ class _Drawing:
         self._words = Words(space)
         self._note = fitting_note(ask.budget, ask.task, ask.recalled)
         self._outside: Weight | None = None
-        self._line = None if at is None else needing.line(space, at, found.switched, fresh=ask.fresh)
+        self._line = None
+        if at is not None:
+            self._line = needing.line(
+                space, at, found.switched, fresh=ask.fresh, is_native=self._is_shown_natively
+            )
+        self._turns = RecentTurns(self._words, ask.budget, found, self._line)
         self._total: int | None = None  # how often a model has spoken on the line
+
+    def _is_shown_natively(self, event: MessageAppended) -> bool:
+        recipe = self._found.recipe
+        if recipe is not None:
+            return event.id in recipe.native
+        maker = backend_of_message(event)
+        return maker is not None and self._ask.is_native(maker)
 
     # ---- as it was shown before
 
@@ -172,7 +200,7 @@ class _Drawing:
         size = size_of(messages) + frame_size(self._ask.frame) + (size_of((self._note,)) if self._note else 0)
         if self._budget.certainly_holds(size):
             return True
-        return self._budget.holds(_sum((self._weight(each) for each in messages), self._around()))
+        return self._budget.holds(sum_of((self._turns.weight(each) for each in messages), self._around()))
 
     # ---- anew
 
@@ -187,11 +215,12 @@ class _Drawing:
             reason, (checkpoint, digest) = "outgrown", self._derived()
             picked = self._picked(groups, checkpoint, reason)
         inputs, tail, cut, chosen = picked.inputs, picked.tail, picked.cut, picked.ids
-        base = self._around() + self._weight(picked.lead)
+        base = self._around() + self._turns.weight(picked.lead)
         lead: Message | None = self._lead_beside(checkpoint, reason, picked)
-        if reason == "outgrown" and self._found.is_whole and len(chosen) == len(self._found.spoken):
+        is_all = self._found.is_whole and len(chosen) == len(self._found.spoken)
+        if reason == "outgrown" and is_all and not any(each.is_native for each in recent):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
-            inputs, tail, cut = self._chosen(groups, base)
+            inputs, tail, cut = self._turns.choose(groups, base)
         laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
         older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
         final = lay(self._words, [*older, *tail], lead=lead, known=self._found.known, cut=cut)
@@ -208,23 +237,27 @@ class _Drawing:
         """The last turns that fit beside a note that tells all of the checkpoint."""
         detail = self._detail(checkpoint, reason)
         lead = self._lead(checkpoint, reason, (), detail)
-        inputs, tail, cut = self._chosen(groups, self._around() + self._weight(lead))
+        inputs, tail, cut = self._turns.choose(groups, self._around() + self._turns.weight(lead))
         return _Picked(detail, lead, inputs, tail, cut)
 
     def _lead_beside(self, checkpoint: Checkpoint, reason: Reason, picked: _Picked) -> Message:
         """The note without the calls that are shown as they are; no heavier than the one that room was kept for."""
-        shown = self._calls_of([*picked.inputs, *picked.tail], picked.cut)
+        spoken = [*picked.inputs, *picked.tail]
+        written = {each.call for each in checkpoint.calls if each.is_written}
+        pairs = self._calls_of([each for each in spoken if each.is_native])
+        # Nothing beside a call and its result says that it must not be repeated; the note does.
+        shown = self._calls_of(spoken, picked.cut) - (pairs & written)
         is_all = self._found.is_whole and len(picked.ids) == len(self._found.spoken)
-        most = self._weight(picked.lead).tokens
+        most = self._turns.weight(picked.lead).tokens
         for detail in DETAILS[DETAILS.index(picked.detail) :]:
             note = self._lead(checkpoint, reason, shown, detail, is_all=is_all)
-            if self._weight(note).tokens <= most:
+            if self._turns.weight(note).tokens <= most:
                 return note
         return picked.lead
 
     def _is_unknown(self, recent: Sequence[Spoken], chosen: Collection[str]) -> bool:
         """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
-        return not self._ask.fresh and any(not each.told and each.id not in chosen for each in recent)
+        return not self._ask.fresh and any(not each.is_earlier and each.id not in chosen for each in recent)
 
     def _checkpoint(self) -> tuple[Checkpoint, Digest]:
         switch = self._found.switch
@@ -239,114 +272,11 @@ class _Drawing:
     def _recent(self) -> list[list[Spoken]]:
         """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
         groups = exchanges(self._found.spoken)
-        if len(groups) > 1 and groups[0][0].role not in ("user", "system"):
+        if len(groups) > 1 and not self._found.is_whole and groups[0][0].role not in ("user", "system"):
             groups = groups[1:]  # the rest of a turn whose beginning is not shown
         if self._found.switch is not None and not self._ask.fresh:
             return groups
         return groups[-self._ask.limits.turns :]
-
-    def _apart(self, turn: Sequence[Spoken]) -> list[Spoken]:
-        """The input of a turn whose first messages were left out before: it was shown apart, and still is."""
-        recipe = self._found.recipe
-        if recipe is None or self._line is None or turn[0].role in ("user", "system"):
-            return []
-        return [
-            each
-            for each in by_id(self._line, recipe.older)
-            if each.turn == turn[0].turn and each.role == "user"
-        ]
-
-    def _chosen(
-        self, groups: Sequence[Sequence[Spoken]], base: Weight
-    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
-        """The same as `_last_turns`, of what they weigh without those that are left out.
-
-        An id that names two calls names the first that is shown, so leaving one out may make another larger.
-        """
-        while True:
-            laid = lay(self._words, [each for group in groups for each in group], known=self._found.known)
-            inputs, tail, cut = self._last_turns(groups, laid, base)
-            chosen = {each.id for each in (*inputs, *tail)}
-            fewer = [group for group in groups if any(each.id in chosen for each in group)]
-            if len(fewer) == len(groups):
-                return inputs, tail, cut
-            groups = fewer
-
-    def _last_turns(
-        self, groups: Sequence[Sequence[Spoken]], laid: Laid, base: Weight
-    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
-        """Of the last turns as many as fit, the last one before all: inputs apart, the rest without a gap, and cuts."""
-        if not groups:
-            return [], [], {}
-        weights = {each.id: self._span(laid, each.id) for group in groups for each in group}
-        current = groups[-1]
-        apart = self._apart(current)
-        before = self._cut_before(apart)
-        base = _sum((self._raw(each, before.get(each.id)) for each in apart), base)
-        total = _sum((weights[each.id] for each in current), base)
-        if not self._budget.holds(total, _RECENT_SHARE if apart else 1.0):
-            inputs, tail, cut = self._part_of(current, weights, base)
-            return [*apart, *inputs], tail, {**before, **cut}
-        tail = list(current)
-        for group in reversed(groups[:-1]):
-            total = _sum((weights[each.id] for each in group), total)
-            if not self._budget.holds(total, _RECENT_SHARE):
-                break
-            tail[:0] = group
-        return apart, tail, before
-
-    def _cut_before(self, spoken: Sequence[Spoken]) -> dict[str, int]:
-        """Those of the messages that were shown cut, and how much was left of a text; half of it from here on."""
-        cut = self._found.recipe.cut if self._found.recipe is not None else {}
-        return {each.id: max(_CUT_MIN, cut[each.id] // 2) for each in spoken if each.id in cut}
-
-    def _part_of(
-        self, turn: Sequence[Spoken], weights: Mapping[str, Weight], base: Weight
-    ) -> tuple[list[Spoken], list[Spoken], dict[str, int]]:
-        """Of a turn that is too large by itself: its input, and its last messages."""
-        begins = next((at for at, each in enumerate(turn) if each.role not in ("user", "system")), len(turn))
-        inputs, rest = list(turn[:begins]), list(turn[begins:])
-        total = _sum((weights[each.id] for each in inputs), base)
-        start = len(rest)
-        for at in range(len(rest) - 1, -1, -1):
-            total += weights[rest[at].id]
-            if rest[at].role == "tool":
-                continue  # results alone would belong to nothing
-            if start < len(rest) and not self._budget.holds(total, _RECENT_SHARE):
-                break
-            start = at
-        tail = rest[start:]
-        if start == 0 or not tail:
-            inputs, tail = [], [*inputs, *tail]
-        laid = lay(self._words, [*inputs, *tail], known=self._found.known)
-        if self._budget.holds(_sum((self._weight(each) for each in laid.conversation.messages()), base)):
-            return inputs, tail, {}
-        cut = self._cuts([*inputs, *tail], base)
-        if cut is None and len(inputs) > 1:  # many inputs, of which even a little each is too much
-            inputs = inputs[-1:]
-            cut = self._cuts([*inputs, *tail], base)
-        if cut is None and not inputs:
-            tail = tail[-1:]
-            cut = self._cuts(tail, base)
-        return inputs, tail, cut or {}
-
-    def _cuts(self, spoken: Sequence[Spoken], base: Weight) -> dict[str, int] | None:
-        """How many characters each text may keep for these messages to fit; None: that would be too few."""
-        most = max(_CUT_MIN, 4 * (self._budget.room or 0))
-        while self._budget.holds(base):
-            cut = {each.id: most for each in spoken}
-            laid = lay(self._words, spoken, known=self._found.known, cut=cut)
-            total = _sum((self._weight(each) for each in laid.conversation.messages()), base)
-            if self._budget.holds(total):
-                return {id: most for id in cut if self._is_longer(spoken, id, most)}
-            if most <= _CUT_MIN:
-                return None
-            most = max(_CUT_MIN, most * 2 // 3)
-        return {}  # no cut would help: what stands around the messages is too much by itself
-
-    def _is_longer(self, spoken: Sequence[Spoken], id: str, most: int) -> bool:
-        message = self._words.of([each for each in spoken if each.id == id])[0]
-        return message is not None and longest(message) > most
 
     # ---- tier 7
 
@@ -362,13 +292,13 @@ class _Drawing:
         taken = {each.id: each for each in inputs}
         kept: list[Needed] = [Needed(tuple(inputs), "the input of the current turn")] if inputs else []
         refused: list[Needed] = []
-        total = _sum((self._span(laid, each.id) for each in [*inputs, *tail]), base)
+        total = sum_of((self._turns.span(laid, each.id) for each in [*inputs, *tail]), base)
         in_tail = {each.id for each in tail}
         for needed in self._needed(checkpoint, [*inputs, *tail]):
             new = [each for each in needed.spoken if each.id not in taken and each.id not in in_tail]
             if not new:
                 continue
-            more = _sum((self._raw(each) for each in new), total)
+            more = sum_of((self._turns.raw(each) for each in new), total)
             if self._budget.holds(more, _OLDER_SHARE):
                 total = more
                 taken |= {each.id: each for each in new}
@@ -403,7 +333,7 @@ class _Drawing:
         """What stands around the conversation."""
         if self._outside is None:
             frame = framed(self._ask.frame, notes=True)
-            self._outside = weigh_frame(self._budget, frame) + self._weight(self._note)
+            self._outside = weigh_frame(self._budget, frame) + self._turns.weight(self._note)
         return self._outside
 
     def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
@@ -413,7 +343,7 @@ class _Drawing:
         """
         weights: list[Weight] = []
         for detail in DETAILS:
-            weights.append(self._weight(self._lead(checkpoint, reason, (), detail)))
+            weights.append(self._turns.weight(self._lead(checkpoint, reason, (), detail)))
             if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
                 return detail
         for detail, weight in zip(DETAILS[:-1], weights, strict=False):
@@ -466,26 +396,6 @@ class _Drawing:
             spans=laid.spans,
             history=laid.history,
         )
-
-    def _weight(self, message: Message | None) -> Weight:
-        if message is None or self._budget.room is None:
-            return _NOTHING
-        return self._budget.scale.message(message)
-
-    def _raw(self, spoken: Spoken, most: int | None = None) -> Weight:
-        message = self._words.of([spoken])[0]
-        return self._weight(message if most is None or message is None else shortened(message, most))
-
-    def _span(self, laid: Laid, id: str) -> Weight:
-        start, end = laid.spans.get(id, (0, 0))
-        messages = laid.conversation.messages()
-        return _sum((self._weight(messages[at]) for at in range(start, end)), _NOTHING)
-
-
-def _sum(weights: Iterable[Weight], first: Weight) -> Weight:
-    for each in weights:
-        first += each
-    return first
 
 
 def _told(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:

@@ -7,7 +7,7 @@ the beginning, or until there is more than any window of that size could hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -17,12 +17,28 @@ from holdfast.errors import Forgotten
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.model.digest import Digest
-from holdfast.model.event import BackendSwitched, MessageAppended, ToolCallCompleted, ToolCallRequested
+from holdfast.model.event import (
+    BackendSwitched,
+    MessageAppended,
+    RunStarted,
+    ToolCallCompleted,
+    ToolCallRequested,
+)
 from holdfast.model.message import Message
 from holdfast.model.recipe import Recipe, decode_recipe
 from holdfast.projections.transcript import Said
 
-__all__ = ["Spoken", "Trace", "begins", "exchanges", "messages_of", "retrace", "spoken_in", "trace"]
+__all__ = [
+    "Spoken",
+    "Trace",
+    "backend_of_message",
+    "begins",
+    "exchanges",
+    "messages_of",
+    "retrace",
+    "spoken_in",
+    "trace",
+]
 
 _IMPORTS = "import:"  # what the runs of imported conversations are called
 _BYTES_A_TOKEN = 12  # that even the leanest text has no more of
@@ -34,7 +50,13 @@ class Spoken(msgspec.Struct, frozen=True):
     said: Said
     turn: int  # of the line, from 1
     place: tuple[int, int]  # depth of the commit, and which of its events it is
-    told: bool = False  # before the last switch: its calls are told in sentences
+    is_earlier: bool = False  # before the last switch
+    is_native: bool = False  # its calls are shown as call and result though it is earlier
+
+    @property
+    def told(self) -> bool:
+        """True if its calls are told in sentences."""
+        return self.is_earlier and not self.is_native
 
     @property
     def id(self) -> str:
@@ -63,9 +85,22 @@ class Trace(msgspec.Struct, kw_only=True):
 class _Back:
     """Goes back along a line, and notes what it comes to."""
 
-    def __init__(self, space: Space, turns: int, bytes_max: int | None, *, fresh: bool) -> None:
+    def __init__(
+        self,
+        space: Space,
+        turns: int,
+        bytes_max: int | None,
+        *,
+        fresh: bool,
+        is_native: Callable[[str | None], bool],
+    ) -> None:
         self._space, self._turns, self._bytes_max = space, turns, bytes_max
-        self._is_fresh = fresh
+        self._is_fresh, self._is_native = fresh, is_native
+        self._line_backend: str | None = None  # that the line was on, as a later switch says
+        self._unsigned: list[
+            str
+        ] = []  # messages that do not say who made them, and whose line is not known yet
+        self._makers: dict[str, str | None] = {}
         self.found = Trace(spoken=[], known={})
         self._telling = fresh
         self._size = 0
@@ -83,8 +118,14 @@ class _Back:
             match event:
                 case MessageAppended():
                     done = self._message(step, index, event) or done
-                case BackendSwitched() if not self._is_anchored:
-                    self.found.switch, self.found.switched, self._telling = event, step.digest, True
+                case BackendSwitched():
+                    if not self._is_anchored:
+                        self.found.switch, self.found.switched, self._telling = event, step.digest, True
+                    self._name_makers(event.to_backend)
+                    self._line_backend = event.from_backend
+                case RunStarted(backend=str() as backend):
+                    self._name_makers(backend)
+                    self._line_backend = backend
                 case ToolCallRequested() | ToolCallCompleted() if self._telling:
                     self._note(event)
                 case _:
@@ -101,12 +142,38 @@ class _Back:
             self._remember(event.context)
         place = step.place.depth, index
         spoken = Spoken(Said(event, step.digest, step.commit), step.place.turn, place, self._telling)
-        if self._later is not None and self._later.told and begins(self._later, spoken):
+        if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
         self._later = spoken
         self.found.spoken.append(spoken)
+        if event.role == "assistant" and spoken.is_earlier:
+            maker = backend_of_message(event)
+            self._makers[event.id] = maker
+            if maker is None:
+                self._unsigned.append(event.id)
         self._size += event.size
         return self.found.recipe is not None and self.found.recipe.first == event.id
+
+    def _name_makers(self, backend: str | None) -> None:
+        """Take messages that name no maker for those of the backend that the line was on."""
+        self._makers |= dict.fromkeys(self._unsigned, backend)
+        self._unsigned = []
+
+    def finish(self) -> Trace:
+        """What was found, oldest first, each earlier message with how its calls are shown."""
+        self._name_makers(self._line_backend)
+        recipe = self.found.recipe
+        if recipe is not None:
+            native = set(recipe.native)
+        else:
+            native = {id for id, maker in self._makers.items() if self._is_native(maker)}
+        if native:
+            self.found.spoken = [
+                msgspec.structs.replace(each, is_native=True) if each.id in native else each
+                for each in self.found.spoken
+            ]
+        self.found.spoken.reverse()
+        return self.found
 
     def _remember(self, digest: Digest) -> None:
         try:
@@ -131,13 +198,22 @@ class _Back:
 
 
 def trace(
-    space: Space, at: Digest | None, *, turns: int, room: int | None = None, fresh: bool = False
+    space: Space,
+    at: Digest | None,
+    *,
+    turns: int,
+    room: int | None = None,
+    fresh: bool = False,
+    is_native: Callable[[str | None], bool] = lambda _: False,
 ) -> Trace:
     """The last part of the line that ends at `at`, for a window of `room` tokens; None: of any size.
 
-    `fresh`: as a backend sees it that has not been at it: only the last `turns`, their calls told.
+    `fresh`: as a backend sees it that has not been at it: only the last `turns`.  `is_native` is asked for each
+    backend that made calls before the last switch whether they are shown as call and result.
     """
-    back = _Back(space, turns, None if room is None else room * _BYTES_A_TOKEN, fresh=fresh)
+    back = _Back(
+        space, turns, None if room is None else room * _BYTES_A_TOKEN, fresh=fresh, is_native=is_native
+    )
     found = back.found
     found.turn = space.step(at).place.turn if at is not None else 0
     found.is_whole = True
@@ -145,14 +221,14 @@ def trace(
         if back.take(step):
             found.is_whole = step.commit.first_parent is None
             break
-    found.spoken.reverse()
+    back.finish()
     _begin(found, turns, fresh=fresh)
     return found
 
 
 def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> Trace:
     """The part of a line that a recipe tells of, up to the message `before`, which is the step's own."""
-    back = _Back(space, 0, None, fresh=False)
+    back = _Back(space, 0, None, fresh=False, is_native=lambda _: False)
     found = back.found
     found.recipe, found.switched = recipe, recipe.switched
     found.turn = space.step(at).place.turn
@@ -160,7 +236,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> Trace:
         if back.take(step):
             found.is_whole = step.commit.first_parent is None
             break
-    found.spoken.reverse()
+    back.finish()
     end = next((at for at, each in enumerate(found.spoken) if each.id == before), len(found.spoken))
     del found.spoken[end:]
     _begin(found, 0, fresh=False)
@@ -173,8 +249,7 @@ def _begin(found: Trace, turns: int, *, fresh: bool) -> None:
     if found.recipe is not None:
         first = found.recipe.first
     elif found.switch is not None or fresh:
-        told = [each for each in found.spoken if each.told]
-        groups = exchanges(told)
+        groups = exchanges([each for each in found.spoken if each.is_earlier])
         if len(groups) > turns:
             first = groups[-turns][0].id
     if first is None:
@@ -213,9 +288,18 @@ def messages_of(space: Space, spoken: Sequence[Spoken]) -> dict[str, Message]:
     return {entry.id: entry.words for entry in entries if entry.words is not None}
 
 
-def spoken_in(step: Step, *, told: bool) -> Iterable[Spoken]:
+def spoken_in(
+    step: Step, *, is_earlier: bool, is_native: Callable[[MessageAppended], bool]
+) -> Iterable[Spoken]:
     """The messages of one commit."""
     for index, event in enumerate(step.changeset.events):
         if isinstance(event, MessageAppended):
             place = step.place.depth, index
-            yield Spoken(Said(event, step.digest, step.commit), step.place.turn, place, told)
+            said = Said(event, step.digest, step.commit)
+            native = is_earlier and event.role == "assistant" and is_native(event)
+            yield Spoken(said, step.place.turn, place, is_earlier, native)
+
+
+def backend_of_message(event: MessageAppended) -> str | None:
+    """The backend that said a message; None: the message does not name it."""
+    return f"{event.provider}:{event.model}" if event.provider and event.model else None

@@ -56,6 +56,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     turns: int | None = None  # that are shown, where others were left out or cut for want of room
     from_api: str | None = None  # the wire format that it comes from; None: not known
     mcp: frozenset[str] = frozenset()  # tools of MCP servers, by name
+    calls_in_words: int = 0  # earlier calls that are summarised, by the checkpoint or one by one
+    calls_native: int = 0  # earlier calls that are shown as call and result
 
 
 def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
@@ -66,6 +68,7 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
     return (
         *_text(to),
         *_tools(shown, to),
+        *_earlier_calls(shown),
         *_context(shown, to),
         *_strict_json(shown, to),
         *_media(shown, to),
@@ -119,6 +122,25 @@ def _tools(shown: Shown, to: Facing) -> Iterator[Item]:
         yield _graded("tools", "Tools", own, level)
     if theirs:
         yield _graded("mcp_tools", "MCP tools", theirs, level)
+
+
+def _earlier_calls(shown: Shown) -> Iterator[Item]:
+    """Calls that were made before: another backend reads of them, their own gets them back."""
+    told, native = shown.calls_in_words, shown.calls_native
+    if told:
+        beside = f"; {_calls(native)} as made" if native else ""
+        says = f"{_calls(told)} will be summarised{beside}"
+        why = (
+            "the calls were made by another backend; each is told with what came of it, and none is replayed"
+        )
+        yield Item(topic="earlier_calls", mark="converted", says=says, fallback="summary", why=why)
+    elif native:
+        why = "as call and result"
+        yield _kept("earlier_calls", f"{_calls(native)} will be shown as made", why=why)
+
+
+def _calls(number: int) -> str:
+    return f"{number:,} earlier tool call{'s' if number > 1 else ''}"
 
 
 def _graded(topic: Topic, name: str, tools: Sequence[ToolSpec], level: Level) -> Item:

@@ -17,16 +17,18 @@ import msgspec
 
 from holdfast.errors import Invalid
 
-__all__ = ["MARKS", "TOPICS", "AfterEffect", "Gate", "Mark", "Policy", "Topic", "Unfinished"]
+__all__ = ["MARKS", "TOPICS", "AfterEffect", "EarlierCalls", "Gate", "Mark", "Policy", "Topic", "Unfinished"]
 
 Mark: TypeAlias = Literal["kept", "converted", "removed"]
 Gate: TypeAlias = Literal["pass", "warn", "approve", "block"]  # in rising order
 Unfinished: TypeAlias = Literal["refuse", "wait", "approve"]
 AfterEffect: TypeAlias = Literal["finish", "fail"]
+EarlierCalls: TypeAlias = Literal["summary", "native"]
 Topic: TypeAlias = Literal[
     "text",
     "tools",
     "mcp_tools",
+    "earlier_calls",
     "context",
     "strict_json",
     "images",
@@ -64,6 +66,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     unfinished: Unfinished = "refuse"  # where a call is under way, or nobody knows what became of it
     wait_seconds: float = 30.0  # how long `wait` waits
     after_effect: AfterEffect = "finish"  # a failover once the turn has had an outside effect
+    earlier_calls: EarlierCalls = (
+        "summary"  # how calls that another backend made are shown; its own are always shown as it made them
+    )
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a policy that cannot be, or that contradicts itself."""
@@ -77,6 +82,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         _check_rising(self)
         _check_choice("unfinished", self.unfinished, get_args(Unfinished))
         _check_choice("after_effect", self.after_effect, get_args(AfterEffect))
+        _check_choice("earlier_calls", self.earlier_calls, get_args(EarlierCalls))
         if not _is_seconds(self.wait_seconds):
             raise Invalid(
                 f"wait_seconds is a number of seconds from 0, not {self.wait_seconds!r}; nothing was declared."

@@ -59,10 +59,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     backend: str
     frame: Digest  # a body
-    builder: int = BUILDER
+    builder: int = 1
     first: str | None = None  # the message from which on all were shown; None: from the beginning
     older: tuple[str, ...] = ()  # messages before it that were shown too
     switched: Digest | None = None  # the commit of the last switch: calls before it are told in sentences
+    native: tuple[str, ...] = ()  # messages before it whose calls were shown as call and result
     checkpoint: Digest | None = None  # that the leading note was made of
     lead: Digest | None = None  # a body: the note before everything
     note: Digest | None = None  # a body: the note before the current input

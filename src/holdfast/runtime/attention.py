@@ -132,7 +132,11 @@ class Attention:
         return self._set.framed(notes=self._note is not None or self._talk.is_noted)
 
     def _ask(self, at: Digest | None) -> Ask:
-        made = framing.ask(self._ground, self._set.budget, self._set.frame, at, live=True)
+        assert self._model is not None
+        takes_calls = framing.takes_calls(self._ground, self._model)
+        made = framing.ask(
+            self._ground, self._set.budget, self._set.frame, at, live=True, takes_calls=takes_calls
+        )
         return msgspec.structs.replace(made, task=self._task, recalled=self._recalled)
 
     def _explain(self) -> None:

@@ -19,17 +19,28 @@ from holdfast.ledger import calls
 from holdfast.memory import relevant
 from holdfast.migration import book
 from holdfast.migration.extract import derive
-from holdfast.migration.facing import Described, Facing, facing
+from holdfast.migration.facing import Described, Facing, facing, same
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.recipe import Frame, Sent
+from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Model
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.ground import Ground
 
-__all__ = ["ask", "ask_for", "budget_for", "frame", "recalled", "sent_by", "unseen_by", "window_of"]
+__all__ = [
+    "ask",
+    "ask_for",
+    "budget_for",
+    "frame",
+    "recalled",
+    "sent_by",
+    "takes_calls",
+    "unseen_by",
+    "window_of",
+]
 
 _QUERY_MAX = 2_000  # characters of an input by which memory is searched
 
@@ -65,6 +76,12 @@ def unseen_by(ground: Ground, model: Model) -> tuple[str, ...]:
     return facing(model, ground.models()).unseen if known else ()
 
 
+def takes_calls(ground: Ground, model: Model) -> bool:
+    """True if a model's format carries calls and their results, or nothing is known of it."""
+    known = sent_by(model) is not None or isinstance(model, Described)
+    return not known or facing(model, ground.models()).does(Capability.TOOLS) != "none"
+
+
 def window_of(model: object) -> int | None:
     """How many tokens a model takes, if it says so with `window`; None: it does not say."""
     found: object = getattr(model, "window", None)
@@ -86,12 +103,19 @@ def ask(
     *,
     fresh: bool = False,
     live: bool = False,
+    takes_calls: bool = True,
 ) -> Ask:
     """What is wanted for the next step after `at`, without what belongs to a turn.
 
     `live`: the log of calls is read as far as it goes by now, and not only as far as the commit had read it.
+    `takes_calls`: the backend's format carries calls and their results.
     """
     space = ground.space
+    is_policy_native = ground.agent.policy.earlier_calls == "native" and takes_calls
+
+    def is_native(maker: str | None) -> bool:
+        return is_policy_native or (maker is not None and same(maker, budget.backend, ground.models()))
+
     upto: Callable[[], LedgerRead | None] = lambda: book.now(space) if live else None  # noqa: E731
     return Ask(
         frame=frame,
@@ -100,6 +124,7 @@ def ask(
         derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto(), timeline=ground.timeline),
         where=lambda call: _asked_at(space, call),
         fresh=fresh,
+        is_native=is_native,
     )
 
 
@@ -118,7 +143,8 @@ def ask_for(
         sent = Sent(api=to.target.api, provider=to.target.provider, model=to.target.model)
     made = frame(ground.agent, effect_max=ground.effect_max, shape=shape, sent=sent, unseen=to.unseen)
     budget = budget_of(to.name, ground.agent.context, frame=made, models=ground.models, window=to.window)
-    plain = ask(ground, budget, made, at, fresh=fresh)
+    takes_calls = to.does(Capability.TOOLS) != "none"
+    plain = ask(ground, budget, made, at, fresh=fresh, takes_calls=takes_calls)
     derive: Callable[[], Checkpoint] = plain.derive if checkpoint is None else lambda: checkpoint
     return msgspec.structs.replace(
         plain, derive=derive, task=task_state(ground.space, ground.space.root_at(at))

@@ -48,6 +48,8 @@ def shown_to(
         turns=_crowded(plan, ask),
         from_api=_api(before),
         mcp=frozenset(tool.name for tool in ground.agent.toolbox.values() if tool.origin == "mcp"),
+        calls_in_words=_summarised(plan, checkpoint),
+        calls_native=len(plan.calls_native),
     )
 
 
@@ -73,6 +75,16 @@ def _as_before(ask: Ask, frame: Frame | None) -> Ask:
         return ask
     known = msgspec.structs.replace(frame, sent=ask.frame.sent, unseen=ask.frame.unseen)
     return msgspec.structs.replace(ask, frame=known)
+
+
+def _summarised(plan: Plan, checkpoint: Checkpoint) -> int:
+    """How many earlier calls of the line are told in words: in sentences, or only by the checkpoint."""
+    listed = {each.call for each in checkpoint.calls if not each.elsewhere}
+    counted = (
+        checkpoint.calls_before + checkpoint.earlier_others + sum(each.count for each in checkpoint.earlier)
+    )
+    here = len(listed | set(plan.calls_in_words)) + counted
+    return max(len(plan.calls_in_words), here - len(plan.calls_native))
 
 
 def _crowded(plan: Plan, ask: Ask) -> int | None:

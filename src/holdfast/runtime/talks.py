@@ -26,7 +26,7 @@ from holdfast.model.context import Context
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import BackendSwitched
 from holdfast.model.message import Message, Text, decode_message, encode_message
-from holdfast.model.recipe import Recipe, encode_recipe
+from holdfast.model.recipe import BUILDER, Recipe, encode_recipe
 from holdfast.projections import transcript as projection
 from holdfast.providers.tokens import Weight
 
@@ -135,11 +135,13 @@ class Talk:
         drawn = self._drawn
         lead = body_of(drawn.lead).digest if drawn.lead is not None else None
         recipe = Recipe(
+            builder=BUILDER,
             backend=backend,
             frame=framed.kept.digest,
             first=drawn.first,
             older=tuple(each.id for each in drawn.older),
             switched=drawn.switched,
+            native=drawn.native,
             checkpoint=drawn.checkpoint_digest,
             lead=lead,
             note=body_of(note).digest if note is not None else None,
