@@ -62,3 +62,23 @@ def test_resuming_without_a_backend_takes_no_line() -> None:
         store.thread("t").resume()
 
     assert thread.resume().status == "succeeded"
+
+
+def test_a_live_run_is_named_before_its_open_calls() -> None:
+    """Without force too: a call that the run has started is the run's business, and it is `Busy`."""
+    store = holdfast.open("memory:")
+    met: list[Exception] = []
+
+    @holdfast.tool(effect="external_write")
+    def remove(call: Call) -> str:
+        try:
+            store.thread("t").rm()
+        except Conflict as error:
+            met.append(error)
+        return call.id
+
+    agent = Agent("a", backend=Script(use("remove"), say("Done.")), tools=[remove])
+
+    store.thread("t", agent=agent).run("Remove yourself")
+
+    assert [type(error) for error in met] == [Busy]

@@ -27,7 +27,7 @@ from holdfast.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Sta
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.effect import Effect
 from holdfast.model.head import Head
-from holdfast.projections.calls import Transition, decode_transition
+from holdfast.projections.calls import NOTHING, Transition, decode_transition
 
 __all__ = [
     "BARE",
@@ -92,6 +92,7 @@ class Changes(TypedDict, total=False):
     status: Status | None
     outcome: Literal["done", "not_done"] | None
     patch: Digest | None
+    patch_base: Digest | None
     agent_patch: Digest | None
     memory: Digest | None
     why: str | None
@@ -216,6 +217,7 @@ def settle(
     preview: bytes | None = None,
     status: Status | None = None,
     patch: bytes | None = None,
+    patch_base: Digest | None = None,
     agent_patch: bytes | None = None,
     memory: bytes | None = None,
     why: str | None = None,
@@ -226,8 +228,8 @@ def settle(
     """Take a call to its last state with what it gave back, all in one posting.
 
     The result is an artifact; `preview` is what the model is shown of it, and the patches are
-    what it changes when its round is committed, with the message `result_label`.  Raises as
-    `advance` does.
+    what it changes when its round is committed, with the message `result_label`; `patch_base` is the
+    root of the state that the call saw.  Raises as `advance` does.
     """
     given = (preview, patch, agent_patch, memory)
     bodies = [None if body is None else Object.of(Kind.BODY, body) for body in given]
@@ -237,6 +239,8 @@ def settle(
     for name, body in zip(("preview", "patch", "agent_patch", "memory"), bodies, strict=True):
         if body is not None:
             changes[name] = body.digest
+    if patch is not None and patch_base is not None:
+        changes["patch_base"] = patch_base
     if why is not None or held.record.why is not None:
         changes["why"] = why
     if result_label is not None:
@@ -252,12 +256,16 @@ def settle(
 
 def placed(posting: Posting, label: str) -> Posting:
     """The posting of a result that no history was to hold, for the commit that `label` names and that holds it."""
-    if posting.record.result_label != "":
+    if posting.record.result_label:
         return posting
     record = msgspec.structs.replace(posting.record, result_label=label)
+    value = canonical.encode_struct(record)
     step = decode_transition(posting.entry)
-    told = msgspec.structs.replace(step, set={**step.set, "result_label": label})
-    own = msgspec.structs.replace(posting.cells[0], value=canonical.encode_struct(record))
+    if step.record == NOTHING:
+        told = msgspec.structs.replace(step, set={**step.set, "result_label": label})
+    else:  # the call enters the ledger with this posting
+        told = msgspec.structs.replace(step, record=msgspec.Raw(value))
+    own = msgspec.structs.replace(posting.cells[0], value=value)
     return Posting(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
 
 

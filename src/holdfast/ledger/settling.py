@@ -19,7 +19,7 @@ from holdfast.ledger import calls, guard
 from holdfast.ledger.calls import Held, Posting
 from holdfast.model import names
 from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, Status
-from holdfast.model.digest import Kind, Object
+from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.effect import Reach
 from holdfast.projections.calls import Transition
 
@@ -50,13 +50,14 @@ def late(
     preview: bytes | None = None,
     status: Status = "success",
     patch: bytes | None = None,
+    patch_base: Digest | None = None,
     agent_patch: bytes | None = None,
     memory: bytes | None = None,
     values: Iterable[Object] = (),
 ) -> Late:
     """Record what a holder without a lease got back from this attempt; again, it changes nothing.
 
-    `values` are what the patches name.
+    `values` are what the patches name, `patch_base` is the root of the state that the call saw.
 
     Raises `Conflict`, having written nothing, if it was not the last to start the call, or has
     said something else before.
@@ -76,6 +77,7 @@ def late(
                 preview=preview,
                 status=status,
                 patch=patch,
+                patch_base=patch_base,
                 agent_patch=agent_patch,
                 memory=memory,
                 result_label=_NOWHERE,

@@ -118,6 +118,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Status | None = None  # of the result
     outcome: Literal["done", "not_done"] | None = None  # what a person resolved it to
     patch: Digest | None = None  # a body: what it changes in the thread's state, when its round is committed
+    patch_base: Digest | None = None  # the root of the state that the call saw when it made `patch`
     agent_patch: Digest | None = None  # a body: the same in the agent's own map
     memory: Digest | None = None  # a body: what it did to its owner's memory, a Remembering
     why: str | None = None  # in words, where it did not simply succeed

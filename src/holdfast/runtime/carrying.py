@@ -275,6 +275,7 @@ class Carrier:
         finally:
             room.close()
         if outcome.kind == "done":
+            slot.base = self._root
             await self._desk.do(partial(take_changes, slot, room, keep_scratch=False))
         return outcome
 

@@ -2,7 +2,8 @@
 
 What integrations with other frameworks are made of.  It is a turn by hand: one commit applies what
 the call changes.  The same id with the same arguments gives the first result; after a crash the
-same rules hold as in a run.  Nobody needs a lease for it: the call's own record is the fence.
+same rules hold as in a run.  No lease is needed: every write is fenced by the revision of the call's
+own record, so its patch is applied by one commit, whichever process makes it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Invalid, Moved, StaleHead
+from holdfast.errors import Busy, Conflict, HoldfastError, Invalid, Moved, StaleHead
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls, tickets
@@ -71,29 +73,56 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 async def call(
     ground: Ground, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
 ) -> CallResult:
-    """Carry out one call, once, whatever happens and however often it is asked for."""
+    """Carry out one call, once, whatever happens and however often it is asked for.
+
+    Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call.
+    """
     names.check_id("call id", id)
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
     raw = arguments if isinstance(arguments, str) else _text(arguments)
     asked = ToolCall(id, declared.name, raw)
     desk = await ground.hands(partial(_desk, ground, declared, id))
+    check = partial(_check_same, ground.space, declared=declared, raw=raw)
     held = await ground.hands(partial(calls.find, ground.space, id))
-    if held is not None:
-        await ground.hands(partial(_check_same, ground.space, held.record, declared, raw))
-        if held.record.state in SETTLED:
-            return await ground.hands(partial(_settled, desk, asked, held))
-        slot, rulings = await ground.hands(partial(_taken_up, desk, asked, held))
-    else:
-        slot, rulings = await ground.hands(partial(_entered, desk, asked)), {}
+    try:
+        if held is None:
+            slot, rulings = await ground.hands(partial(_entered, desk, asked)), {}
+        else:
+            await ground.hands(partial(check, held.record))
+            if held.record.state in SETTLED:
+                return await ground.hands(partial(_settled, desk, asked, held))
+            slot, rulings = await ground.hands(partial(_taken_up, desk, asked, held))
+        return await _carried_out(desk, slot, rulings)
+    except Moved as moved:
+        if moved.cell != calls.CALL + id:
+            raise
+        return await ground.hands(partial(_overtaken, desk, asked, check))
+
+
+async def _carried_out(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> CallResult:
     carrier = Carrier(desk, desk.journal.root, rulings)
     try:
         await carrier.carry_out([slot])
     except asyncio.CancelledError:
         carrier.abandon(slot)  # if it was cancelled before its tool was called
-        await ground.hands(partial(_commit, desk, slot))
+        await desk.do(partial(_commit, desk, slot))
         raise
-    await ground.hands(partial(_commit, desk, slot))
-    return await ground.hands(partial(_result, desk, slot))
+    await desk.do(partial(_commit, desk, slot))
+    return await desk.do(partial(_result, desk, slot))
+
+
+def _overtaken(desk: Desk, asked: ToolCall, check: Callable[[CallRecord], None]) -> CallResult:
+    """What another caller, who was first, has made of the call; raises `Busy` while that caller is at it."""
+    held = calls.read(desk.ground.space, asked.id)
+    check(held.record)
+    if held.record.state in SETTLED:
+        return _settled(desk, asked, held)
+    if held.record.state != "awaiting_approval":
+        raise Busy(asked.id, "it is settled", call=True)
+    slot = Slot(asked, None)
+    slot.held = held
+    slot.suspend(None)
+    return _result(desk, slot)
 
 
 def _desk(ground: Ground, declared: Tool, id: str) -> Desk:
@@ -114,21 +143,27 @@ def _turn_of(id: str) -> str:
 
 
 def _entered(desk: Desk, asked: ToolCall) -> Slot:
-    """Enter the call, and start it if it may."""
+    """Enter the call, and start it if it may; what is refused or has to be asked enters with the commit that says so.
+
+    Raises `Moved` if another caller has entered it first.
+    """
     for start in (True, *[False] * _TRIES_MAX):
         slot = plan(desk, asked, desk.journal.run, vendor_id=None, taken=set(), start=start)
         assert slot.posting is not None
+        if slot.stage != "ready":
+            return slot
         try:
             desk.journal.post(slot.posting)
-        except Moved as moved:
+        except Moved:
             if calls.find(desk.space, asked.id) is not None:
-                raise Conflict(
-                    f"call '{asked.id}' is being made by another at this moment; nothing was done."
-                ) from moved
-            continue
+                raise
+            continue  # another call holds what was to fence this one
         slot.written()
         return slot
-    raise Conflict(f"others make the same call all the time; call '{asked.id}' was not made. Try again.")
+    raise Conflict(
+        f"could not start call '{asked.id}' after {_TRIES_MAX} attempts, because equal calls start and end "
+        "all the time; nothing was done. Try again."
+    )
 
 
 def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, Ruling]]:
@@ -138,7 +173,7 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
         raise Busy(record.id, "it is settled", call=True)
     slot = Slot(asked, desk.toolbox.get(asked.name))
     slot.held = held
-    slot.told = bool(desk.space.engine.labelled(desk.space.name, desk.journal.run))
+    slot.told = True  # the commit that says so is the write that asked
     rulings: dict[str, Ruling] = {}
     take_up(desk, slot, rulings)
     return slot, rulings
@@ -147,7 +182,8 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
 def _commit(desk: Desk, slot: Slot) -> None:
     """One commit applies what the call changes and says what became of it; one that waits says so once.
 
-    While a run is on the line, it belongs to that run's turn.
+    It holds the call's next posting, and without one there is nothing to commit: the call's revision
+    decides who applies its patch.  While a run is on the line, the commit belongs to that run's turn.
     """
     space, journal, own = desk.ground.space, desk.journal, desk.journal.run
     for _ in range(_TRIES_MAX):
@@ -155,17 +191,37 @@ def _commit(desk: Desk, slot: Slot) -> None:
         journal.beside(revision, held.run if held else own)
         try:
             commit_round(desk, [slot], journal.draft("call"), spoken=False)
-        except Moved:
+        except Moved as moved:
+            if moved.cell == calls.CALL + slot.record.id:
+                raise
             if leases.look(space, desk.ground.timeline)[1] == revision:
                 raise
-            journal.unstage()
+            journal.discard()
+            _place(desk, slot)
         except StaleHead as stale:
+            _keep_question(desk, slot)
             raise _kept(slot, stale) from stale
         else:
             return
     raise Conflict(
-        f"runs begin and end all the time; call '{slot.call.id}' was not committed. Make it again."
+        f"could not commit call '{slot.call.id}' after {_TRIES_MAX} attempts, because runs begin and end on "
+        f"'{desk.ground.timeline}' all the time. Make it again with the same id: it is not run again."
     )
+
+
+def _place(desk: Desk, slot: Slot) -> None:
+    """Give a call that the ledger knows to be settled, and no commit tells of, a posting for that commit."""
+    held = slot.held
+    if slot.posting is None and slot.stage == "settled" and held and not held.record.result_label:
+        slot.posting = calls.learn(held, at=desk.now(), result_label="")
+
+
+def _keep_question(desk: Desk, slot: Slot) -> None:
+    """Record that a call which was started waits for a decision, though no commit can say so."""
+    if slot.stage == "suspended" and slot.posting is not None and slot.held is not None:
+        with suppress(HoldfastError):  # the call stays started, until its process has ended
+            desk.journal.post(slot.posting)
+            slot.written()
 
 
 def _kept(slot: Slot, stale: StaleHead) -> StaleHead:
@@ -189,19 +245,21 @@ def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
     slot.held = held
     take_up(desk, slot, {})
     if _is_left(desk, held.record):
+        _place(desk, slot)
         _commit(desk, slot)
     return _result(desk, slot)
 
 
 def _is_left(desk: Desk, record: CallRecord) -> bool:
-    """Whether this line has not been told of a call that was settled on it, and something follows from that.
+    """Whether no commit tells of a call that was settled on this line, and something follows from that.
 
-    Its scratch is still there, or what it changes was never applied: the line had gone another way.
+    What it changes was never applied, because the line had gone another way; or its scratch is still there.
     """
-    if desk.journal.draft("call").ops.paths(scratch_prefix(record.id)):
+    if record.origin != "call" or record.result_label or record.timeline != desk.ground.timeline:
+        return False
+    if record.patch is not None or record.agent_patch is not None or record.memory is not None:
         return True
-    changes = record.patch is not None or record.agent_patch is not None
-    return changes and record.result_label == "" and record.timeline == desk.ground.timeline
+    return bool(desk.journal.draft("call").ops.paths(scratch_prefix(record.id)))
 
 
 def _result(desk: Desk, slot: Slot) -> CallResult:
@@ -214,8 +272,11 @@ def _result(desk: Desk, slot: Slot) -> CallResult:
     return CallResult(id=record.id, state=record.state, result=slot.result, ticket=ticket)
 
 
-def _check_same(space: Space, record: CallRecord, declared: Tool, raw: str) -> None:
-    """Raise `Conflict` unless these are the arguments that the call came with, or those that it was given instead."""
+def _check_same(space: Space, record: CallRecord, *, declared: Tool, raw: str) -> None:
+    """Raise `Conflict` unless the call was made by hand, with these arguments or those that it was given instead.
+
+    A settled call gives its result whoever made it.
+    """
     same = args_body(raw).digest == record.args
     meant = _meaning(declared, raw)
     if not same and meant:
@@ -225,6 +286,13 @@ def _check_same(space: Space, record: CallRecord, declared: Tool, raw: str) -> N
         raise Conflict(
             f"call '{record.id}' was made before with another tool or other arguments; nothing was done. "
             "Give it another id."
+        )
+    if record.origin != "call" and record.state not in SETTLED:
+        whose = "was imported" if record.origin == "import" else f"belongs to run '{record.run}'"
+        way = "Use resolve()" if record.origin == "import" else "Use resume() to go on with that run"
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} {whose} and is {record.state}; nothing was done. {way}, "
+            "or give this call another id."
         )
 
 

@@ -185,6 +185,14 @@ class Journal:
         self._staged.pop()
         self.root = self._staged[-1].root if self._staged else self._space.root_at(self.head.commit)
 
+    def discard(self) -> None:
+        """Give up what is staged because its write was refused, so that it is certain that nothing was written.
+
+        The head stays as it was read: what others have written since is still seen as theirs.
+        """
+        self._staged = []
+        self.root = self._space.root_at(self.head.commit)
+
     def unstage(self) -> None:
         """Give up what is staged."""
         self._staged = []

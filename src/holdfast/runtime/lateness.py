@@ -74,6 +74,7 @@ def late(desk: Desk, slot: Slot) -> None:
             preview=encode_result(slot.result),
             status=slot.result.status,
             patch=encoded(slot.patch),
+            patch_base=slot.base,
             agent_patch=encoded(slot.agent_patch),
             memory=encoded(slot.memory),
             values=values_of(slot),

@@ -39,6 +39,7 @@ def settlement(
         preview=None if told else encode_result(said),
         status=said.status,
         patch=encoded(slot.patch),
+        patch_base=slot.base,
         agent_patch=encoded(slot.agent_patch),
         memory=encoded(slot.memory),
         why=why,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import HoldfastError, Moved
-from holdfast.history.reapplying import Source, reapply
+from holdfast.errors import Forgotten, HoldfastError, Moved
+from holdfast.history.reapplying import Source, covered, reapply
 from holdfast.history.values import Kept
 from holdfast.ledger import calls, tickets
 from holdfast.ledger.calls import Posting
@@ -22,6 +22,7 @@ from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import (
     AgentChanged,
     ApprovalDecided,
+    ConflictCovered,
     Event,
     ToolCallCompleted,
     ToolCallStarted,
@@ -42,11 +43,17 @@ __all__ = ["commit_round", "source_of"]
 def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool = True) -> Message | None:
     """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
 
-    With `spoken` off nothing is said in the conversation: nobody there asked for the calls.  A result that
-    came by another way meanwhile stands.  Raises what the write raises; what the calls came to is in the
-    ledger then, if that can be written.
+    With `spoken` off nothing is said in the conversation: no model there requested the calls.  Then the
+    commit holds only calls with a posting, which is good for one write: whoever writes it applies the
+    call's patch, and everyone else finds that done and writes nothing.  A result that came by another way
+    meanwhile stands.  Raises what the write raises; what the calls came to is in the ledger then, if that
+    can be written.
     """
     while True:
+        if not spoken:
+            slots = [slot for slot in slots if slot.posting is not None]
+            if not slots:
+                return None
         news = [slot for slot in slots if slot.posting is not None and slot.stage == "settled"]
         try:
             message = _stage(desk, slots, draft, spoken=spoken)
@@ -61,7 +68,7 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
                 for slot in slots:
                     record_alone(desk, slot)
                 raise
-            desk.journal.unstage()
+            desk.journal.discard()
             draft = desk.journal.draft(draft.reason)
         else:
             break
@@ -75,8 +82,11 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
 
 def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Posting]:
     """What the calls came to; what nobody is told in words is named by the turn that holds it."""
-    found = [slot.posting for slot in slots if slot.posting is not None]
-    return found if spoken else [calls.placed(posting, desk.journal.run) for posting in found]
+    found = [(slot.stage, slot.posting) for slot in slots if slot.posting is not None]
+    if spoken:
+        return [posting for _, posting in found]
+    run = desk.journal.run
+    return [calls.placed(posting, run) if stage == "settled" else posting for stage, posting in found]
 
 
 def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
@@ -102,9 +112,22 @@ def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:
         draft.adopt(patched)
         return
     assert slot.patch is not None
+    if patched is None:
+        draft.extend(_covered(desk, slot, draft.root))
     source = source_of(desk, slot)
     for op in slot.patch.ops:
         reapply(draft.ops, op, source)
+
+
+def _covered(desk: Desk, slot: Slot, root: Digest) -> list[ConflictCovered]:
+    """What others wrote, after the call had read the state, to paths of a patch that comes from the ledger."""
+    base = slot.record.patch_base
+    if base is None or slot.patch is None:
+        return []
+    try:
+        return list(covered(desk.space, base, root, slot.patch))
+    except Forgotten:  # a retention policy has removed the state that the call saw
+        return []
 
 
 def _clean(draft: Draft, slot: Slot) -> None:

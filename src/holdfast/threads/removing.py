@@ -26,10 +26,15 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
 
     With `force` calls that are not settled are given up.
     """
-    if not force:
-        _check_settled(space)
+
+    def act(fenced: Space) -> None:
+        if not force:
+            _check_settled(fenced)
+        remove(fenced)
+
+    # A live run comes first: it has calls that are not settled, and they are its own business.
     lines = [hold.head.timeline for hold in timelines.timelines(space)]
-    unattended(space, lines, "removing the thread", remove)
+    unattended(space, lines, "removing the thread", act)
 
 
 def _check_settled(space: Space) -> None:
