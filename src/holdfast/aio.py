@@ -37,6 +37,7 @@ from holdfast.model.limits import Limits
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
 from holdfast.runtime import hand, reconciling, running
 from holdfast.runtime.agent import Agent
+from holdfast.runtime.attempt import running_inside
 from holdfast.runtime.ended import Result
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.hand import CallResult
@@ -146,6 +147,7 @@ class _Line(_View[_L]):
         author: str | None = None,
         run: str | None = None,
         head: Head | None = None,
+        chain: bool = False,
     ) -> Change:
         """A block of changes that becomes one commit, or nothing; for `async with`."""
         make = partial(
@@ -156,6 +158,7 @@ class _Line(_View[_L]):
             author=author,
             run=run,
             head=head,
+            chain=chain,
         )
         return Change(self.crew, make)
 
@@ -311,7 +314,11 @@ class Thread(_Line[thread.Thread]):
     async def _ground(self) -> Ground:
         """The line, for a run on this event loop: the disk is kept away from it."""
         ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
-        return msgspec.structs.replace(ground, hands=partial(seen_through, self.crew), sole=False)
+        # The worker does not see the context of the tool that may be asking.
+        parent = running_inside()
+        return msgspec.structs.replace(
+            ground, hands=partial(seen_through, self.crew), sole=False, parent_run=parent
+        )
 
 
 class Definitions(Held[definitions.Definitions]):

@@ -8,7 +8,8 @@
     │   ├── Decided         the approval was decided otherwise
     │   ├── Sealed          the timeline takes no more writes
     │   ├── MergeConflict   both lines changed the same paths, and no rule says how to join them
-    │   └── OpReused        the op_id was used before, for something else
+    │   ├── OpReused        the op_id was used before, for something else
+    │   └── WrongStore      the agent keeps its threads in another store
     ├── NotFound            no such thing, by that name
     │   └── Forgotten       it existed; a policy removed its content
     ├── Invalid             the input breaks a rule; nothing was done with it
@@ -53,6 +54,7 @@ __all__ = [
     "StaleHead",
     "Unavailable",
     "Unsupported",
+    "WrongStore",
 ]
 
 
@@ -181,6 +183,18 @@ class OpReused(Conflict):
         super().__init__(
             f"op_id '{op_id}' already names a different write in this space; nothing was written. "
             "Use a new op_id for a new intent."
+        )
+
+
+class WrongStore(Conflict):
+    """The agent keeps its threads in another store.  Nothing was written."""
+
+    def __init__(self, agent: str, expected: str, actual: str) -> None:
+        """Name the agent, the store that it declares and the one that was opened."""
+        self.agent, self.expected, self.actual = agent, expected, actual
+        super().__init__(
+            f"agent '{agent}' keeps its threads in {expected}, and this store is {actual}; nothing was written. "
+            "Open the store that it names, or change its object_storage."
         )
 
 

@@ -31,6 +31,7 @@ from holdfast.errors import (
     StaleHead,
     Unavailable,
     Unsupported,
+    WrongStore,
 )
 from holdfast.model.digest import Digest
 from holdfast.model.head import Head
@@ -45,6 +46,7 @@ EXAMPLES: list[HoldfastError] = [
     Sealed("main.v3"),
     MergeConflict([PathConflict("/a", None, "ab", "cd", "both wrote it")]),
     OpReused("op-1"),
+    WrongStore("planner", "home.db", "other.db"),
     Conflict("somebody was first"),
     NotFound("there is no such thing"),
     Forgotten("value abc", "user asked"),
@@ -105,7 +107,7 @@ def test_an_error_crosses_a_process_boundary(error: HoldfastError) -> None:
     [
         error
         for error in EXAMPLES
-        if isinstance(error, StaleHead | Busy | Sealed | OpReused | Refused | MergeConflict)
+        if isinstance(error, StaleHead | Busy | Sealed | OpReused | WrongStore | Refused | MergeConflict)
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -106,6 +106,8 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     turn: int
     run: str | None
+    parent_run: str | None
+    run_meta: dict[str, str] | None
     author: str | None
     events: list[dict[str, Any]]
     ops: list[dict[str, Any]]
@@ -122,6 +124,8 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
             depth=entry.depth,
             turn=entry.turn,
             run=entry.run,
+            parent_run=entry.parent_run,
+            run_meta=None if entry.run_meta is None else msgspec.to_builtins(entry.run_meta),
             author=entry.author,
             events=[msgspec.to_builtins(event) for event in entry.events],
             ops=[msgspec.to_builtins(op) for op in entry.patch.ops],

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from holdfast.engines.searching import SearchIndex
     from holdfast.engines.sqlite.sql import Entries, Sql
 
-__all__ = ["DURABILITIES", "GROUP", "Opener", "check_vectors", "open_engine", "open_search", "open_sql"]
+__all__ = [
+    "DURABILITIES",
+    "GROUP",
+    "Opener",
+    "check_vectors",
+    "open_engine",
+    "open_search",
+    "open_sql",
+    "own_name",
+    "place_of",
+    "seen_from",
+]
 
 DURABILITIES = ("power_loss", "process_crash")
 GROUP = "holdfast.engines"
@@ -89,6 +100,30 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
     store = Path(url.partition(":///")[2] if _scheme(url) else url).absolute()
     file = f"{sha256(owner.encode()).hexdigest()}.db"  # a name found in data never becomes a path
     return SqliteSearch(store.with_name(f"{store.name}-memory") / file, read_only=read_only)
+
+
+def place_of(url: str) -> str:
+    """Which store `url` names, in a form that two addresses of one store share."""
+    path = _file(url)
+    return url if path is None else str(path.resolve())
+
+
+def own_name(url: str) -> str:
+    """How a store is named from its own directory: a file without its directory, any other store by its address."""
+    path = _file(url)
+    return url if path is None else path.resolve().name
+
+
+def seen_from(store: str, url: str) -> str:
+    """The address `url` as it is meant beside the store `store`: a relative path is seen from that store's directory."""
+    place, path = _file(store), _file(url)
+    return url if place is None or path is None else str(place.resolve().parent / path)
+
+
+def _file(url: str) -> Path | None:
+    """The file of a store that is one; None for other stores."""
+    scheme = _scheme(url)
+    return Path(url.partition(":///")[2] if scheme else url) if scheme in ("", "sqlite") else None
 
 
 def check_vectors() -> None:

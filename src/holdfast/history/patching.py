@@ -40,14 +40,25 @@ class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Ops:
     """The ops of one step, applied as they come to a draft of the map."""
 
-    __slots__ = ("_documents", "_draft", "_into", "_kept", "_ops", "_space")
+    __slots__ = ("_documents", "_draft", "_earlier", "_into", "_kept", "_ops", "_space")
 
-    def __init__(self, space: Space, root: Digest, *, into: Space | None = None) -> None:
-        """Begin from the map of that root; new values go `into` another space, None is the same one."""
+    def __init__(
+        self,
+        space: Space,
+        root: Digest,
+        *,
+        into: Space | None = None,
+        earlier: Mapping[Digest, Kept] | None = None,
+    ) -> None:
+        """Begin from the map of that root; new values go `into` another space, None is the same one.
+
+        `earlier` are values that steps before this one bring to the same write; they are only read here.
+        """
         self._space = space
         self._into = into or space
         self._draft = space.tree(root).edit()
         self._ops: list[Op] = []
+        self._earlier: Mapping[Digest, Kept] = earlier or {}
         self._kept: dict[Digest, Kept] = {}  # what `put`, `replace` and arguments brought
         self._documents: dict[str, Kept] = {}  # edited documents as they now are, by path
 
@@ -70,9 +81,11 @@ class Ops:
         """The paths that `prefix` covers now, sorted."""
         return [entry.path for entry in _covered(self._draft, names.check_prefix(prefix))]
 
-    def put(self, path: str, value: object, *, media_type: str | None = None) -> None:
-        """Let `path` hold `value`, whatever it held before."""
-        self._put(path, self._keep_at(names.check_path(path), value, media_type))
+    def put(self, path: str, value: object, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold `value`, whatever it held before; the digest of the value."""
+        kept = self._keep_at(names.check_path(path), value, media_type)
+        self._put(path, kept)
+        return kept.stored.value
 
     def put_stored(self, path: str, kept: Kept) -> None:
         """Let `path` hold a value that is known by reference."""
@@ -108,8 +121,11 @@ class Ops:
         spares = (*names.KERNEL_PREFIXES, *spared)
         self._documents = {path: kept for path, kept in self._documents.items() if _spared(path, spares)}
 
-    def edit(self, path: str, verb: Verb, at: Place, argument: object = None) -> None:
-        """Change the JSON document at `path` in one place; raises `NotFound` or `Invalid` if it does not fit."""
+    def edit(self, path: str, verb: Verb, at: Place, argument: object = None) -> Digest:
+        """Change the JSON document at `path` in one place; the digest of the document that this leaves.
+
+        Raises `NotFound` or `Invalid` if the edit does not fit.
+        """
         at = documents.check_place(at)
         given = None if verb == "unset" else values.keep(self._into, argument, None, base=None)
         before = self._document(path)
@@ -118,6 +134,14 @@ class Ops:
         op = Edit(path, verb, at, kept.stored.value, kept.stored.size, given.stored.value if given else None)
         self._take(op, *((given,) if given else ()))
         self._documents[path] = kept
+        return kept.stored.value
+
+    def split(self) -> tuple[Patched, Ops]:
+        """End this step; its patch, and the ops of the next step, which see what this one wrote."""
+        edited = {kept.stored.value: kept for kept in self._documents.values()}
+        patched = self.finish()
+        earlier = {**self._earlier, **self._kept, **edited}
+        return patched, Ops(self._space, patched.root, into=self._into, earlier=earlier)
 
     def finish(self) -> Patched:
         """The patch and what it leads to.  It ends the building."""
@@ -178,7 +202,7 @@ class Ops:
     def _bytes(self, digest: Digest, path: str) -> bytes:
         held = self._documents.get(path)
         if held is None or held.stored.value != digest:
-            held = self._kept.get(digest)
+            held = self._kept.get(digest) or self._earlier.get(digest)
         if held is not None and held.body is not None:
             return held.body
         return values.read_bytes(self._space, digest)

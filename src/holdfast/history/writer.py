@@ -40,6 +40,7 @@ __all__ = [
     "Proposal",
     "commit",
     "intent_of",
+    "next_step",
     "once",
     "removed",
     "stale_because_removed",
@@ -97,6 +98,7 @@ def commit(
     repeatable: bool = True,
     entries: tuple[bytes, ...] = (),
     also: tuple[tuple[str, Head | None], ...] = (),
+    at: int | None = None,
 ) -> Committed:
     """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
 
@@ -104,7 +106,7 @@ def commit(
     takes it from them.  A write that is not `repeatable`, because nobody else knows its op_id,
     is named by its first changeset instead, which costs nothing.  `entries` go to the ledger in
     the same write; `also` names timelines whose heads go to the same commit, each with the head
-    that was read, None where the timeline is begun.
+    that was read, None where the timeline is begun.  `at` is the time of the commits; None is now.
 
     Raises `StaleHead`, having written nothing, if the timeline has moved and the proposals may
     not, or cannot, be put on top of what came between.  `cover` puts them there in any case,
@@ -114,7 +116,7 @@ def commit(
     for proposal in proposals:
         _check_labels(proposal)
     meant = intent_of(onto.timeline, proposals) if intent is None and repeatable else intent
-    at = space.clock()
+    at = space.clock() if at is None else at
     rebases = 0
     while True:
         steps, objects = _chain(space, onto, proposals, at)
@@ -221,14 +223,21 @@ def _chain(
     steps: list[Step] = []
     objects: list[Object] = []
     for proposal in proposals:
-        changeset = _changeset(proposal)
-        body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
-        record = _record(space, proposal, parent, body.digest, at)
-        stored = Object.of(Kind.COMMIT, encode_commit(record), record=record)
-        parent = Step(stored.digest, record, changeset, _placed(record, parent))
+        parent, stored = next_step(space, parent, proposal, at)
         steps.append(parent)
-        objects += (*proposal.objects, body, stored)
+        objects += (*proposal.objects, *stored)
     return steps, objects
+
+
+def next_step(
+    space: Space, parent: Step | None, proposal: Proposal, at: int
+) -> tuple[Step, tuple[Object, Object]]:
+    """The commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
+    changeset = _changeset(proposal)
+    body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
+    record = _record(space, proposal, parent, body.digest, at)
+    stored = Object.of(Kind.COMMIT, encode_commit(record), record=record)
+    return Step(stored.digest, record, changeset, _placed(record, parent)), (body, stored)
 
 
 def _changeset(proposal: Proposal) -> Changeset:

@@ -19,8 +19,10 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     agent_version: str | None = None
     backend: str | None = None
-    origin: str | None = None
-    termination: str | None = None
+    origin: str | None = (
+        None  # on a run's first commit: `input`, or `tool` where a tool of another run began it
+    )
+    termination: str | None = None  # on its last commit: the state that it ended in
 
 
 class StateAction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -47,6 +47,8 @@ class Agent:
     policy: Policy = field(default_factory=Policy)  # what may be lost when a backend changes
     route: Route | None = None  # who else may take its turns, and when; None: nobody does by itself
     context: ContextLimits = field(default_factory=ContextLimits)  # how much of a conversation is shown
+    object_storage: str | None = None  # the store that its threads live in; None: any that it is opened in
+    chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""

@@ -34,13 +34,15 @@ from holdfast.runtime.call import Call, Outcome, Suspended, Suspension
 from holdfast.runtime.tool import Tool, is_async
 from holdfast.runtime.words import said_by, shortened, well_formed
 
-__all__ = ["GRACE_S", "Attempted", "AttemptKind", "ask_reconcile", "attempt"]
+__all__ = ["GRACE_S", "Attempted", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
 
 AttemptKind: TypeAlias = Literal["returned", "not_done", "raised", "timed_out", "cancelled", "suspended"]
 
 GRACE_S = 1.0  # how long an async tool may take to stop once it is told to
 
 _Start: TypeAlias = Callable[[], Any]
+
+_RUN: contextvars.ContextVar[str | None] = contextvars.ContextVar("holdfast_run", default=None)
 
 
 class Attempted(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,12 +59,20 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def attempt(
-    tool: Tool, arguments: Arguments, call: Call, *, crew: Executor, inline: bool = False
+    tool: Tool,
+    arguments: Arguments,
+    call: Call,
+    *,
+    crew: Executor,
+    inline: bool = False,
+    run: str | None = None,
 ) -> Attempted:
     """Run `tool` once.  Afterwards its `call` is closed, also to code of it that still runs.
 
     `inline` runs a plain tool without a timeout directly, in this thread, instead of on the crew.
+    A run that the tool starts has `run` as its parent.
     """
+    outer = _RUN.set(run)
     try:
         return await _carried_out(
             lambda: tool.run(arguments, call),
@@ -72,7 +82,13 @@ async def attempt(
             inline=inline,
         )
     finally:
+        _RUN.reset(outer)
         call.close()
+
+
+def running_inside() -> str | None:
+    """The run whose tool this code is called by; None: no tool of a run calls it."""
+    return _RUN.get()
 
 
 async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool = False) -> Outcome:

@@ -61,8 +61,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
-    parent_run: str | None = None
-    origin: str | None = None
+    parent_run: str | None = None  # the run whose tool asks for it
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,7 +254,11 @@ def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Dr
             draft.hold(staged)
             said.append(kept)
     draft.events.append(RunStarted(id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend))
-    draft.meta = RunMeta(agent_version=ground.agent.version, backend=wanted.backend, origin=wanted.origin)
+    draft.meta = RunMeta(
+        agent_version=ground.agent.version,
+        backend=wanted.backend,
+        origin="input" if wanted.parent_run is None else "tool",
+    )
     if wanted.inbound.state is not None:
         draft.ops.replace(wanted.inbound.state, keep=_kept_apart(ground))
         draft.act("replace", "inbound:state")

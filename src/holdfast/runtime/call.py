@@ -17,6 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.history.values import Given
 from holdfast.model import canonical
 from holdfast.model.canonical import Json
+from holdfast.model.digest import Digest
 from holdfast.model.ticket import OnTimeout, Resume, Verdict
 from holdfast.runtime.remembering import CallMemory
 from holdfast.runtime.room import Room, State
@@ -107,9 +108,9 @@ class Call:
         """The value at `path` in the thread's state; `default` if there is none, else `NotFound`."""
         return self._at_hand().home(path).get(path, type=type, default=default)
 
-    def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
-        """Let `path` hold a JSON document, or bytes with a media type, in the thread's state."""
-        self._at_hand().home(path).put(path, value, media_type=media_type)
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold a JSON document, or bytes with a media type, in the thread's state; the value's digest."""
+        return self._at_hand().home(path).put(path, value, media_type=media_type)
 
     def delete(self, path: str) -> None:
         """Let `path` hold nothing in the thread's state; raises `NotFound` if that is so already."""

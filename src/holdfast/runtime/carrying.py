@@ -219,7 +219,8 @@ class Carrier:
             raise Lost(desk.journal.lease)
         desk.tell(slot, "started")
         inline = desk.ground.sole and alone
-        done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline)
+        run = None if desk.origin else desk.journal.run
+        done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline, run=run)
         points.reach("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved
 from holdfast.ledger.lease import Lost, releasing
+from holdfast.model.changeset import RunMeta
 from holdfast.model.event import RunFinished
 from holdfast.model.message import Message
 from holdfast.model.run import RunState
@@ -104,6 +105,7 @@ class Closing:
     ) -> bool:
         """Write the run's last commit; False, and nothing was written: somebody has said something to it just now."""
         draft.events.append(RunFinished(id=self._journal.space.ids(), status=status, why=why))
+        draft.meta = RunMeta(agent_version=self.kept.record.agent_version, termination=status)
         self._journal.stage(draft)
         if status == "failed" or status == "cancelled":
             return self._let_go(status, self._branch.leave, *cells, why=why, kind=kind)

@@ -169,11 +169,17 @@ def write_definition(agent: str, definition: Definition) -> str:
 
 
 def agent_of(
-    name: str, definition: Definition, tools: Iterable[Tool | Callable[..., Any]] = (), *, version: str = ""
+    name: str,
+    definition: Definition,
+    tools: Iterable[Tool | Callable[..., Any]] = (),
+    *,
+    version: str = "",
+    object_storage: str | None = None,
 ) -> Agent:
     """The agent that a definition declares, with the tools that it names out of `tools`.
 
-    Raises `Invalid` if one of them is not there.  `version` is recorded with every run.
+    Raises `Invalid` if one of them is not there.  `version` is recorded with every run.  `object_storage` is the
+    store of its threads where the definition's own is seen from elsewhere; None: as the definition has it.
     """
     given = {each.name: each for each in map(_tool, tools)}
     missing = [each for each in definition.tools if each not in given]
@@ -198,6 +204,7 @@ def agent_of(
             memory=definition.memory.limit,
         ),
         version=version or definition.version,
+        object_storage=object_storage or definition.object_storage,
     )
 
 

@@ -58,6 +58,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     handed: Mapping[str, Given] = {}  # backends that were handed to a switch on this handle, by name
     models: Callable[[], Catalog] = shipped  # what is known of models
     memory: Recollection | None = None  # of the thread's owner; None: it has none
+    parent_run: str | None = None  # the run whose tool is running here; None: no tool is
 
     @property
     def owners(self) -> Owners:

@@ -101,10 +101,10 @@ class State:
             raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
         return found
 
-    def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
-        """Let `path` hold a JSON document, or bytes with a media type."""
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold a JSON document, or bytes with a media type; the digest of the value."""
         with self._gate.lock:
-            self._writing(path).put(self._full(path), value, media_type=media_type)
+            return self._writing(path).put(self._full(path), value, media_type=media_type)
 
     def delete(self, path: str) -> None:
         """Let `path` hold nothing; raises `NotFound` if that is so already."""

@@ -90,10 +90,14 @@ def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Postin
 
 
 def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
+    is_chained = desk.ground.agent.chain_writes and draft.is_untouched
+    if is_chained:
+        _stage_writes(desk, slots, draft.reason)
+        draft.root = desk.journal.root
     message = _told(desk, slots, draft) if spoken else None
     for slot in slots:
         draft.extend(_events(desk, slot))
-        if slot.patch is not None:
+        if slot.patch is not None and not is_chained:
             _apply(desk, slots, slot, draft)
             draft.act("apply", f"tool:{slot.call.name}")
         if slot.stage == "settled":
@@ -102,6 +106,17 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     _remember(desk, slots, draft)
     desk.journal.stage(draft)
     return message
+
+
+def _stage_writes(desk: Desk, slots: Sequence[Slot], reason: str) -> None:
+    """Stage a commit for each write of the calls, in their order."""
+    for slot in slots:
+        source = source_of(desk, slot)
+        for op in slot.patch.ops if slot.patch is not None else ():
+            draft = desk.journal.draft(reason)
+            reapply(draft.ops, op, source)
+            draft.act("apply", f"tool:{slot.call.name}")
+            desk.journal.stage(draft)
 
 
 def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:

@@ -63,7 +63,6 @@ async def run(
     head_policy: HeadPolicy = "each_step",
     on_failure: OnFailure = "restore",
     output: Any = None,
-    parent_run: str | None = None,
     begun: Callable[[Begun], None] | None = None,
 ) -> Result:
     """Run the agent on the line with an input; the same id again gives the first result.
@@ -78,7 +77,7 @@ async def run(
         backend="",
         head_policy=head_policy,
         on_failure=on_failure,
-        parent_run=parent_run,
+        parent_run=ground.parent_run,
     )
     model: Model | None = None
     while True:

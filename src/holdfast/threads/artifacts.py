@@ -6,8 +6,7 @@ as of that commit, on this line and on what is forked from it, until it is let l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 import msgspec
@@ -21,7 +20,7 @@ from holdfast.history.patching import Ops
 from holdfast.history.previews import Preview
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
-from holdfast.history.writer import Proposal
+from holdfast.history.writer import Committed, Proposal
 from holdfast.ledger import results
 from holdfast.model.digest import Digest, check_digest
 from holdfast.model.event import ArtifactCreated
@@ -141,12 +140,16 @@ class Artifacts:
 
     def _named(self, staged: Staged, name: str) -> Digest:
         """Commit a name for what is staged, on top of whatever the line has come to."""
-        commit = partial(writer.commit, op_id=self._space.ids(), repeatable=False)
+        op_id = self._space.ids()
+
+        def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> Committed:
+            return writer.commit(space, head, *proposals, op_id=op_id, repeatable=False)
+
         for _ in range(_TRIES_MAX):
             head = reader.head_to_move(self._space, self._standing.timeline)
             proposal = self._proposal(head, staged, name)
             try:
-                beside(self._space, head, proposal, commit)
+                beside(self._space, head, (proposal,), commit)
             except (StaleHead, Moved):
                 for cell in staged.cells:
                     artifacts.check_upload(self._space, cell)

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from holdfast.engines.contract import Receipt
 from holdfast.errors import Invalid
+from holdfast.model.digest import Digest
 from holdfast.model.head import Head
 from holdfast.threads import artifacts, change, edits, memory
 from holdfast.threads.twins import Awaited, Flowing, Later, Twin, as_it_is
@@ -114,6 +115,12 @@ class Change(_Edits):
     def receipt(self) -> Receipt | None:
         """What the commit made true; None before it, or if there was nothing to write."""
         return self._made.receipt if self._made else None
+
+    @property
+    def commits(self) -> tuple[Digest, ...]:
+        """The commits of a chain so far; of any other block its commit, once it is left."""
+        made = self._made
+        return made._commits if made else ()  # pyright: ignore[reportPrivateUsage]  # nothing is read from the store
 
     async def __aenter__(self) -> Self:
         """Read the head."""

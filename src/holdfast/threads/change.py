@@ -6,6 +6,9 @@ that raises writes nothing, and so does one in which nothing was changed.
 With an op_id the block can be repeated safely.  If it is already recorded when the block is
 entered, the block reads as of the first one's parent, so that the same code means the same;
 leaving it then gives the first one's receipt and writes nothing.
+
+With `chain` each write inside the block, a message too, is a commit of its own, whose digest is
+known at once; all of them are one durable write, and the head moves once.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from holdfast.engines.contract import CellWrite, Receipt, Recorded
+from holdfast.engines.contract import CellWrite, Receipt, Recorded, Step
 from holdfast.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from holdfast.history import writer
-from holdfast.history.patching import Ops
+from holdfast.history.patching import Ops, Patched
 from holdfast.history.reader import is_ancestor
 from holdfast.history.space import Space
 from holdfast.history.standing import Sight, Standing
 from holdfast.history.touched import Touched
+from holdfast.history.tree import Cache
 from holdfast.history.writer import Committed, OnConflict, Proposal
+from holdfast.ledger import lease as leases
 from holdfast.model import names
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import AgentChanged, Event, MessageAppended
@@ -64,6 +69,7 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     author: str | None = None
     run: str | None = None  # the run that it is a step of; None: it was made by hand
     head: Head | None = None  # read earlier, and still to be the head; None: whatever it is on entering
+    chain: bool = False  # each write is a commit of its own
 
 
 @blocking
@@ -99,6 +105,12 @@ class Change(Edits):
         self._sight: Sight | None = None
         self._earlier: Recorded | None = None  # what this op_id wrote before
         self._told: list[str] = []  # the ids of its messages
+        self._wrote: list[Digest] = []  # its commits, oldest first
+        self._links: list[Proposal] = []  # of a chain: the commits so far
+        self._tip: Step | None = None  # the last of them, or what the block stands on
+        self._at: int | None = None  # when; None: when the block is left
+        self._run = how.run
+        self._commits: tuple[Digest, ...] = ()
         self._base: Digest | None = None
         self.head: Head | None = None  # where the timeline stood on entering; after leaving, where it stands
         self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
@@ -116,6 +128,8 @@ class Change(Edits):
         else:
             self.head = self._known(self._how.head) if self._how.head else self.head
             self._base = self.head.commit
+        if self._how.chain:
+            space = self._begin_chain(space)
         self._ops = Ops(space, space.root_at(self._base))
         return self
 
@@ -126,6 +140,11 @@ class Change(Edits):
         ops, self._ops = self._open(), None
         if kind is None:
             self._finish(ops)
+
+    @property
+    def commits(self) -> tuple[Digest, ...]:
+        """The commits of a chain so far; of any other block its commit, once it is left."""
+        return self._commits
 
     @property
     def agent(self) -> AgentChange:
@@ -195,7 +214,31 @@ class Change(Edits):
                 model=model,
             )
         )
+        self._link()
         return id
+
+    def _begin_chain(self, space: Space) -> Space:
+        """Fix what the digests of the commits depend on; the space with a cache that keeps their nodes until the end."""
+        self._at = space.clock()
+        self._tip = None if self._base is None else space.step(self._base)
+        if self._by_hand and self._standing.agent is not None:
+            held = leases.current(space, self._standing.timeline)
+            self._run = held.run if held else None
+        return msgspec.structs.replace(space, cache=Cache())
+
+    def _link(self) -> Digest | None:
+        if not self._how.chain:
+            return None
+        patched, self._ops = self._open().split()
+        proposal = self._gathered(patched)
+        self._events, self._bodies, self._uploads, self._minted = [], [], [], set()
+        assert self._at is not None
+        self._tip, _ = writer.next_step(self._standing.space, self._tip, proposal, self._at)
+        number = len(self._links)
+        digest = self._wrote[number] if number < len(self._wrote) else self._tip.digest
+        self._links.append(proposal)
+        self._commits = (*self._commits, digest)
+        return digest
 
     def _read_head(self) -> Head:
         # Not `reader.head_of`: to a writer a thread that was removed is a stale head, and that is found on leaving.
@@ -216,15 +259,26 @@ class Change(Edits):
         commit = earlier.receipt.heads[0].commit if earlier.receipt.heads else None
         if commit is None:
             return
-        step = self._standing.space.step(commit)
-        reads = step.commit.reads
-        self._base = step.commit.first_parent
+        steps = self._written_by(earlier, commit)
+        reads = steps[0].commit.reads
+        self._base = steps[0].commit.first_parent
         self._sight = Sight(self._standing.agent_line, reads.agent_commit, reads)
-        self._told = [event.id for event in step.changeset.events if isinstance(event, MessageAppended)]
+        self._wrote = [step.digest for step in steps]
+        events = [event for step in steps for event in step.changeset.events]
+        self._told = [event.id for event in events if isinstance(event, MessageAppended)]
+
+    def _written_by(self, earlier: Recorded, commit: Digest) -> list[Step]:
+        """The commits of a write that was made before, oldest first."""
+        space, version = self._standing.space, earlier.receipt.heads[0].version
+        move = space.engine.moves(space.name, self._standing.timeline, before=version + 1, limit=1)[0]
+        steps = [space.step(commit)]
+        while (parent := steps[-1].commit.first_parent) is not None and parent != move.from_:
+            steps.append(space.step(parent))
+        return steps[::-1]
 
     def _mint(self) -> str:
         """An id for the next message; in a block that is repeated, the one that it had the first time."""
-        said = len(self._events)
+        said = len(self._events) + sum(len(link.events) for link in self._links)
         id = self._told[said] if said < len(self._told) else self._standing.space.ids()
         self._minted.add(id)
         return id
@@ -238,40 +292,54 @@ class Change(Edits):
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
-        here = any(event.id == id for event in self._events)
+        linked = (event for link in self._links for event in link.events)
+        here = any(event.id == id for event in (*self._events, *linked))
         if here or any(is_ancestor(space, at, self._base) for at in space.engine.labelled(space.name, id)):
             raise Conflict(
                 f"this line has a message '{id}' already; nothing was written. Give it another id."
             )
 
     def _finish(self, ops: Ops) -> None:
-        proposal = self._proposal(ops)
+        last = self._proposal(ops)
+        proposals = self._links if last is None else [*self._links, last]
         assert self.head is not None
         if self._earlier is not None:
-            self._repeat(self._earlier, proposal)
-        elif proposal is not None:
-            done = self._commit(self.head, proposal)
+            self._repeat(self._earlier, proposals)
+        elif proposals:
+            done = self._commit(self.head, proposals)
             self.head, self.receipt = done.head, done.receipt
+        if last is not None and self.head.commit is not None:
+            self._commits = (*self._commits, self.head.commit)
         if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
             self._after()
 
-    def _commit(self, head: Head, proposal: Proposal) -> Committed:
+    def _commit(self, head: Head, proposals: Sequence[Proposal]) -> Committed:
         how, space = self._how, self._standing.space
         op_id = how.op_id or space.ids()
 
-        def commit(space: Space, head: Head, proposal: Proposal) -> Committed:
-            repeatable = how.op_id is not None
+        def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> Committed:
+            if how.chain and any(each.run != self._run for each in placed):
+                raise Conflict(
+                    f"a run went on with '{head.timeline}' while a chain of commits was made there; nothing was "
+                    "written. Make the change again."
+                )
             return writer.commit(
-                space, head, proposal, op_id=op_id, on_conflict=how.on_conflict, repeatable=repeatable
+                space,
+                head,
+                *placed,
+                op_id=op_id,
+                on_conflict=how.on_conflict,
+                repeatable=how.op_id is not None,
+                at=self._at,
             )
 
         if not self._by_hand or self._standing.agent is None:
-            return commit(space, head, proposal)
-        return beside(space, head, proposal, commit)
+            return commit(space, head, proposals)
+        return beside(space, head, proposals, commit)
 
-    def _repeat(self, earlier: Recorded, proposal: Proposal | None) -> None:
+    def _repeat(self, earlier: Recorded, proposals: Sequence[Proposal]) -> None:
         timeline = self._standing.timeline
-        if proposal is None or writer.intent_of(timeline, (proposal,)) != earlier.intent:
+        if not proposals or writer.intent_of(timeline, proposals) != earlier.intent:
             raise OpReused(earlier.receipt.op_id)
         self.head, self.receipt = earlier.receipt.heads[0], earlier.receipt
 
@@ -280,20 +348,24 @@ class Change(Edits):
         agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
         if not ops and not self._events and not agent_ops:
             return None
-        assert self._reads is not None
         patched = ops.finish()
         handed = self._handed(agent_ops) if agent_ops else ()
+        return self._gathered(patched, *handed)
+
+    def _gathered(self, patched: Patched, *others: Object) -> Proposal:
+        """A commit of what was gathered since the one before."""
+        assert self._reads is not None
         return Proposal(
             reason=self._how.reason,
             root=patched.root,
             patch=patched.patch,
             events=tuple(self._events),
             minted=frozenset(self._minted),
-            objects=(*self._bodies, *patched.objects, *handed),
+            objects=(*self._bodies, *patched.objects, *others),
             cells=(*patched.cells, *self._uploads),
             reads=self._reads,
             outside=self._seen().reads,
-            run=self._how.run,
+            run=self._run,
             author=self._how.author,
         )
 
@@ -335,6 +407,11 @@ def _check(how: How, timeline: str) -> None:
         )
     if how.on_conflict not in ("raise", "rebase"):
         raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+    if how.chain and how.on_conflict != "raise":
+        raise Invalid(
+            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written. "
+            "Leave on_conflict out, and make the change again after StaleHead."
+        )
     if how.head is not None:
         _check_head(how.head, timeline)
 

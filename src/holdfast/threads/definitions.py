@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, Invalid, NotFound, StaleHead
+from holdfast.engines import registry
+from holdfast.errors import Conflict, Invalid, NotFound, StaleHead, WrongStore
 from holdfast.history import reader, writer
 from holdfast.history.patching import Ops
 from holdfast.history.space import Space
@@ -42,29 +43,32 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     digest: Digest  # of the definition itself; a run records it as its agent's version
     commit: Digest  # of the agent's map, with which it came
     at: int  # µs since 1970, UTC
+    home: str | None = None  # the store that the definition names, as it is seen from this one
     is_new: bool = False  # whether it was applied just now
 
     def agent(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> Agent:
         """The agent that it declares, with the tools that it names out of `tools`; raises `Invalid` if one is missing."""
-        return agent_of(self.name, self.definition, tools, version=self.digest)
+        return agent_of(self.name, self.definition, tools, version=self.digest, object_storage=self.home)
 
 
 @blocking
 class Definitions:
     """The agents whose definitions are kept in a store."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        """Look into that store."""
-        self._shelf = shelf
+    def __init__(self, shelf: Shelf, url: str) -> None:
+        """Look into that store, which is at `url`."""
+        self._shelf, self._url = shelf, url
 
     def apply(self, name: str, definition: Definition, *, reason: str = "apply") -> Kept:
         """Keep a definition as the newest version; the same as the last one changes nothing.
 
-        Raises `Conflict`, having changed nothing, if others change the agent's map all the time.
+        Raises `WrongStore`, having changed nothing, if the definition's `object_storage` is another store, and
+        `Conflict` if others change the agent's map all the time.
         """
         names.check_name("agent", name)
         if not isinstance(definition, Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a Definition is applied, not {definition!r}; nothing was changed.")
+        definition = self._at_home(name, definition)
         directory.record_agent(self._shelf.store, Agent(name), declared=False)
         space = self._shelf.agent(name)
         for _ in range(_TRIES_MAX):
@@ -105,13 +109,26 @@ class Definitions:
             found = space.tree(step.commit.root).get(PATH) if touched.covers(PATH) else None
             if found is not None and found.value != before:
                 before = found.value
+                definition = _read(space, found.value)
+                home = definition.object_storage
                 yield Kept(
                     name=name,
-                    definition=_read(space, found.value),
+                    definition=definition,
+                    home=None if home is None else registry.seen_from(self._url, home),
                     digest=found.value,
                     commit=step.digest,
                     at=step.commit.at,
                 )
+
+    def _at_home(self, name: str, definition: Definition) -> Definition:
+        """The definition with its `object_storage` as it is seen from this store; raises `WrongStore`."""
+        home, here = definition.object_storage, registry.place_of(self._url)
+        if home is None:
+            return definition
+        if here not in (registry.place_of(home), registry.place_of(registry.seen_from(self._url, home))):
+            raise WrongStore(name, home, self._url)
+        # A file is named without its directory, so that both can be moved together.
+        return msgspec.structs.replace(definition, object_storage=registry.own_name(self._url))
 
 
 def _write(space: Space, definition: Definition, reason: str) -> None:

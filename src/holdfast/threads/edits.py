@@ -2,6 +2,8 @@
 
 Reading sees the block's own writes.  On the map that the block is about it counts as a
 declared read, so that a rebase knows what the block relied on.  An edit that does not fit raises and leaves everything as it was.
+A write of one value returns the digest of the value that the path then holds; in a block whose writes form a
+chain, every write returns the digest of the commit that it became.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from holdfast.history.patching import Ops
 from holdfast.history.reading import declared, typed
 from holdfast.history.touched import Touched
 from holdfast.history.values import Given
+from holdfast.model.digest import Digest
 from holdfast.model.names import KERNEL_PREFIXES, reserved
 from holdfast.model.patch import Verb
 from holdfast.threads.loops import blocking
@@ -64,56 +67,65 @@ class Edits:
             self._reads.prefixes.add(prefix)
         return found
 
-    def put(self, path: str, value: Given, *, media_type: str | None = None) -> None:
-        """Let `path` hold a JSON document, or bytes with a media type."""
-        self._writing(path).put(path, value, media_type=media_type)
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold a JSON document, or bytes with a media type; the digest of the value."""
+        value_digest = self._writing(path).put(path, value, media_type=media_type)
+        return self._link() or value_digest
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str) -> Digest | None:
         """Let `path` hold nothing; raises `NotFound` if that is so already."""
         self._writing(path).delete(path)
+        return self._link()
 
-    def clear(self, prefix: str) -> None:
+    def clear(self, prefix: str) -> Digest | None:
         """Let `prefix` and everything below it hold nothing; '/' is everything but what belongs to Holdfast."""
         ops = self._writing(prefix)
         if self._by_hand and prefix == "/" and any(ops.paths(own) for own in KERNEL_PREFIXES):
             ops.replace({})
         else:
             ops.clear(prefix)
+        return self._link()
 
-    def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> None:
+    def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> Digest | None:
         """Let the map hold `entries` and nothing else; what is under `keep` stays."""
         self._open().replace(entries, keep=keep)
+        return self._link()
 
-    def set(self, path: str, value: Given, *, at: _Place) -> None:
+    def set(self, path: str, value: Given, *, at: _Place) -> Digest:
         """Set a key of an object, or an item of a list, in the document at `path`."""
-        self._edit(path, "set", at, value)
+        return self._edit(path, "set", at, value)
 
-    def unset(self, path: str, *, at: _Place) -> None:
+    def unset(self, path: str, *, at: _Place) -> Digest:
         """Take a key or an item out of the document at `path`."""
-        self._edit(path, "unset", at, None)
+        return self._edit(path, "unset", at, None)
 
-    def append(self, path: str, value: Given, *, at: _Place = ()) -> None:
+    def append(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
         """Add an item to the end of a list in the document at `path`."""
-        self._edit(path, "append", at, value)
+        return self._edit(path, "append", at, value)
 
-    def insert(self, path: str, value: Given, *, at: _Place) -> None:
+    def insert(self, path: str, value: Given, *, at: _Place) -> Digest:
         """Put an item into a list in the document at `path`, before the index that `at` ends in."""
-        self._edit(path, "insert", at, value)
+        return self._edit(path, "insert", at, value)
 
-    def remove(self, path: str, value: Given, *, at: _Place = ()) -> None:
+    def remove(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
         """Take the first item that equals `value` out of a list in the document at `path`."""
-        self._edit(path, "remove", at, value)
+        return self._edit(path, "remove", at, value)
 
-    def merge(self, path: str, value: Mapping[str, Given], *, at: _Place = ()) -> None:
+    def merge(self, path: str, value: Mapping[str, Given], *, at: _Place = ()) -> Digest:
         """Set several keys of an object in the document at `path`."""
-        self._edit(path, "merge", at, value)
+        return self._edit(path, "merge", at, value)
 
-    def increment(self, path: str, by: float = 1, *, at: _Place = ()) -> None:
+    def increment(self, path: str, by: float = 1, *, at: _Place = ()) -> Digest:
         """Add to a number in the document at `path`."""
-        self._edit(path, "increment", at, by)
+        return self._edit(path, "increment", at, by)
 
-    def _edit(self, path: str, verb: Verb, at: _Place, argument: object) -> None:
-        self._writing(path).edit(path, verb, check_place(at), argument)
+    def _edit(self, path: str, verb: Verb, at: _Place, argument: object) -> Digest:
+        value_digest = self._writing(path).edit(path, verb, check_place(at), argument)
+        return self._link() or value_digest
+
+    def _link(self) -> Digest | None:
+        """Make what was just written a commit of its own, where writes form a chain; None: they do not."""
+        return None
 
     def _writing(self, path: str) -> Ops:
         """The ops, to write to `path`; raises `Invalid` if that is not for everybody."""

@@ -43,15 +43,25 @@ class Line(View):
         author: str | None = None,
         run: str | None = None,
         head: Head | None = None,
+        chain: bool = False,
     ) -> Change:
         """A block of changes that becomes one commit, or nothing.
 
         With `op_id` the block can be repeated safely.  `on_conflict="rebase"` puts it on top of
         what others wrote meanwhile to other paths; without it that is `StaleHead`.  `run` is the
         run that it is a step of.  `head` is one that was read earlier, to write only if it still
-        stands; None reads it on entering.
+        stands; None reads it on entering.  With `chain` each write of the block is a commit of its own, whose
+        digest the write returns; they are one durable write, and the head moves once.
         """
-        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, author=author, run=run, head=head)
+        how = How(
+            reason=reason,
+            on_conflict=on_conflict,
+            op_id=op_id,
+            author=author,
+            run=run,
+            head=head,
+            chain=chain,
+        )
         return Change(self._standing, how, self._finish)
 
     def put(

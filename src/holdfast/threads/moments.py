@@ -12,6 +12,7 @@ from holdfast.errors import Invalid
 from holdfast.history import refs
 from holdfast.history.refs import Exactly, Name
 from holdfast.history.space import Space
+from holdfast.model.changeset import RunMeta
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event
 from holdfast.model.head import Head
@@ -32,6 +33,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     depth: int  # commits before it on its line
     turn: int  # from 1
     run: str | None = None
+    parent_run: str | None = None  # the run whose tool, or whose open calls, began this one
+    run_meta: RunMeta | None = None  # on a run's first and last commit: who began it, how it ended
     author: str | None = None
     events: tuple[Event, ...] = ()
     patch: Patch = Patch()
@@ -48,6 +51,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
             depth=step.commit.depth,
             turn=step.place.turn,
             run=step.commit.run,
+            parent_run=step.changeset.parent_run_id,
+            run_meta=step.changeset.run_meta,
             author=step.commit.author,
             events=step.changeset.events,
             patch=step.changeset.patch,

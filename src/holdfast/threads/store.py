@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from holdfast.engines import registry
 from holdfast.engines.contract import Engine
-from holdfast.errors import Busy, Invalid, NotFound, RunFailed
+from holdfast.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from holdfast.history.space import label_of
 from holdfast.history.verify import Report
 from holdfast.ledger import verifying
@@ -42,7 +43,8 @@ class Store:
         self._shelf = shelf
         self.url = url
         self.read_only = read_only
-        self.definitions = Definitions(shelf)  # of agents, kept by `holdfast agents apply`
+        self._place = registry.place_of(url)
+        self.definitions = Definitions(shelf, url)  # of agents, kept by `holdfast agents apply`
 
     def __enter__(self) -> Self:
         """Give the store itself; leaving the block closes it."""
@@ -64,9 +66,12 @@ class Store:
         """Open a thread; with `agent` one that does not exist is begun.
 
         Without `agent`, or on another timeline than `main`, it only opens, else `NotFound`.  Raises `Conflict` if the thread is another
-        agent's or another owner's.
+        agent's or another owner's, or if the agent keeps its threads in another store.
         """
         declared = None if agent is None else _declared(agent)
+        home = declared.object_storage if declared else None
+        if declared is not None and home is not None and registry.place_of(home) != self._place:
+            raise WrongStore(declared.name, home, self.url)
         by_name = declared is None or declared == Agent(declared.name)  # nothing is said of it but its name
         if declared is not None and by_name:
             declared = self._bare(declared.name)

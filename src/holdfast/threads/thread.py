@@ -32,6 +32,7 @@ from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Loss, Model, Rendered
 from holdfast.runtime import importing, rendering
 from holdfast.runtime.agent import Agent, encoded_defaults
+from holdfast.runtime.attempt import running_inside
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.importing import Added
 from holdfast.runtime.rendering import Shown
@@ -214,6 +215,7 @@ class Thread(Switching):
             handed=self._handed,
             models=self._shelf.models,
             memory=self._memory(),
+            parent_run=running_inside(),
         )
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:

@@ -36,7 +36,10 @@ def unattended(space: Space, lines: Sequence[str], what: str, act: Callable[[Spa
 
 
 def beside(
-    space: Space, head: Head, proposal: Proposal, commit: Callable[[Space, Head, Proposal], Committed]
+    space: Space,
+    head: Head,
+    proposals: Sequence[Proposal],
+    commit: Callable[[Space, Head, Sequence[Proposal]], Committed],
 ) -> Committed:
     """Commit a change by hand; while a run is on the line it belongs to that run's turn.
 
@@ -46,16 +49,21 @@ def beside(
     for _ in range(_TRIES_MAX):
         cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
-        if held is not None and any(isinstance(event, MessageAppended) for event in proposal.events):
+        if held is not None and any(_says_something(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
         fence = leases.Fence(leases.LEASE + line, cell.revision if cell else 0)
-        placed = msgspec.structs.replace(proposal, run=held.run) if held else proposal
+        run = held.run if held else None
+        placed = [msgspec.structs.replace(each, run=run) if run else each for each in proposals]
         try:
             return commit(msgspec.structs.replace(space, fences=(*space.fences, fence)), head, placed)
         except Moved:
             if _stands(space, fence):
                 raise
     raise Conflict(f"runs begin and end on '{line}' all the time; nothing was written. Try again.")
+
+
+def _says_something(proposal: Proposal) -> bool:
+    return any(isinstance(event, MessageAppended) for event in proposal.events)
 
 
 def _stands(space: Space, fence: leases.Fence) -> bool:

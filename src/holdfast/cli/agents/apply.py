@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
@@ -81,9 +82,10 @@ def apply(
     name, definition = read_definition(
         _text(file), name=file, toml=file.endswith(".toml"), models=known_models()
     )
-    place = _place(definition, file) or everywhere.store
+    home = _place(definition, file)
+    place = home or everywhere.store
     with open_store(place, create=False) as store:
-        kept = store.definitions.apply(name, definition)
+        kept = store.definitions.apply(name, msgspec.structs.replace(definition, object_storage=home))
     return Applied(
         name=name,
         store=place,
