@@ -220,6 +220,11 @@ class Invalid(HoldfastError, ValueError):
 class Corrupt(HoldfastError):
     """Stored bytes are not what was written.  Nothing was returned in their place."""
 
+    def __init__(self, message: str, *, cell: str | None = None) -> None:
+        """Say what is damaged; `cell` is the name of the cell, where it is one."""
+        self.cell = cell
+        super().__init__(message)
+
 
 class Unsupported(HoldfastError):
     """This engine, platform or backend cannot do that."""

@@ -30,12 +30,15 @@ from holdfast.engines.contract import (
     Receipt,
     Write,
 )
-from holdfast.engines.memory import MemoryEngine, _Filed, _Space
+from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.memory_space import Filed, SpaceState
 from holdfast.errors import HoldfastError
 from holdfast.model.commit import Act, MoveRecord
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.head import Head
 from holdfast.testing import EngineSuite
+from holdfast.testing.engines.ground import Edit
+from tests.conformance.test_memory import tampered
 
 FAILURE = (
     AssertionError,
@@ -55,6 +58,9 @@ class Memory(EngineSuite):
 
     def open(self, path: Path) -> Engine:
         return MemoryEngine()
+
+    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+        return tampered(engine, edit)
 
 
 class LogEngine(MemoryEngine):
@@ -153,12 +159,12 @@ def does_not_chain_moves(move: Move, hold: Hold | None, op_id: str) -> tuple[Hol
     return record_of(move, hold and msgspec.structs.replace(hold, move=None), op_id)
 
 
-def forgets_op_ids(self: MemoryEngine, space: _Space, write: Write) -> Receipt | None:
+def forgets_op_ids(self: MemoryEngine, space: SpaceState, write: Write) -> Receipt | None:
     """Look up nothing."""
     return None
 
 
-def takes_any_intent(self: MemoryEngine, space: _Space, write: Write) -> Receipt | None:
+def takes_any_intent(self: MemoryEngine, space: SpaceState, write: Write) -> Receipt | None:
     """Give the first receipt to whoever knows the op_id."""
     found = space.ops.get(write.op_id)
     return getattr(found, "receipt", None)
@@ -209,11 +215,22 @@ def takes_any_revision(fence: Fence, revision: int) -> None:
     return
 
 
-def restarts_emptied_cells(draft: _Space, space: str, wanted: CellWrite) -> int:
+def restarts_emptied_cells(draft: SpaceState, space: str, wanted: CellWrite, position: int) -> int:
     """Begin to count again at 0."""
     revision = 0 if wanted.value is None else wanted.expected + 1
-    draft.cells[wanted.name] = _Filed(Cell(space, wanted.name, revision, wanted.value), wanted.listed)
+    cell = Cell(space, wanted.name, revision, wanted.value, position)
+    draft.cells[wanted.name] = Filed.of(cell, listed=wanted.listed)
     return revision
+
+
+def believes_any_cell(cell: Cell, digest: object, *, listed: bool) -> Cell:
+    """Compare no digest."""
+    return cell
+
+
+def misses_nothing(space: str, found: int, seal: int | None) -> None:
+    """Compare no seal."""
+    return
 
 
 def lists_cells_by_pattern(
@@ -242,7 +259,7 @@ def counts_no_events(commit: Any, parent: Any, before: int) -> Place:
     return Place(commit.depth, place.turn + 1, place.sequence)
 
 
-def jumps_too_far(self: _Space, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
+def jumps_too_far(self: SpaceState, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
     """Jump without looking where to."""
     here: Digest | None = at
     while here is not None and not enough(self.mark(here).place):
@@ -272,7 +289,7 @@ def reads_in_its_own_order(self: MemoryEngine, space: str, digests: Sequence[Dig
 def drops_op_ids_too(self: MemoryEngine, space: str, *, why: str) -> int:
     """Leave no tombstones."""
     freed = drop(self, space, why=why)
-    self._store.spaces[space] = _Space()
+    self._store.spaces[space] = SpaceState()
     return freed
 
 
@@ -287,7 +304,7 @@ def forgets_unnoticed(
     cell = self.cell(space, GC)
     freed = forget(self, space, digests, why=why, standing=standing)
     if cell is not None:
-        self._store.spaces[space].cells[GC] = _Filed(cell, listed=False)
+        self._store.spaces[space].cells[GC] = Filed.of(cell, listed=False)
     else:
         self._store.spaces[space].cells.pop(GC, None)
     return freed
@@ -365,13 +382,16 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (rules, "check_fence", takes_any_revision, "test_a_fence_lets_only_the_right_revision_through"),
     (rules, "check_fence", takes_any_revision, "test_a_counter_in_a_cell_loses_no_increment"),
     (memory, "_add_cell", restarts_emptied_cells, "test_an_emptied_cell_goes_on_counting"),
+    (rules, "check_cell", believes_any_cell, "test_a_cell_that_was_edited_is_not_used"),
+    (rules, "check_cell", believes_any_cell, "test_a_damaged_cell_is_named"),
+    (rules, "check_seal", misses_nothing, "test_what_is_gone_is_missed"),
     (MemoryEngine, "cells", lists_cells_by_pattern, "test_cells_are_listed_by_prefix_letter_by_letter"),
     (rules, "chained", does_not_chain_entries, "test_each_entry_is_chained_to_all_before_it"),
     (rules, "placed", begins_a_turn_with_each_commit, "test_a_run_is_one_turn_and_a_change_by_hand_another"),
     (rules, "placed", counts_no_events, "test_events_are_counted_along_the_line"),
     (rules, "placed", counts_no_events, "test_a_commit_must_say_how_deep_it_stands"),
-    (_Space, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
-    (_Space, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
+    (SpaceState, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
+    (SpaceState, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
     (rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
     (MemoryEngine, "objects", reads_across_spaces, "test_an_object_of_another_space_is_not_found"),
     (MemoryEngine, "objects", reads_across_spaces, "test_the_first_object_that_is_not_there_is_named"),

@@ -12,6 +12,7 @@ from holdfast.engines.memory import MemoryEngine, MemoryStore
 from holdfast.errors import Corrupt
 from holdfast.model.digest import Object
 from holdfast.testing import EngineSuite
+from holdfast.testing.engines.ground import Edit
 from holdfast.testing.engines.hand import SPACE, START, Pen, moved, value, write
 
 
@@ -22,6 +23,34 @@ class TestMemoryEngine(EngineSuite):
 
     def open(self, path: Path) -> Engine:
         return MemoryEngine()
+
+    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+        return tampered(engine, edit)
+
+
+def tampered(engine: Engine, edit: Edit) -> Engine:
+    """A new opening of a memory store that somebody has edited."""
+    assert isinstance(engine, MemoryEngine)
+    store = engine._store
+    space = store.spaces[edit.space]
+    match edit.what:
+        case "entry gone":
+            del space.entries[int(edit.name)]
+        case "head gone":
+            del space.holds[edit.name]
+        case "cell gone":
+            del space.cells[edit.name]
+        case "cell moved":
+            filed = space.cells.pop(edit.name)
+            cell = msgspec.structs.replace(filed.cell, name=edit.to)
+            space.cells[edit.to] = msgspec.structs.replace(filed, cell=cell)
+        case _:
+            filed = space.cells[edit.name]
+            value = edit.to.encode() if edit.what == "cell value" else int(edit.to)
+            field = {"cell value": "value", "cell revision": "revision"}[edit.what]
+            cell = msgspec.structs.replace(filed.cell, **{field: value})
+            space.cells[edit.name] = msgspec.structs.replace(filed, cell=cell)
+    return MemoryEngine(store)
 
 
 @pytest.fixture

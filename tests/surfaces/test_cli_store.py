@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.engines.contract import CellWrite, Write
+from holdfast.engines.sqlite import open_sqlite
+from holdfast.model.digest import Digest
 from tests.surfaces.shell import Shell
 
 
@@ -122,10 +125,13 @@ def test_doctor_says_what_could_be_better(shell: Shell) -> None:
 
 def test_doctor_tells_of_changes_that_were_interrupted(shell: Shell) -> None:
     """Control: a writer that died between its two writes has left one in the outbox."""
-    with closing(sqlite3.connect(shell.store)) as database, database:
-        database.execute(
-            "UPDATE cells SET value = '{\"depth\":0}', listed = 1 WHERE name >= 'outbox/' AND name < 'outbox0'"
+    with closing(sqlite3.connect(shell.store)) as database:
+        (found,) = database.execute(
+            "SELECT s.name, c.name, revision FROM cells c JOIN spaces s ON s.id=space WHERE c.name LIKE 'outbox/%' LIMIT 1"
         )
+    left = CellWrite(name=found[1], expected=found[2], value=b'{"depth":0}', listed=True)
+    with closing(open_sqlite(shell.store, read_only=False, create=False, durability="power_loss")) as engine:
+        engine.apply(Write(space=found[0], op_id="op", intent=Digest("0" * 64), cells=(left,)))
 
     advice = shell.ok("doctor", "--json").json["advice"]
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.model.changeset import Changeset
-from holdfast.model.commit import Act, Commit, MoveRecord
+from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord
 from holdfast.model.digest import Digest, Object
 from holdfast.model.head import Head
 
@@ -142,6 +142,7 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
     name: str
     revision: int
     value: bytes | None  # None: emptied
+    position: int = 0  # of the last ledger entry of the write that wrote it; 0: that write had none
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -188,6 +189,8 @@ class Engine(Protocol):
         and the move before it.  A forgotten object that is written again is there again.
         Raises `Invalid` if one timeline or cell is written twice, or a cell or an entry is
         not UTF-8 text, or a commit counts its depth wrongly.
+        Raises `Corrupt`, having written nothing, if a cell that it reads is damaged, or if the
+        space is not as the newest write left it (see `check`).
         Raises `Unavailable` if the store cannot be written now, `InDoubt` if the outcome
         is not known.
         """
@@ -253,19 +256,46 @@ class Engine(Protocol):
         ...
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """The cell, or None if it was never written."""
+        """The cell, or None if it was never written.
+
+        A cell is stored with a digest over its space, name, revision, value, position and whether
+        it is listed (`rules.cell_digest`).  Raises `Corrupt`, naming the cell, if it does not match.
+        """
         ...
 
     def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name, those after `after`."""
+        """Cells that are not empty, by name, those after `after`; each is checked as `cell` does."""
         ...
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Listed, not empty cells of every space, by (name, space), those after `after`."""
+        """Listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
         ...
 
     def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
         """The ledger from the position after `after`, each checked against the chain."""
+        ...
+
+    def ledger(self, space: str) -> LedgerRead:
+        """The position and the chain of the newest ledger entry; position 0 if there is none."""
+        ...
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        """Compare everything of the space that can change with what its newest write left.
+
+        Each write leaves a *seal*: a sum over the digests of all cells, the moves of all heads and
+        the end of the ledger (`rules.sealed`).  Raises `Corrupt` if the sum of what is stored is
+        another: something was edited, removed, or put back to an older version.  An engine may
+        compare once for each opening of the store, unless it is to do so `again`, and then from the
+        bytes of every cell; `apply` compares before it writes.
+        """
+        ...
+
+    def reseal(self, space: str) -> None:
+        """Take the cells, heads and ledger of the space for true as they are stored now.
+
+        Only a repair calls this, after it has verified what it keeps.  Cells whose digest does not
+        match get the digest of what they hold.
+        """
         ...
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:

@@ -10,13 +10,11 @@ Nothing is durable: a store is gone with the last engine that holds it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, MutableMapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-
-import msgspec
 
 from holdfast.engines import rules
 from holdfast.engines.contract import (
@@ -29,18 +27,17 @@ from holdfast.engines.contract import (
     Hold,
     Instant,
     Move,
-    Place,
     Receipt,
     Recorded,
     Step,
     Write,
 )
-from holdfast.engines.layers import over, pour
 from holdfast.engines.marks import Mark, jump_of_child
+from holdfast.engines.memory_space import Filed, SpaceState, Tombstone
 from holdfast.engines.openings import Openings
 from holdfast.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from holdfast.model.changeset import Changeset, decode_changeset
-from holdfast.model.commit import Commit, MoveRecord, decode_commit, decode_move
+from holdfast.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.head import Head
 
@@ -50,101 +47,13 @@ _LOCK = Lock()
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
-class _Tombstone(msgspec.Struct, frozen=True):
-    """What is left of a forgotten object or op_id."""
-
-    kind: str
-    why: str
-
-
-class _Filed(msgspec.Struct, frozen=True):
-    """A cell, and whether it can be found across spaces."""
-
-    cell: Cell
-    listed: bool
-
-
-class _Space:
-    """One space's dictionaries."""
-
-    def __init__(self, below: _Space | None = None) -> None:
-        """Make an empty space, or a draft that lies over `below`."""
-        self.objects: MutableMapping[Digest, Object | _Tombstone] = over(below and below.objects)
-        self.marks: MutableMapping[Digest, Mark] = over(below and below.marks)
-        self.labels: MutableMapping[str, tuple[Digest, ...]] = over(below and below.labels)
-        self.holds: MutableMapping[str, Hold] = over(below and below.holds)
-        self.records: MutableMapping[tuple[str, int], MoveRecord] = over(below and below.records)
-        self.cells: MutableMapping[str, _Filed] = over(below and below.cells)
-        self.entries: MutableMapping[int, Entry] = over(below and below.entries)
-        self.ops: MutableMapping[str, Recorded | _Tombstone] = over(below and below.ops)
-        self.last: Entry | None = below and below.last
-        self.standing: int = below.standing + 1 if below else 0  # how many writes became true
-
-    def take(self, draft: _Space) -> None:
-        """Make true what was made on `draft`."""
-        pour(draft.objects, self.objects)
-        pour(draft.marks, self.marks)
-        pour(draft.labels, self.labels)
-        pour(draft.holds, self.holds)
-        pour(draft.records, self.records)
-        pour(draft.cells, self.cells)
-        pour(draft.entries, self.entries)
-        pour(draft.ops, self.ops)
-        self.last = draft.last
-        self.standing = draft.standing
-
-    def revision(self, cell: str) -> int:
-        """How often the cell was written."""
-        filed = self.cells.get(cell)
-        return filed.cell.revision if filed else 0
-
-    def hold(self, timeline: str) -> Hold | None:
-        """Where the timeline stands, checked against its last move."""
-        hold = self.holds.get(timeline)
-        if hold is None or hold.move is None:
-            return rules.unmoved(timeline)
-        rules.check_hold(hold, decode_move(self.object(hold.move).body))
-        return hold
-
-    def object(self, digest: Digest) -> Object:
-        """The object, checked against its digest."""
-        match self.objects.get(digest):
-            case None:
-                raise NotFound(f"there is no object {digest} in this space.")
-            case _Tombstone(kind, why):
-                raise Forgotten(f"{kind} {digest}", why)
-            case found:
-                return Object.read(found.kind, digest, found.body)
-
-    def mark(self, commit: Digest) -> Mark:
-        """What is remembered of the commit."""
-        mark = self.marks.get(commit)
-        if mark is None:
-            raise NotFound(f"there is no commit {commit} in this space.")
-        return mark
-
-    def step(self, digest: Digest) -> Step:
-        """The commit, decoded, with its changeset and place."""
-        commit = decode_commit(self.object(digest).body)
-        changeset = decode_changeset(self.object(commit.changeset).body)
-        return Step(digest, commit, changeset, self.mark(digest).place)
-
-    def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
-        """The first commit from `at` backwards that is `enough`, if all commits before it are so too."""
-        here: Digest | None = at
-        while here is not None and not enough(self.mark(here).place):
-            mark = self.mark(here)
-            here = mark.parent if enough(self.mark(mark.jump).place) or mark.jump == here else mark.jump
-        return here
-
-
 class MemoryStore:
     """What a memory engine keeps; two engines on one of these are two openings of one store."""
 
     def __init__(self, place: str = "memory:") -> None:
         """Begin an empty store; `place` is how people call it."""
         self.place = place
-        self.spaces: dict[str, _Space] = {}
+        self.spaces: dict[str, SpaceState] = {}
         self.openings = Openings()
 
 
@@ -156,28 +65,30 @@ class MemoryEngine:
         self._store = store or MemoryStore()
         self._read_only = read_only
         self._closed = False
+        self._compared: set[str] = set()  # spaces that were as their newest write left them
         self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true, all of it or none of it."""
         rules.check_write(write)
         with self._opened(writing=True) as spaces:
-            space = spaces.get(write.space) or _Space()
+            space = spaces.get(write.space) or SpaceState()
+            self._compare(write.space, space)
             earlier = self._earlier(space, write)
             if earlier is not None:
                 return earlier
-            draft = _Space(space)
+            draft = SpaceState(space)
             receipt = _make(draft, write)
             space.take(draft)
             spaces[write.space] = space
             return receipt
 
-    def _earlier(self, space: _Space, write: Write) -> Receipt | None:
+    def _earlier(self, space: SpaceState, write: Write) -> Receipt | None:
         """The receipt of this very write, if it became true before; `OpReused` if another did under its op_id."""
         match space.ops.get(write.op_id):
             case None:
                 return None
-            case _Tombstone(kind, why):
+            case Tombstone(kind, why):
                 raise Forgotten(f"{kind} '{write.op_id}'", why)
             case found if found.intent != write.intent:
                 raise OpReused(write.op_id)
@@ -188,7 +99,7 @@ class MemoryEngine:
         """The write of that op_id, or None if it never became true."""
         with self._reading(space) as found:
             match found.ops.get(op_id):
-                case _Tombstone(kind, why):
+                case Tombstone(kind, why):
                     raise Forgotten(f"{kind} '{op_id}'", why)
                 case recorded:
                     return recorded
@@ -256,20 +167,20 @@ class MemoryEngine:
         """The cell, or None if it was never written."""
         with self._reading(space) as found:
             filed = found.cells.get(name)
-            return filed.cell if filed else None
+            return filed.checked() if filed else None
 
     def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
         """Cells that are not empty, by name, those after `after`."""
         with self._reading(space) as found:
-            full = [filed.cell for filed in found.cells.values() if filed.cell.value is not None]
-        wanted = [cell for cell in full if cell.name.startswith(prefix) and cell.name > after]
-        return sorted(wanted, key=lambda cell: cell.name)[:limit]
+            full = [filed for filed in found.cells.values() if filed.cell.value is not None]
+        wanted = [filed for filed in full if filed.cell.name.startswith(prefix) and filed.cell.name > after]
+        return [filed.checked() for filed in sorted(wanted, key=lambda filed: filed.cell.name)[:limit]]
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed, not empty cells of every space, by (name, space), those after `after`."""
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]
-        full = [each.cell for each in filed if each.listed and each.cell.value is not None]
+        full = [each.checked() for each in filed if each.listed and each.cell.value is not None]
         wanted = [cell for cell in full if cell.name.startswith(prefix) and (cell.name, cell.space) > after]
         return sorted(wanted, key=lambda cell: (cell.name, cell.space))[:limit]
 
@@ -278,6 +189,36 @@ class MemoryEngine:
         with self._reading(space) as found:
             positions = range(after + 1, min(after + limit, len(found.entries)) + 1)
             return [_checked(found, position) for position in positions]
+
+    def ledger(self, space: str) -> LedgerRead:
+        """The position and the chain of the newest ledger entry."""
+        with self._reading(space) as found:
+            return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        """Compare the space with the seal of its newest write."""
+        with self._reading(space) as found:
+            if again:
+                self._compared.discard(space)
+                for filed in found.cells.values():
+                    filed.checked()
+            self._compare(space, found)
+
+    def _compare(self, name: str, space: SpaceState) -> None:
+        if name not in self._compared:
+            rules.check_seal(name, space.sum(), space.seal)
+            self._compared.add(name)
+
+    def reseal(self, space: str) -> None:
+        """Take the space for true as it is stored now."""
+        with self._opened(writing=True) as spaces:
+            found = spaces.get(space)
+            if found is not None:
+                found.cells.update(
+                    {name: Filed.of(filed.cell, listed=filed.listed) for name, filed in found.cells.items()}
+                )
+                found.last = found.entries.get(len(found.entries))
+                found.seal = found.sum()
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
@@ -300,15 +241,15 @@ class MemoryEngine:
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         """Replace the bytes of these objects by tombstones; the number of bytes set free."""
         with self._opened(writing=True) as spaces:
-            found = spaces.get(space) or _Space()
+            found = spaces.get(space) or SpaceState()
             rules.check_standing(space, standing, found.standing)
             known = {digest: found.objects.get(digest) for digest in digests}
             stored = [each for each in known.values() if isinstance(each, Object)]
             for each in stored:
                 rules.check_forgettable(each.kind, each.digest)
             if stored:
-                _add_cell(found, space, CellWrite(name=GC, expected=found.revision(GC), value=None))
-            found.objects.update({each.digest: _Tombstone(each.kind, why) for each in stored})
+                _add_cell(found, space, CellWrite(name=GC, expected=found.revision(GC), value=None), 0)
+            found.objects.update({each.digest: Tombstone(each.kind, why) for each in stored})
             return sum(len(each.body) for each in stored)
 
     def drop(self, space: str, *, why: str) -> int:
@@ -316,10 +257,11 @@ class MemoryEngine:
         with self._opened(writing=True) as spaces:
             if space not in spaces:
                 return 0
-            old, new = spaces[space], _Space()
+            old, new = spaces[space], SpaceState()
             new.standing = old.standing
             new.ops.update({op_id: _tombstone(op, why) for op_id, op in old.ops.items()})
             new.cells.update({name: _emptied(filed.cell) for name, filed in old.cells.items()})
+            new.seal = new.sum()
             spaces[space] = new
             return _size(old)
 
@@ -363,7 +305,7 @@ class MemoryEngine:
             self._store.openings.leave(self._names.get(os.getpid(), ""))
 
     @contextmanager
-    def _opened(self, *, writing: bool = False) -> Generator[dict[str, _Space]]:
+    def _opened(self, *, writing: bool = False) -> Generator[dict[str, SpaceState]]:
         """All spaces, for as long as nobody else may touch them."""
         if self._closed:
             raise Unavailable("this memory store was closed; nothing was done. Open it again.")
@@ -373,13 +315,13 @@ class MemoryEngine:
             yield self._store.spaces
 
     @contextmanager
-    def _reading(self, space: str) -> Generator[_Space]:
+    def _reading(self, space: str) -> Generator[SpaceState]:
         """One space; an empty one if it was never written."""
         with self._opened() as spaces:
-            yield spaces.get(space) or _Space()
+            yield spaces.get(space) or SpaceState()
 
 
-def _make(draft: _Space, write: Write) -> Receipt:
+def _make(draft: SpaceState, write: Write) -> Receipt:
     """Check `write` in the contract's order and make it true on `draft`."""
     for fence in write.fences:
         rules.check_fence(fence, draft.revision(fence.cell))
@@ -389,20 +331,21 @@ def _make(draft: _Space, write: Write) -> Receipt:
         rules.check_move(move, draft.hold(move.timeline))
     _add_objects(draft, write.objects)
     heads = tuple(_add_move(draft, move, write.op_id) for move in write.moves)
-    revisions = tuple(_add_cell(draft, write.space, cell) for cell in write.cells)
     last = _add_entries(draft, write.entries)
+    position = last.position if last else 0
+    revisions = tuple(_add_cell(draft, write.space, cell, position) for cell in write.cells)
     receipt = Receipt(
         op_id=write.op_id,
         heads=heads,
         revisions=revisions,
-        position=last.position if last else 0,
+        position=position,
         chain=last.chain if last else None,
     )
     draft.ops[write.op_id] = Recorded(write.intent, receipt)
     return receipt
 
 
-def _add_objects(draft: _Space, objects: Sequence[Object]) -> None:
+def _add_objects(draft: SpaceState, objects: Sequence[Object]) -> None:
     for new in objects:
         found = draft.objects.get(new.digest)
         if isinstance(found, Object) and (found.kind, found.body) != (new.kind, new.body):
@@ -417,7 +360,7 @@ def _add_objects(draft: _Space, objects: Sequence[Object]) -> None:
             _add_commit(draft, new.digest, commit, decode_changeset(changesets[commit.changeset]))
 
 
-def _add_commit(draft: _Space, digest: Digest, commit: Commit, changeset: Changeset) -> None:
+def _add_commit(draft: SpaceState, digest: Digest, commit: Commit, changeset: Changeset) -> None:
     if digest in draft.marks:
         return
     for parent in commit.parents:
@@ -431,41 +374,48 @@ def _add_commit(draft: _Space, digest: Digest, commit: Commit, changeset: Change
         draft.labels[label] = (*draft.labels.get(label, ()), digest)
 
 
-def _add_move(draft: _Space, move: Move, op_id: str) -> Head:
+def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
     if move.to is not None:
         draft.mark(move.to)
     hold, stored, record = rules.record_of(move, draft.hold(move.timeline), op_id)
     draft.objects[stored.digest] = stored
     draft.records[move.timeline, hold.head.version] = record
+    before = draft.holds.get(move.timeline)
+    draft.seal += rules.sealed_head(hold.move) - rules.sealed_head(before.move if before else None)
     draft.holds[move.timeline] = hold
     return hold.head
 
 
-def _add_cell(draft: _Space, space: str, wanted: CellWrite) -> int:
-    cell = Cell(space, wanted.name, wanted.expected + 1, wanted.value)
-    draft.cells[wanted.name] = _Filed(cell, wanted.listed)
+def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -> int:
+    cell = Cell(space, wanted.name, wanted.expected + 1, wanted.value, position)
+    before, filed = draft.cells.get(wanted.name), Filed.of(cell, listed=wanted.listed)
+    draft.seal += rules.sealed_cell(filed.digest) - (rules.sealed_cell(before.digest) if before else 0)
+    draft.cells[wanted.name] = filed
     return cell.revision
 
 
-def _add_entries(draft: _Space, bodies: Iterable[bytes]) -> Entry | None:
+def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
     """Add to the ledger; the last entry added, None if there was none."""
-    added: Entry | None = None
+    added, before = None, draft.last
     for body in bodies:
         position, chain = (draft.last.position, draft.last.chain) if draft.last else (0, None)
         added = draft.last = Entry(position + 1, rules.chained(chain, body), body)
         draft.entries[added.position] = added
+    if added is not None:
+        draft.seal += rules.sealed_ledger(added.position, added.chain)
+        draft.seal -= rules.sealed_ledger(before.position, before.chain) if before else 0
     return added
 
 
-def _checked(space: _Space, position: int) -> Entry:
+def _checked(space: SpaceState, position: int) -> Entry:
     entry, before = space.entries[position], space.entries.get(position - 1)
     if entry.chain != rules.chained(before.chain if before else None, entry.body):
         raise Corrupt(f"entry {position} of the ledger does not fit the chain; it was not returned.")
     return entry
 
 
-def _fact(digest: Digest, stored: Object | _Tombstone) -> Fact:
-    if isinstance(stored, _Tombstone):
+def _fact(digest: Digest, stored: Object | Tombstone) -> Fact:
+    if isinstance(stored, Tombstone):
         return Fact(stored.kind, digest, None, forgotten=stored.why)
     try:
         return Fact(stored.kind, digest, Object.read(stored.kind, digest, stored.body))
@@ -473,16 +423,16 @@ def _fact(digest: Digest, stored: Object | _Tombstone) -> Fact:
         return Fact(stored.kind, digest, None, fault=str(fault))
 
 
-def _tombstone(op: Recorded | _Tombstone, why: str) -> _Tombstone:
-    return op if isinstance(op, _Tombstone) else _Tombstone("write", why)
+def _tombstone(op: Recorded | Tombstone, why: str) -> Tombstone:
+    return op if isinstance(op, Tombstone) else Tombstone("write", why)
 
 
-def _emptied(cell: Cell) -> _Filed:
+def _emptied(cell: Cell) -> Filed:
     revision = cell.revision + (cell.value is not None)
-    return _Filed(Cell(cell.space, cell.name, revision, None), listed=False)
+    return Filed.of(Cell(cell.space, cell.name, revision, None), listed=False)
 
 
-def _size(space: _Space) -> int:
+def _size(space: SpaceState) -> int:
     """The bytes of objects, cells and entries."""
     objects = sum(len(stored.body) for stored in space.objects.values() if isinstance(stored, Object))
     cells = sum(len(filed.cell.value or b"") for filed in space.cells.values())

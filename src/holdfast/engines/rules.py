@@ -6,7 +6,9 @@ on its line, how the ledger is chained, what names a commit.
 
 from __future__ import annotations
 
-from holdfast.engines.contract import Fence, Hold, Move, Place, Write
+from hashlib import sha256
+
+from holdfast.engines.contract import Cell, Fence, Hold, Move, Place, Write
 from holdfast.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from holdfast.model.changeset import Changeset
 from holdfast.model.commit import Commit, MoveRecord, encode_move
@@ -15,20 +17,30 @@ from holdfast.model.event import MessageAppended
 from holdfast.model.head import MAIN, Head
 
 __all__ = [
+    "SEAL_BYTES",
+    "SEAL_MASK",
+    "cell_digest",
     "chained",
+    "check_cell",
     "check_fence",
     "check_forgettable",
     "check_hold",
     "check_move",
+    "check_seal",
     "check_standing",
     "check_write",
     "labels",
     "placed",
+    "sealed_cell",
+    "sealed_head",
+    "sealed_ledger",
     "record_of",
     "unmoved",
 ]
 
 ROOT = Place(depth=-1, turn=0, sequence=0)
+SEAL_BYTES = 16
+SEAL_MASK = (1 << 8 * SEAL_BYTES) - 1
 
 
 def unmoved(timeline: str) -> Hold | None:
@@ -147,3 +159,61 @@ def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[
 def chained(chain: Digest | None, body: bytes) -> Digest:
     """The ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
     return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)
+
+
+def cell_digest(cell: Cell, *, listed: bool) -> bytes:
+    """What is stored beside a cell, so that a change to any part of it is found."""
+    space, name = cell.space.encode("utf-8", "surrogatepass"), cell.name.encode("utf-8", "surrogatepass")
+    size = -1 if cell.value is None else len(cell.value)
+    told = b"holdfast/1\0cell\0%d %d %d %d %d %d " % (
+        len(space),
+        len(name),
+        cell.revision,
+        cell.position,
+        listed,
+        size,
+    )
+    return sha256(told + space + name + (cell.value or b"")).digest()
+
+
+def check_cell(cell: Cell, digest: object, *, listed: bool) -> Cell:
+    """The cell, if `digest` is the one that it was stored with; raises `Corrupt`, naming it, if not."""
+    try:
+        is_whole = cell_digest(cell, listed=listed) == digest
+    except (TypeError, ValueError, AttributeError):  # a column holds what is no number or no text
+        is_whole = False
+    if not is_whole:
+        raise Corrupt(
+            f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used. "
+            "Run `holdfast verify`.",
+            cell=cell.name,
+        )
+    return cell
+
+
+def sealed_cell(digest: bytes) -> int:
+    """What a cell of this digest adds to the seal of its space."""
+    return int.from_bytes(digest[:SEAL_BYTES])
+
+
+def sealed_head(move: Digest | None) -> int:
+    """What a head that stands after this move adds to the seal of its space."""
+    return 0 if move is None else int(move[: 2 * SEAL_BYTES], 16)
+
+
+def sealed_ledger(position: int, chain: Digest | None) -> int:
+    """What a ledger that ends at this entry adds to the seal of its space."""
+    if chain is None:
+        return 0
+    return int.from_bytes(
+        sha256(b"holdfast/1\0ledger\0%d %s" % (position, chain.encode())).digest()[:SEAL_BYTES]
+    )
+
+
+def check_seal(space: str, found: int, seal: int | None) -> None:
+    """Raise `Corrupt` unless what the space holds sums up to the seal of its newest write."""
+    if seal is None or found & SEAL_MASK != seal & SEAL_MASK:
+        raise Corrupt(
+            f"the cells, heads or ledger of '{space}' are not as its newest write left them: something was edited, "
+            "removed or put back to an older version; nothing was used or written. Run `holdfast verify`."
+        )

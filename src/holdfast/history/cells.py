@@ -19,4 +19,6 @@ def read(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:
     try:
         return decoder.decode(cell.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.") from error
+        raise Corrupt(
+            f"cell '{cell.name}' cannot be read: {error}. Run `holdfast verify`.", cell=cell.name
+        ) from error

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engines.contract import Cell
 from holdfast.errors import Corrupt
 from holdfast.history.space import Space
+from holdfast.history.verify.records import readable_cells
 from holdfast.ledger.calls import CALL
 from holdfast.ledger.listing import mark
 from holdfast.ledger.tickets import ASKED, ASKS, TICKET
@@ -52,7 +52,10 @@ def faults(space: Space) -> list[tuple[str, str]]:
 def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
     left = dict(told.marks)
     for prefix in (CALL, TICKET, ASKS, ASKED):
-        for cell in _cells(space, prefix):
+        for cell in readable_cells(space, prefix):
+            if isinstance(cell, Corrupt):
+                left.pop(cell.cell or "", None)  # it is reported as a cell
+                continue
             expected = left.pop(cell.name, None)
             if expected is None:
                 yield cell.name, "the ledger knows nothing of it"
@@ -117,13 +120,6 @@ class _Told:
                     yield entry.position, decode_transition(entry.body)
         except Corrupt as error:
             self.faults.append((f"after entry {self.position}", str(error)))
-
-
-def _cells(space: Space, prefix: str) -> Iterator[Cell]:
-    after = ""
-    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
 
 
 def _mark(value: bytes, prefix: str) -> Digest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from holdfast.engines import registry
-from holdfast.errors import Invalid
+from holdfast.errors import Corrupt, Invalid
 from holdfast.memory.embedding import Embed, Embedder
 from holdfast.model.limits import Limits
 from holdfast.providers.catalog import Catalog, chosen
@@ -63,7 +64,10 @@ def open(
         read_only=read_only,
     )
     if not read_only:
-        outbox.finish_all(shelf.named, shelf.store)
+        with suppress(
+            Corrupt
+        ):  # told to whoever uses what is damaged: a store must open for `verify` to name it
+            outbox.finish_all(shelf.named, shelf.store)
     return Store(shelf, address, read_only=read_only)
 
 

@@ -84,6 +84,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
         return self._space(name, label_of(self.engine, name), ())
 
     def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:
+        self.engine.check(name)
         return Space(
             engine=self.engine,
             name=name,

@@ -10,8 +10,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.engines.contract import Fence, Hold, Move, Place, Receipt, Recorded, Write
-from holdfast.engines.rules import chained, check_fence, check_move, placed, record_of
+from holdfast.engines.contract import Cell, CellWrite, Fence, Hold, Move, Place, Receipt, Recorded, Write
+from holdfast.engines.rules import (
+    SEAL_BYTES,
+    SEAL_MASK,
+    cell_digest,
+    chained,
+    check_fence,
+    check_move,
+    placed,
+    record_of,
+    sealed_cell,
+    sealed_head,
+    sealed_ledger,
+)
 from holdfast.engines.sqlite.adding import Adding, Stand
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
@@ -21,7 +33,9 @@ from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
 from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
+from holdfast.engines.sqlite.seals import Seals
 from holdfast.errors import Forgotten, HoldfastError, NotFound, OpReused
+from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest, Object
 from holdfast.model.head import Head
 
@@ -41,14 +55,16 @@ class Applied(msgspec.Struct, gc=False):
 class Applier:
     """Makes writes true on the connection that writes.  One user at a time."""
 
-    def __init__(self, connection: Database, rows: Rows, bases: Bases, spaces: dict[str, int]) -> None:
-        """Share what the process knows: rows, recent bases, numbers of spaces."""
+    def __init__(
+        self, connection: Database, rows: Rows, bases: Bases, spaces: dict[str, int], seals: Seals
+    ) -> None:
+        """Share what the process knows: rows, recent bases, numbers of spaces, spaces that are sound."""
         self._db = connection
         self._cursor = connection.cursor()  # one for all: a statement costs half as much as on one of its own
         self._rows = rows
         self._bases = bases
         self._spaces = spaces
-        self.known = Known(connection, rows.index)
+        self.known = Known(connection, rows, seals)
         self._adding = Adding(connection, self._cursor, rows, bases, self.known)
         self._ahead: dict[int, Line] = {}  # commits of the write at hand, by the rows that they will have
         self.has_changed = False  # whether the write at hand has changed anything yet
@@ -68,7 +84,9 @@ class Applier:
         found = None if space is None else self._earlier(space, write, key)
         if found is not None:
             return _again(write, found)
-        revisions = self._check_cells(space, write) if write.fences or write.cells else []
+        if space is not None:
+            self.known.end(space, write.space)
+        cells = self._check_cells(space, write) if write.fences or write.cells else []
         holds = self._check_moves(space, write)
         if prepared is None or prepared.epoch != self._bases.epoch:
             prepared = prepare(write.objects, space, self._bases)
@@ -76,7 +94,7 @@ class Applier:
         self.has_changed = True
         if space is None:
             space = self._begin_space(write.space)
-        return self._change(space, write, key, revisions, holds, prepared.batches, stands)
+        return self._change(space, write, key, cells, holds, prepared.batches, stands)
 
     def space(self, name: str) -> int | None:
         """The number of a space, or None if nothing was ever written to it."""
@@ -95,14 +113,15 @@ class Applier:
         return _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
 
     def _check_cells(self, space: int | None, write: Write) -> list[int]:
+        """What each cell that is written has added to the seal so far."""
         for fence in write.fences:
-            check_fence(fence, self.known.revision(space, fence.cell))
-        revisions: list[int] = []
+            check_fence(fence, self.known.cell(space, write.space, fence.cell)[0])
+        parts: list[int] = []
         for cell in write.cells:
-            revision = self.known.revision(space, cell.name)
+            revision, part = self.known.cell(space, write.space, cell.name)
             check_fence(Fence(cell.name, cell.expected), revision)
-            revisions.append(revision + 1)
-        return revisions
+            parts.append(part)
+        return parts
 
     def _check_moves(self, space: int | None, write: Write) -> list[tuple[Move, Hold | None]]:
         moves: list[tuple[Move, Hold | None]] = []
@@ -158,19 +177,29 @@ class Applier:
 
     def _begin_space(self, name: str) -> int:
         self._db.execute("INSERT INTO spaces(name) VALUES (?)", (name,))
-        return self._db.last_insert_rowid()  # noted in `_spaces` once it is durable
+        space = self._db.last_insert_rowid()  # noted in `_spaces` once it is durable
+        self.known.note_end(space, (0, LedgerRead()))
+        return space
 
     def _change(
         self,
         space: int,
         write: Write,
         key: bytes,
-        revisions: list[int],
+        cells: list[int],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
         stands: list[Stand | None],
     ) -> Applied:
-        position, chain = self._append_entries(space, write) if write.entries else (0, None)
+        seal, end = self.known.end(space, write.space)
+        position, chain = 0, None
+        if write.entries:
+            seal -= sealed_ledger(end.position, end.chain)
+            end = self._append_entries(space, write, end)
+            position, chain = end.position, end.chain
+            seal += sealed_ledger(position, chain)
+        for cell, part in zip(write.cells, cells, strict=True):
+            seal += self._put_cell(space, write.space, cell, position) - part
         committing = batches[-1].committing
         parent = None if committing is None else committing.commit.first_parent
         digest = None if committing is None else committing.digest
@@ -179,6 +208,7 @@ class Applier:
         packed: list[StoredMove] = []
         for move, before in holds:
             hold, stored, record = record_of(move, before, write.op_id)
+            seal += sealed_head(hold.move) - sealed_head(None if before is None else before.move)
             keys.append(version_key(record.timeline, record.version))
             moved.append((hold, stored))
             packed.append(pack_move(record, digest, parent))
@@ -186,10 +216,12 @@ class Applier:
             b"" if moved else short(write.op_id),  # a move names the write itself
             bytes.fromhex(write.intent),
             tuple(packed),
-            tuple(revisions),
+            tuple([cell.expected + 1 for cell in write.cells]),
             position,
             None if chain is None else bytes.fromhex(chain),
+            (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
         )
+        self.known.note_end(space, (seal, end))
         row, last = self.known.next_row(len(batches)), len(batches) - 1
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
@@ -200,11 +232,6 @@ class Applier:
             self._put_head(space, hold, stored)
             after.append(hold)
             heads.append(hold.head)
-        for cell, revision in zip(write.cells, revisions, strict=True):
-            value = None if cell.value is None else cell.value.decode()
-            bound = space, cell.name, revision, value, cell.listed
-            self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?)", bound)
-            self.known.note_revision(space, cell.name, revision)
         receipt = Receipt(
             op_id=write.op_id,
             heads=tuple(heads),
@@ -214,15 +241,24 @@ class Applier:
         )
         return Applied(receipt, space, after)
 
-    def _append_entries(self, space: int, write: Write) -> tuple[int, Digest | None]:
-        sql = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
-        values = self._db.execute(sql, (space,)).fetchone()
-        position, chain = (0, None) if values is None else (int(values[0]), Digest(bytes(values[1]).hex()))
+    def _append_entries(self, space: int, write: Write, end: LedgerRead) -> LedgerRead:
+        position, chain = end.position, end.chain
         for body in write.entries:
             position, chain = position + 1, chained(chain, body)
             bound = space, position, bytes.fromhex(chain), body.decode()
-            self._db.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
-        return position, chain
+            self._cursor.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
+        return LedgerRead(position, chain)
+
+    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> int:
+        """Store a cell; what it adds to the seal of its space, which is called `name`."""
+        revision, value = wanted.expected + 1, wanted.value
+        digest = cell_digest(Cell(name, wanted.name, revision, value, position), listed=wanted.listed)
+        text = None if value is None else value.decode()
+        bound = space, wanted.name, revision, text, wanted.listed, position, digest
+        self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
+        part = sealed_cell(digest)
+        self.known.note_cell(space, wanted.name, (revision, part))
+        return part
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:
         timeline, commit = after.head.timeline, after.head.commit

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import cast
 
 from holdfast.engines.contract import Cell, Entry
-from holdfast.engines.rules import chained
+from holdfast.engines.rules import chained, check_cell
 from holdfast.engines.sqlite.database import Database
 from holdfast.errors import Corrupt
 from holdfast.model.digest import Digest
 
-__all__ = ["cell", "cells", "entries", "listed", "spaces"]
+__all__ = ["cell", "cells", "entries", "listed", "spaces", "stored"]
 
 # After every name that starts with parameter 3, compared byte by byte.
 _END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
 _CELLS = (
-    "SELECT name, revision, CAST(value AS BLOB) FROM cells WHERE space=?1 AND name>=max(?3, ?2) AND name<>?2 "
+    "SELECT name, revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=?1 AND name>=max(?3, ?2) AND name<>?2 "
     f"AND name<{_END_OF_3} AND value IS NOT NULL ORDER BY name LIMIT ?4"
 )
 _LISTED = (
-    "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB) FROM cells c JOIN spaces s ON s.id=c.space "
+    "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB), c.position, c.listed, c.digest "
+    "FROM cells c JOIN spaces s ON s.id=c.space "
     f"WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<{_END_OF_3} "
     "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
 )
+_CELL = "SELECT revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=? AND name=?"
 _SPACES = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
 _NAMELESS = (
     "SELECT space FROM heads WHERE space NOT IN (SELECT id FROM spaces) UNION ALL "
@@ -47,19 +49,34 @@ def spaces(db: Database, after: str, limit: int) -> list[str]:
 
 def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None:
     """The cell, or None if it was never written."""
-    sql = "SELECT revision, CAST(value AS BLOB) FROM cells WHERE space=? AND name=?"
-    values = db.execute(sql, (number, name)).fetchone()
-    return None if values is None else Cell(space, name, values[0], values[1])
+    found = stored(db, space, number, name)
+    return None if found is None else found[0]
+
+
+def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cell, bytes] | None:
+    """The cell and the digest that it is stored with, which match; None if it was never written."""
+    values = db.execute(_CELL, (number, name)).fetchone()
+    if values is None:
+        return None
+    revision, value, position, listed, digest = values
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=bool(listed)), digest
 
 
 def cells(db: Database, space: str, number: int | None, prefix: str, after: str, limit: int) -> list[Cell]:
     """Cells that are not empty, by name."""
-    return [Cell(space, *values) for values in db.execute(_CELLS, (number, after, prefix, limit))]
+    found = db.execute(_CELLS, (number, after, prefix, limit))
+    return [_checked(space, *values) for values in found]
 
 
 def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
     """Listed cells of every space, by (name, space)."""
-    return [Cell(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
+    return [_checked(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
+
+
+def _checked(
+    space: str, name: str, revision: int, value: bytes | None, position: int, listed: object, digest: object
+) -> Cell:
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=bool(listed))
 
 
 def entries(db: Database, number: int | None, after: int, limit: int) -> list[Entry]:

@@ -29,13 +29,14 @@ from holdfast.engines.sqlite.filesystem import check_local
 from holdfast.engines.sqlite.forking import watch
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.known import hold_of
+from holdfast.engines.sqlite.known import hold_of, holds_of
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.presence import Presence
-from holdfast.engines.sqlite.recent import Name, Recent
+from holdfast.engines.sqlite.recent import LEDGER, Name, Recent
 from holdfast.engines.sqlite.rows import Rows
+from holdfast.engines.sqlite.seals import Seals, ledger_end, newest_row
 from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
-from holdfast.model.commit import MoveRecord
+from holdfast.model.commit import LedgerRead, MoveRecord
 from holdfast.model.digest import Digest, Object
 
 __all__ = ["SqliteEngine"]
@@ -105,6 +106,7 @@ class SqliteEngine:
             raise
         self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
         self._spaces: dict[str, int] = {}
+        self._seals = Seals()
         self._group = self._recent = None
         if self._lock is not None:
             self._recent = Recent(self._lock)
@@ -113,6 +115,7 @@ class SqliteEngine:
                 self._lock,
                 self._rows,
                 self._recent,
+                self._seals,
                 place=str(self._path),
                 wait_seconds=self._wait_seconds,
             )
@@ -209,10 +212,7 @@ class SqliteEngine:
 
         def missing(db: Database) -> list[Digest]:
             self._rows.look(db)
-            number = self._space(db, space)
-            if number is None:
-                return list(digests)
-            return [digest for digest in digests if not self._rows.has(db, number, digest)]
+            return self._rows.missing(db, self._space(db, space), digests)
 
         return self._read(missing)
 
@@ -247,8 +247,8 @@ class SqliteEngine:
         """Commits whose digest starts with `prefix`."""
         if not set(prefix) <= set("0123456789abcdef"):
             return []
-        read = walking.commits_from
-        return self._read(lambda db: read(db, self._rows.index, self._space(db, space), prefix))[:limit]
+        read, index = walking.commits_from, self._rows.index
+        return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
         """Where the timeline stands, checked against its last move."""
@@ -258,13 +258,7 @@ class SqliteEngine:
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         """Timelines by name."""
 
-        def holds(db: Database) -> list[Hold]:
-            number = self._space(db, space)
-            sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
-            names = [str(name) for (name,) in db.execute(sql, (number, after, limit))]
-            return [hold for name in names if (hold := hold_of(db, number, name)[0]) is not None]
-
-        return self._read(holds)
+        return self._read(lambda db: holds_of(db, self._space(db, space), after, limit))
 
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
@@ -298,6 +292,22 @@ class SqliteEngine:
         """The ledger, each entry checked against the chain."""
         return self._read(lambda db: books.entries(db, self._space(db, space), after, limit))
 
+    def ledger(self, space: str) -> LedgerRead:
+        """The position and the chain of the newest ledger entry."""
+
+        return self._recall((space, LEDGER, True), lambda db: ledger_end(db, self._space(db, space)))
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        """Compare the space with the seal of its newest write."""
+        if again or self._spaces.get(space) not in self._seals:
+            check = self._seals.check
+            self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
+
+    def reseal(self, space: str) -> None:
+        """Take the space for true as it is stored now."""
+        seal = forgetting.seal_again
+        self._alone(lambda db: seal(db, self._rows, self._space(db, space), space), "sealing")
+
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
         return self._read(lambda db: books.spaces(db, after, limit))
@@ -310,23 +320,22 @@ class SqliteEngine:
 
     def standing(self, space: str) -> int:
         """A number that grows with every write that becomes true in the space."""
-        return self._read(lambda db: forgetting.standing(db, self._space(db, space)))
+        return self._read(lambda db: newest_row(db, self._space(db, space)))
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         """Replace the bytes of these objects by tombstones."""
 
         def forget(db: Database) -> int:
             number = self._space(db, space)
-            check_standing(space, standing, forgetting.standing(db, number))
-            return forgetting.forget(db, self._rows, number, digests, why)
+            check_standing(space, standing, newest_row(db, number))
+            return forgetting.forget(db, self._rows, number, space, digests, why)
 
         return self._alone(forget, "forgetting")
 
     def drop(self, space: str, *, why: str) -> int:
         """Forget a whole space."""
-        return self._alone(
-            lambda db: forgetting.drop(db, self._rows, self._space(db, space), why), "dropping a space"
-        )
+        drop = forgetting.drop
+        return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
 
     def instant(self) -> Instant:
         """Now, on the clock of this boot."""

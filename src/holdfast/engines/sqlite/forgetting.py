@@ -19,32 +19,23 @@ from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_p
 from holdfast.engines.sqlite.preparing import spans_of
 from holdfast.engines.sqlite.records import short
 from holdfast.engines.sqlite.rows import Row, Rows, changeset_of
+from holdfast.engines.sqlite.seals import reseal
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.digest import Digest, digest_of
 
-__all__ = ["drop", "forget", "spans_in", "standing"]
+__all__ = ["drop", "forget", "seal_again", "spans_in"]
 
 _ROWS_AT_ONCE = 256
-_LAST = (
-    "SELECT coalesce((SELECT id FROM log WHERE space=?1 AND id>(SELECT value FROM meta WHERE name='indexed_upto') "
-    "ORDER BY id DESC LIMIT 1), (SELECT last FROM stretches WHERE space=?1 ORDER BY first DESC LIMIT 1), 0)"
-)
 _GENERATION = (
-    "INSERT INTO cells(space, name, revision) VALUES (?, ?, 1) "
+    "INSERT INTO cells VALUES (?, ?, 1, NULL, 0, 0, x'') "
     "ON CONFLICT(space, name) DO UPDATE SET revision=revision+1"
 )
 
 
-def standing(db: Database, space: int | None) -> int:
-    """The last row of the space; 0 if it has none.
-
-    Read from the database alone: what this process knows of rows may be of a write that fails yet.
-    """
-    return 0 if space is None else int(str(db.execute(_LAST, (space,)).get))
-
-
-def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest], why: str) -> int:
-    """Replace these objects by tombstones; the number of bytes set free."""
+def forget(
+    db: Database, rows: Rows, space: int | None, name: str, digests: Sequence[Digest], why: str
+) -> int:
+    """Replace these objects of the space, whose name is `name`, by tombstones; the number of bytes set free."""
     if space is None:
         return 0
     _count_up(db)
@@ -62,11 +53,14 @@ def forget(db: Database, rows: Rows, space: int | None, digests: Sequence[Digest
             db, rows, row, {at: digest for (place, at), digest in gone.items() if place == number}, why
         )
     rows.forget()
+    if gone:
+        reseal(db, rows, space, name)
+        rows.forget()
     return freed
 
 
-def drop(db: Database, rows: Rows, space: int | None, why: str) -> int:
-    """Forget a whole space; op_ids stay as tombstones and cells keep counting."""
+def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> int:
+    """Forget a whole space, whose name is `name`; op_ids stay as tombstones and cells keep counting."""
     if space is None:
         return 0
     _count_up(db)
@@ -84,10 +78,23 @@ def drop(db: Database, rows: Rows, space: int | None, why: str) -> int:
     db.execute("DELETE FROM heads WHERE space=?", (space,))
     db.execute("DELETE FROM entries WHERE space=?", (space,))
     db.execute(
-        "UPDATE cells SET value=NULL, revision=revision+1 WHERE space=? AND value IS NOT NULL", (space,)
+        "UPDATE cells SET value=NULL, revision=revision+1, position=0, listed=0 "
+        "WHERE space=? AND value IS NOT NULL",
+        (space,),
     )
     rows.forget()
+    reseal(db, rows, space, name)
+    rows.forget()
     return freed
+
+
+def seal_again(db: Database, rows: Rows, space: int | None, name: str) -> int:
+    """Take the space, whose name is `name`, for true as it is stored now."""
+    if space is not None:
+        _count_up(db)
+        reseal(db, rows, space, name)
+        rows.forget()
+    return 0
 
 
 def _count_up(db: Database) -> None:

@@ -26,6 +26,7 @@ from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
 from holdfast.engines.sqlite.recent import Recent
 from holdfast.engines.sqlite.rows import Rows
+from holdfast.engines.sqlite.seals import Seals
 from holdfast.engines.sqlite.ticket import Ticket, dismiss, is_under_way, surely
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 
@@ -45,6 +46,7 @@ class Group:
         lock: FileLock,
         rows: Rows,
         recent: Recent,
+        seals: Seals,
         *,
         place: str,
         wait_seconds: float,
@@ -53,6 +55,7 @@ class Group:
         self._file_lock = lock
         self._rows = rows
         self._recent = recent
+        self._seals = seals
         self._bases = Bases()
         self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
         self._spaces: dict[str, int] = {}
@@ -71,7 +74,7 @@ class Group:
 
     def _connect(self, connection: Database) -> None:
         self._db = connection
-        self._applier = Applier(connection, self._rows, self._bases, self._spaces)
+        self._applier = Applier(connection, self._rows, self._bases, self._spaces, self._seals)
         connection.set_wal_hook(self._on_wal)
 
     def apply(self, write: Write) -> Receipt:
@@ -317,7 +320,7 @@ class Group:
             return
         if ticket.applied.space is not None:
             self._spaces[ticket.write.space] = ticket.applied.space
-            self._recent.know(ticket.write, ticket.applied.holds, ticket.applied.receipt.revisions)
+            self._recent.know(ticket.write, ticket.applied.holds, ticket.applied.receipt)
 
     def _begin(self) -> None:
         if self._db.in_transaction:  # of a writer that was interrupted

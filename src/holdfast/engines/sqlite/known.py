@@ -16,16 +16,18 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.contract import Hold
-from holdfast.engines.rules import check_hold, unmoved
+from holdfast.engines.rules import check_hold, check_seal, sealed_cell, unmoved
+from holdfast.engines.sqlite.books import stored
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import object_key
+from holdfast.engines.sqlite.rows import Rows
+from holdfast.engines.sqlite.seals import Seals, ledger_end, seal_of
 from holdfast.errors import Corrupt
-from holdfast.model.commit import decode_move
+from holdfast.model.commit import LedgerRead, decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["Known", "Line", "hold_of"]
+__all__ = ["Known", "Line", "hold_of", "holds_of"]
 
 _T = TypeVar("_T")
 
@@ -59,16 +61,21 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 class Known:
     """One connection's knowledge of the store.  Used inside its transactions, by who writes."""
 
-    def __init__(self, connection: Database, index: Index) -> None:
-        """Know nothing yet."""
+    def __init__(self, connection: Database, rows: Rows, seals: Seals) -> None:
+        """Know nothing yet; `seals` knows which spaces this opening has compared with theirs."""
         self._db = connection
-        self._index = index
+        self._rows = rows
+        self._index = rows.index
+        self._seals = seals
         self._version: int | None = None  # the data version up to which all this is true
         self._next_row: int | None = None
         self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
         self._lines: dict[tuple[int, Digest], Line] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
-        self._revisions: dict[int, dict[str, int]] = {}  # by space and cell
+        self._cells: dict[
+            int, dict[str, tuple[int, int]]
+        ] = {}  # by space and name: revision, part of the seal
+        self._ends: dict[int, tuple[int, LedgerRead]] = {}  # by space: its seal, and where its ledger ends
 
     def is_old(self) -> bool:
         """Whether, in the transaction that has begun, another connection may have written since all this was true."""
@@ -83,11 +90,13 @@ class Known:
         spaces = self._index.spaces_from(row)
         if spaces is None:
             self._holds.clear()
-            self._revisions.clear()
+            self._cells.clear()
+            self._ends.clear()
         else:
             for space in spaces:
                 self._holds.pop(space, None)
-                self._revisions.pop(space, None)
+                self._cells.pop(space, None)
+                self._ends.pop(space, None)
 
     def committed(self) -> None:
         """The transaction has become true, and with it everything that was noted in it."""
@@ -99,7 +108,8 @@ class Known:
         self._holds.clear()
         self._lines.clear()
         self._ancestors.clear()
-        self._revisions.clear()
+        self._cells.clear()
+        self._ends.clear()
 
     # ---- rows
 
@@ -200,22 +210,38 @@ class Known:
         if commit is not None and line is not None and line.digest == bytes.fromhex(commit):
             self.note_line(space, commit, line)
 
-    def revision(self, space: int | None, cell: str) -> int:
-        """The revision of a cell; 0 if it was never written."""
+    def cell(self, space: int | None, name: str, cell: str) -> tuple[int, int]:
+        """The revision of a cell of the space called `name`, 0 if it was never written, and its part of the seal."""
         if space is None:
-            return 0
-        held = self._revisions.get(space)
+            return 0, 0
+        held = self._cells.get(space)
         found = None if held is None else held.get(cell)
         if found is None:
-            sql = "SELECT revision FROM cells WHERE space=? AND name=?"
-            values = self._db.execute(sql, (space, cell)).fetchone()
-            found = 0 if values is None else int(values[0])
-            self.note_revision(space, cell, found)
+            there = stored(self._db, name, space, cell)
+            found = (0, 0) if there is None else (there[0].revision, sealed_cell(there[1]))
+            self.note_cell(space, cell, found)
         return found
 
-    def note_revision(self, space: int, cell: str, revision: int) -> None:
+    def note_cell(self, space: int, cell: str, found: tuple[int, int]) -> None:
         """A cell was read or written."""
-        _of(self._revisions, space)[cell] = revision
+        _of(self._cells, space)[cell] = found
+
+    def end(self, space: int, name: str) -> tuple[int, LedgerRead]:
+        """The seal of a space and the end of its ledger, compared with what is stored; raises `Corrupt`."""
+        found = self._ends.get(space)
+        if found is None:
+            self._seals.check(self._db, self._rows, space, name)
+            seal = seal_of(self._db, self._rows, space)
+            check_seal(name, seal or 0, seal)
+            found = seal or 0, ledger_end(self._db, space)
+            self.note_end(space, found)
+        return found
+
+    def note_end(self, space: int, found: tuple[int, LedgerRead]) -> None:
+        """The seal of a space and the end of its ledger were read or written."""
+        if len(self._ends) >= _HELD_MAX:
+            self._ends.clear()
+        self._ends[space] = found
 
 
 def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
@@ -234,6 +260,13 @@ def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hol
     if values is None:
         return unmoved(timeline), None
     return _hold(timeline, values[0], values[1]), values[2]
+
+
+def holds_of(connection: Database, space: int | None, after: str, limit: int) -> list[Hold]:
+    """Where the timelines after `after` stand, by name."""
+    sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
+    names = [str(name) for (name,) in connection.execute(sql, (space, after, limit))]
+    return [hold for name in names if (hold := hold_of(connection, space, name)[0]) is not None]
 
 
 def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:

@@ -89,6 +89,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True, gc=False):
     revisions: tuple[int, ...] = ()
     position: int = 0
     chain: bytes | None = None
+    seal: bytes | None = None  # of the space, after this write
 
 
 class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -15,10 +15,13 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
-from holdfast.engines.contract import Cell, Hold, Write
+from holdfast.engines.contract import Cell, Hold, Receipt, Write
 from holdfast.engines.sqlite.lock import FileLock
+from holdfast.model.commit import LedgerRead
 
-__all__ = ["Name", "Recent"]
+__all__ = ["LEDGER", "Name", "Recent"]
+
+LEDGER = "\0"  # stands for the end of the ledger where a cell has its name; no cell is called so
 
 _T = TypeVar("_T")
 Name: TypeAlias = tuple[str, str, bool]  # a space, a timeline or a cell of it, and whether it is a cell
@@ -75,14 +78,18 @@ class Recent:
             seen.pop((space, move.timeline, False), None)
         for cell in write.cells:
             seen.pop((space, cell.name, True), None)
+        if write.entries:
+            seen.pop((space, LEDGER, True), None)
 
-    def know(self, write: Write, holds: list[Hold], revisions: tuple[int, ...]) -> None:
+    def know(self, write: Write, holds: list[Hold], receipt: Receipt) -> None:
         """This has become true."""
         seen, space = self._seen, write.space
         for hold in holds:
             seen[space, hold.head.timeline, False] = hold
-        for cell, revision in zip(write.cells, revisions, strict=True):
-            seen[space, cell.name, True] = Cell(space, cell.name, revision, cell.value)
+        for cell, revision in zip(write.cells, receipt.revisions, strict=True):
+            seen[space, cell.name, True] = Cell(space, cell.name, revision, cell.value, receipt.position)
+        if write.entries:
+            seen[space, LEDGER, True] = LedgerRead(receipt.position, receipt.chain)
 
     def forget(self) -> None:
         """Anything is about to change."""

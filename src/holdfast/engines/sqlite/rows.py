@@ -201,6 +201,10 @@ class Rows:
             return []
         return [self._object(connection, space, digest) for digest in digests]
 
+    def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
+        """Those of `digests` that the space never had."""
+        return [digest for digest in digests if space is None or not self.has(connection, space, digest)]
+
     def find(self, connection: Database, space: int, digest: Digest) -> tuple[Packed, int] | None:
         """Where the object seems to stand; whether it does, its bytes must tell."""
         return next(self._found(connection, space, object_key(digest)), None)

@@ -22,7 +22,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check", "lay"]
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
-SCHEMA_VERSION = 2  # 2: checkpoints are shown, and references by name
+SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has its seal
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -51,7 +51,8 @@ CREATE TABLE heads(
 ) WITHOUT ROWID;
 CREATE TABLE cells(
     space INTEGER NOT NULL, name TEXT NOT NULL,
-    revision INTEGER NOT NULL, value TEXT, listed INTEGER NOT NULL DEFAULT 0,
+    revision INTEGER NOT NULL, value TEXT, listed INTEGER NOT NULL,
+    position INTEGER NOT NULL, digest BLOB NOT NULL,
     PRIMARY KEY (space, name)
 ) WITHOUT ROWID;
 CREATE INDEX cells_listed ON cells(name, space) WHERE listed AND value IS NOT NULL;
@@ -178,10 +179,7 @@ SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '
 FROM log l JOIN json_each(holdfast_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
 """
 
-_STEPS: dict[int, str] = {  # the SQL that leads from a version to the next
-    1: "DROP VIEW conversation_events; DROP VIEW state_checkpoints; DROP VIEW memory_references; "
-    f"DROP VIEW artifact_references; {_EVENTS} {_CHECKPOINTS} {_REFERENCES}",
-}
+_STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next; none was released before 3
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:
@@ -200,7 +198,8 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
 def check(connection: Database, place: str) -> bool:
     """Whether the database has a schema at all, without changing it.
 
-    Raises `Corrupt` if it is another program's, `Unsupported` if it is from a newer Holdfast.
+    Raises `Corrupt` if it is another program's, `Unsupported` if it is from a newer Holdfast, or an
+    older one than was ever released.
     """
     application, version = _number(connection, "application_id"), _number(connection, "user_version")
     if (
@@ -212,6 +211,11 @@ def check(connection: Database, place: str) -> bool:
     if application != APPLICATION_ID:
         raise Corrupt(
             f"{place} is a SQLite file of another program; nothing was changed. Choose another path."
+        )
+    if version < min(_STEPS, default=SCHEMA_VERSION):
+        raise Unsupported(
+            f"{place} has schema version {version}, from before the first release; nothing was changed. "
+            "Export it with the version that made it."
         )
     if version > SCHEMA_VERSION:
         raise Unsupported(

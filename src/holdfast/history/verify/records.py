@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.engines import rules
-from holdfast.engines.contract import Entry
+from holdfast.engines.contract import Cell, Entry
 from holdfast.errors import Corrupt
 from holdfast.history.space import Space
 from holdfast.history.verify.report import Findings
 from holdfast.model import canonical
 from holdfast.model.digest import Digest
 
-__all__ = ["check_cells", "check_ledger"]
+__all__ = ["check_cells", "check_ledger", "readable_cells"]
 
 _PAGE = 200
 
@@ -59,16 +59,32 @@ def _check_entry(entry: Entry, position: int, chain: Digest | None, findings: Fi
 
 
 def check_cells(space: Space, findings: Findings) -> None:
-    """Check that every cell can be read."""
-    after = ""
+    """Check that every cell is what was written, and can be read."""
+    for cell in readable_cells(space):
+        findings.count("cell")
+        if isinstance(cell, Corrupt):
+            findings.add("cell", str(cell), name=cell.cell)
+            continue
+        with findings.watching("cell", name=cell.name):
+            canonical.decode(cell.value or b"null")
+
+
+def readable_cells(space: Space, prefix: str = "") -> Iterator[Cell | Corrupt]:
+    """The cells that are not empty, by name; in the place of a damaged one, what is wrong with it."""
+    after, limit = "", _PAGE
     while True:
-        page = ()
-        with findings.watching("cell", name=f"after '{after}'"):
-            page = space.engine.cells(space.name, after=after, limit=_PAGE)
+        try:
+            page = space.engine.cells(space.name, prefix=prefix, after=after, limit=limit)
+        except Corrupt as error:
+            if limit > 1 and error.cell is not None:
+                limit = 1  # those before it can be read
+                continue
+            yield error
+            if error.cell is None or error.cell <= after:
+                return
+            after, limit = error.cell, _PAGE
+            continue
         if not page or page[-1].name <= after:
             return
-        for cell in page:
-            with findings.watching("cell", name=cell.name):
-                canonical.decode(cell.value or b"null")
-        findings.count("cell", len(page))
+        yield from page
         after = page[-1].name

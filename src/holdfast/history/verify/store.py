@@ -50,6 +50,8 @@ def _verify_space(space: Space, findings: Findings) -> None:
     check_lines(space, commits, findings)
     check_ledger(space, findings)
     check_cells(space, findings)
+    with findings.watching("space", name=space.name):
+        space.engine.check(space.name, again=True)
     check_directory(space, findings)
     findings.tell()
 

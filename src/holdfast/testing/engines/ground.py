@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import msgspec
 import pytest
 
 from holdfast.engines.contract import Engine
 
-__all__ = ["Ground"]
+__all__ = ["Edit", "Ground"]
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """An edit of stored data by somebody who does not keep the contract."""
+
+    what: Literal["cell value", "cell revision", "cell gone", "cell moved", "entry gone", "head gone"]
+    space: str
+    name: str  # of the cell or the timeline; of an entry its position
+    to: str = ""  # the new value, or the name of the cell that this one replaces
 
 
 class Ground:
@@ -27,6 +37,13 @@ class Ground:
 
     def open(self, path: Path) -> Engine:
         """Open the store in the directory `path`, making it if it is not there."""
+        raise NotImplementedError
+
+    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+        """Make `edit` behind the back of this store, and open the store again.
+
+        An engine on a file closes `engine`, edits the file and opens it; one in memory edits what it holds.
+        """
         raise NotImplementedError
 
     @pytest.fixture

@@ -6,6 +6,9 @@ A new engine joins by saying how it is opened:
         def open(self, path: Path) -> Engine:
             return YourEngine(path / "store.db")
 
+        def tamper(self, engine: Engine, edit: Edit) -> Engine:
+            …  # close it, make `edit` behind its back, and open it again
+
 What it cannot do it declares as data (see `holdfast.testing.engines.ground`); the suite then checks that it refuses.
 """
 
@@ -22,6 +25,7 @@ from holdfast.testing.engines.laws.presence import PresenceLaws
 from holdfast.testing.engines.laws.processes import ProcessLaws
 from holdfast.testing.engines.laws.races import RaceLaws
 from holdfast.testing.engines.laws.removal import RemovalLaws
+from holdfast.testing.engines.laws.tampering import TamperingLaws
 from holdfast.testing.engines.laws.writes import WriteLaws
 
 __all__ = ["EngineSuite"]
@@ -40,5 +44,6 @@ class EngineSuite(
     RaceLaws,
     ProcessLaws,
     PresenceLaws,
+    TamperingLaws,
 ):
     """All laws.  Subclass it, name the subclass `Test…` and write `open`."""
