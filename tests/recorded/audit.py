@@ -1,180 +1,456 @@
-"""An audit of a render: what the context holds and neither the request nor a loss accounts for.
+"""An audit of a render: what the context holds and the request does not has to be in the losses, and nothing else.
 
-Words must stand in the request as they are, bytes and addresses too, arguments as the same JSON;
-whatever does not must be named by a loss at its place, or at a place that holds it.
+`silent` gives what is absent from the request and named by no loss; `false` gives the losses of what is there
+unchanged.  The tables below are the legal transformations: other spellings of the same thing, and fields that
+describe an answer or how a request was written, which belong in no request.
 """
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from holdfast.model.context import Context
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
-from holdfast.providers.contract import Rendered
-from holdfast.providers.wire.media import inline
-from holdfast.providers.wire.server_tools import is_account, told
+from holdfast.model.message import File, Image, Message, ReasoningSummary, Text
+from holdfast.providers.contract import Loss, Rendered
+from tests.recorded.leaves import Leaf, Said, given, is_account, walk
 
-__all__ = ["unaccounted"]
+__all__ = ["false", "silent"]
 
-# Options that are no field of every body: what is kept for one vendor, marks, and how the answer is to come.
-_OURS = ("vendor", "cache", "stream")
-# Options that say the same as their absence.
-_DEFAULTS = {"n": 1, "parallel_tool_calls": True, "temperature": 1, "tool_choice": "auto"}
-# What a forced, forbidden or named call is called.
-_CHOICES = {"required": ("required", "any", "ANY"), "none": ("none", "NONE")}
-# Notes of the readers, and words that the context holds too.
-_NOTES = ("endpoint", "system")
+# Options that say the same as their absence, and how choices are spelled.
+_DEFAULTS = {"n": 1, "parallel_tool_calls": True, "temperature": 1, "tool_choice": "auto", "top_p": 1}
+_CHOICES = {"required": ("required", "any"), "none": ("none",), "json": ("json", "application/json")}
+# Notes of the readers, and settings that a canonical option says too.
+_NOTES = frozenset({"endpoint", "strict_by_default", "tool_order", "system", "output_format"})
+_AGAIN = frozenset({"enabled", "adaptive", "disabled", "json_schema", "application/json"})
+# Keys of vendorMetadata that say whose a message is, how it was written, or how an answer came about.
+_BOOKKEEPING = frozenset(
+    {
+        *("endpoint", "model", "call_ids", "size", "usage", "response_id", "message_id", "store", "asked"),
+        *("stop_sequence", "stop_details", "container", "context_management", "metrics", "trace", "live"),
+        *("performanceConfig", "serviceTier", "prompt_feedback", "fill", "cut", "ids", "logprobs", "type"),
+        *("content", "call", "result", "id", "status", "index", "role", "call_id", "mimeType", "prefix"),
+        *("avgLogprobs", "finishMessage", "safetyRatings", "tokenCount", "logprobsResult", "json", "source"),
+        *("function_call", "custom", "thought", "additionalModelResponseFields"),
+    }
+)
+_CITING = frozenset(
+    {"citations", "search_results", "groundingMetadata", "citationMetadata", "urlContextMetadata"}
+)
+# What a loss of these names may hold, by the keys of vendorMetadata.
+_NAMED = {
+    "encrypted reasoning": {"encrypted_content", "reasoning_details"},
+    "redacted reasoning": {"data", "redactedContent"},
+    "thought signature": {"thoughtSignature", "thought_signature", "extra_content"},
+}
+_TOOLS = frozenset({"server tool", "server-side tool"})
+_SERVER_PARTS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 
 
-def unaccounted(context: Context, rendered: Rendered) -> list[str]:
-    """The places of what is lost in silence."""
-    seen = _Seen(rendered.body)
-    places = {loss.where for loss in rendered.losses}
-    missing = [where for where, is_there in _held(context, seen) if not is_there]
-    return [where for where in missing if not _covered(where, places)]
+def silent(context: Context, rendered: Rendered) -> list[str]:
+    """What is absent from the request and named by no loss."""
+    audit = _Audit(context, rendered)
+    return [
+        f"{leaf.where} {'/'.join(leaf.path)} {leaf.value!s:.60}"
+        for leaf in given(context)
+        if audit.is_silent(leaf)
+    ]
 
 
-def _covered(where: str, places: set[str]) -> bool:
-    """Whether a loss is at the place, within it, or at what holds it."""
-    return any(where == each or _within(where, each) or _within(each, where) for each in places)
+def false(context: Context, rendered: Rendered) -> list[str]:
+    """The losses of what the request holds unchanged."""
+    audit = _Audit(context, rendered)
+    return [f"{loss.kind} {loss.where} {loss.what}" for loss in rendered.losses if not audit.is_real(loss)]
 
 
-def _within(inner: str, outer: str) -> bool:
-    return inner.startswith(outer) and inner[len(outer) : len(outer) + 1] in (".", "[")
+def _at(where: str, pattern: str = "messages") -> tuple[int, str] | None:
+    """The number of the message, tool, …, that a place is in, and the rest of the place."""
+    found = re.match(rf"{pattern}\[(\d+)\]\.?(.*)", where)
+    return (int(found[1]), found[2]) if found else None
 
 
-class _Seen:
-    """What a request says: its texts, and its JSON objects, those within texts too."""
+def _block_of(message: Message, rest: str) -> object:
+    """The block that a place within a message names."""
+    found = re.match(r"(?:tool_results\[(\d+)\]\.)?content\[(\d+)\]", rest)
+    if found is None:
+        return None
+    content = message.content if found[1] is None else message.tool_results[int(found[1])].content
+    return content[int(found[2])]
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        self.texts: list[str] = []
-        self.values: list[object] = []
-        self._objects: set[str] = set()
-        self._look(body)
-        self._all = "\0".join(self.texts)
 
-    def says(self, words: str) -> bool:
-        """Whether the words stand somewhere, whole."""
-        return not words.strip() or words.strip() in self._all or _plain(words).strip() in self._all
+class _Audit:
+    """One render, and what it was made of."""
 
-    def holds(self, value: object) -> bool:
-        """Whether an object stands somewhere, as JSON or as text."""
-        return json.dumps(value, sort_keys=True) in self._objects
+    def __init__(self, context: Context, rendered: Rendered) -> None:
+        self.context, self.said = context, Said(rendered.body)
+        self.losses = rendered.losses
+        self.places = {loss.where for loss in rendered.losses}
 
-    def _look(self, value: object) -> None:
-        if isinstance(value, str):
-            self.texts.append(value)
-            if value.lstrip().startswith(("{", "[")):
-                self._parse(value)
-        elif isinstance(value, Mapping):
-            held = cast("Mapping[str, Any]", value)
-            self._objects.add(json.dumps(held, sort_keys=True))
-            self.texts.extend(held)
-            for each in held.values():
-                self._look(each)
-        elif isinstance(value, list):
-            for each in cast("list[object]", value):
-                self._look(each)
-        self.values.append(value)
+    # ---- silent losses
 
-    def _parse(self, text: str) -> None:
+    def is_silent(self, leaf: Leaf) -> bool:
+        """Whether a leaf is neither in the request nor named by a loss."""
+        match leaf.kind:
+            case "text" | "reasoning" | "name":
+                found = self.said.words(str(leaf.value)) or self.said.json(str(leaf.value))
+            case "account":
+                found = not isinstance(leaf.value, str) or self.said.words(leaf.value)
+            case "media":
+                found = self._has_media(str(leaf.value))
+            case "args":
+                found = self.said.words(str(leaf.value)) or self.said.json(str(leaf.value))
+            case "error":
+                found = any(word in self.said.keys for word in ("is_error", "error", "status"))
+            case "schema":
+                found = (
+                    leaf.value is None or self.said.pair(leaf.key, leaf.value) or self.said.value(leaf.value)
+                )
+            case "option":
+                found = self._has_option(leaf)
+            case "vendor option":
+                return not self._has_vendor_option(leaf) and not self._vendor_option_named(leaf)
+            case _:
+                return not self._has_metadata(leaf) and not self._metadata_named(leaf)
+        return not found and not self._covered(leaf)
+
+    def _covered(self, leaf: Leaf) -> bool:
+        """Whether a loss is at the leaf's place, above it, or at the leaf itself."""
+        path = leaf.path[1:] if leaf.kind == "option" else leaf.path
+        exact = ".".join((leaf.where, *path))
+        return any(
+            each == leaf.where
+            or (leaf.where.startswith((f"{each}.", f"{each}[")) and each != "messages")
+            or (exact.startswith(each) and each.startswith(leaf.where))
+            for each in self.places
+        )
+
+    def _has_media(self, uri: str) -> bool:
+        if uri.startswith("file-id://"):
+            return self.said.words(uri.split("/", 3)[3])
+        if not uri.startswith("data:"):
+            return self.said.words(uri)
+        data = re.sub(r"\s+", "", uri.partition(",")[2])
+        return data in self.said.whole or f";base64,{data}" in self.said.all or self._has_text(data)
+
+    def _has_text(self, data: str) -> bool:
+        """Whether the bytes are text, and stand in the request as such."""
         try:
-            self._look(json.loads(text))
-        except (ValueError, RecursionError):
-            return
+            return self.said.words(base64.b64decode(data).decode())
+        except ValueError:
+            return False
 
+    def _has_option(self, leaf: Leaf) -> bool:
+        name, value = leaf.path[0], leaf.value
+        if name in ("cache", "stream") or value in (None, False) or _DEFAULTS.get(name) == value:
+            return True
+        if leaf.path in _EQUAL and _EQUAL[leaf.path](value, self.said):
+            return True
+        words = _CHOICES.get(str(value), (value,)) if name in ("tool_choice", "output") else (value,)
+        return any(self.said.value(word) for word in words)
 
-def _plain(words: str) -> str:
-    return words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    def _has_vendor_option(self, leaf: Leaf) -> bool:
+        if leaf.value in (None, "") or leaf.path[0] in _NOTES or leaf.key in ("name", "description"):
+            return True
+        if (leaf.key, leaf.value) in (("type", "text"), ("type", "function")):
+            return True
+        if leaf.path[0] == "tool_extras" and leaf.path[2] in ("parameters", "description"):
+            return True
+        again = {str(each).casefold() for _, each in walk(self._canonical())} | _AGAIN
+        return self.said.pair(leaf.key, leaf.value) or (
+            (
+                leaf.key
+                in (
+                    "budget_tokens",
+                    "type",
+                    "effort",
+                    "thinkingLevel",
+                    "reasoning_config",
+                    "topK",
+                    "top_k",
+                    "reasoning_effort",
+                    "schema",
+                )
+                or "responseSchema" in leaf.path
+                or "textFormat" in leaf.path
+                or leaf.key == "responseMimeType"
+            )
+            and (str(leaf.value).casefold() in again or leaf.key == "schema" or "responseSchema" in leaf.path)
+        )
 
+    def _canonical(self) -> dict[str, Any]:
+        return {name: value for name, value in self.context.options.items() if name != "vendor"}
 
-def _held(context: Context, seen: _Seen) -> Iterator[tuple[str, bool]]:
-    """Everything that the context holds, with its place, and whether the request has it."""
-    for part in context.system.split("\n\n"):
-        yield "system", seen.says(part)
-    for at, message in enumerate(context.messages):
-        yield from _message(message, f"messages[{at}]", seen)
-    for at, tool in enumerate(context.tools):
-        yield f"tools[{at}].name", seen.says(tool.name)
-        yield f"tools[{at}].description", seen.says(tool.description)
-        for words in _words(tool.parameters):
-            yield f"tools[{at}].parameters", seen.says(words)
-        yield f"tools[{at}].strict", tool.strict is not True or True in seen.values
-    for name, value in context.options.items():
-        if name not in _OURS and value not in (None, {}, [], _DEFAULTS.get(name)):
-            yield f"options.{name}", _option(name, value, seen)
-    for api, fields in cast("Mapping[str, Any]", context.options.get("vendor") or {}).items():
-        for name in fields.keys() - set(_NOTES):
-            yield f"options.vendor.{api}.{name}", False
+    def _vendor_option_named(self, leaf: Leaf) -> bool:
+        """Whether a loss names the field, or what it says of a tool."""
+        whole = ".".join((leaf.where, *leaf.path))
+        named = any(whole == each or whole.startswith(f"{each}.") for each in self.places)
+        return named or (
+            leaf.path[0] in ("tools", "tool_extras")
+            and any(
+                re.fullmatch(rf"tools\[\d+\]\.({'|'.join(map(re.escape, leaf.path[1:]))})", each)
+                for each in self.places
+            )
+        )
 
+    def _has_metadata(self, leaf: Leaf) -> bool:
+        path, value = leaf.path[1:], leaf.value
+        keys = {each for each in path if not each.isdigit()}
+        if ("said" in keys and not keys & _CITING) or "logprobs" in keys:
+            return True
+        if value in (None, False, "", "auto") or leaf.key in _BOOKKEEPING or leaf.key.startswith("#"):
+            return True
+        if path[0] in _BOOKKEEPING or path[:2] in (
+            ("chat", "blocks"),
+            ("chat", "reasoning"),
+            ("chat", "refusal"),
+        ):
+            return True
+        if path[0] == "candidate" and not keys & _CITING:
+            return True
+        if leaf.path[-2:] == ("caller", "type") and value == "direct":
+            return True
+        return self.said.pair(leaf.key, value) or (isinstance(value, str) and self._is_canonical(leaf, value))
 
-def _message(message: Message, where: str, seen: _Seen) -> Iterator[tuple[str, bool]]:
-    for at, block in enumerate(message.content):
-        yield f"{where}.content[{at}]", _block(block, seen)
-    for at, call in enumerate(message.tool_calls):
-        yield f"{where}.tool_calls[{at}].name", seen.says(call.name)
-        yield f"{where}.tool_calls[{at}].args", seen.says(call.args) or _arguments(call.args, seen)
-    for at, result in enumerate(message.tool_results):
-        for number, block in enumerate(result.content):
-            yield f"{where}.tool_results[{at}].content[{number}]", _block(block, seen)
+    def _is_canonical(self, leaf: Leaf, value: str) -> bool:
+        """Whether the canonical message says the same words, for which it is itself held to account."""
+        message = self._message(leaf.where)
+        blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+        held = [
+            json.dumps([leaf.value for leaf in given(_alone(block))], ensure_ascii=False) for block in blocks
+        ]
+        held += [call.args for call in message.tool_calls] + [call.name for call in message.tool_calls]
+        return any(value in each or json.dumps(value, ensure_ascii=False)[1:-1] in each for each in held)
 
+    def _message(self, where: str) -> Message:
+        found = _at(where)
+        assert found is not None
+        return self.context.messages[found[0]]
 
-def _arguments(args: str, seen: _Seen) -> bool:
-    try:
-        return seen.holds(json.loads(args))
-    except (ValueError, RecursionError):
+    def _metadata_named(self, leaf: Leaf) -> bool:
+        keys = {each for each in leaf.path if not each.isdigit()}
+        for loss in self.losses:
+            if loss.where != leaf.where and not loss.where.startswith(f"{leaf.where}."):
+                continue
+            last = re.sub(r"\[\d+\]$", "", loss.where.rpartition(".")[2])
+            if last in keys - {"content"} or keys & _NAMED.get(loss.what, set()):
+                return True
+            if loss.what in _TOOLS and self._is_within_account(leaf) and not _is_prose(leaf.value):
+                return True
+            if loss.what in ("reasoning", "encrypted reasoning") and self._is_within_reasoning(leaf):
+                return True
         return False
 
+    def _is_within_account(self, leaf: Leaf) -> bool:
+        """Whether the leaf is part of what a vendor's own tool was asked or gave."""
+        path = leaf.path[1:]
+        if path[0] == "blocks":
+            return "native" in path
+        if path[0] == "items":
+            item = _under(self._message(leaf.where), leaf.path[:3])
+            return item.get("type") not in (None, "message", "reasoning", "function_call", "custom_tool_call")
+        return (path[0] == "parts" and bool(_SERVER_PARTS & set(path))) or "executed_tools" in path
 
-def _block(block: Block, seen: _Seen) -> bool:
-    match block:
-        case Text(text) | ReasoningSummary(text):
-            return seen.says(text) or _arguments(text, seen)
-        case File() if is_account(block):
-            return seen.says(told(block))
-        case Image(uri) | File(uri):
-            held = inline(uri)
-            return (
-                seen.says(uri)
-                or _by_id(uri, seen)
-                or (held is not None and _bytes(held.base64, held.bytes, seen))
+    def _is_within_reasoning(self, leaf: Leaf) -> bool:
+        if leaf.path[1] == "items":
+            return _under(self._message(leaf.where), leaf.path[:3]).get("type") == "reasoning"
+        words = {
+            "signature",
+            "encrypted_content",
+            "reasoning_details",
+            "closed",
+            "thoughtSignature",
+            "thinking",
+        }
+        return bool(words & set(leaf.path)) or "reasoningContent" in leaf.path
+
+    # ---- false losses
+
+    def is_real(self, loss: Loss) -> bool:
+        """Whether something is really absent or changed where the loss says."""
+        if (found := _at(loss.where)) is not None:
+            return self._message_loss(self.context.messages[found[0]], found[1], loss)
+        if (found := _at(loss.where, "tools")) is not None:
+            return self._tool_loss(found[0], found[1])
+        if loss.where.startswith("options.vendor."):
+            return self._vendor_option_loss(loss.where.removeprefix("options.vendor."))
+        if loss.where.startswith("options."):
+            return self._option_loss(loss.where.removeprefix("options.").split("."), loss)
+        if loss.where == "messages":
+            return loss.what in _REPAIRS and _REPAIRS[loss.what](self.context, self.said)
+        return loss.where.startswith("system.") or (loss.where, loss.what) == ("tools", "tool")
+
+    def _message_loss(self, message: Message, rest: str, loss: Loss) -> bool:
+        if not rest:
+            return loss.what in _WHOLE and _WHOLE[loss.what](message, self)
+        if re.fullmatch(r"tool_calls\[\d+\](\.id)?", rest):
+            call = message.tool_calls[int(rest[11:].partition("]")[0])]
+            token = {"tool call id": call.id, "tool name": call.name}.get(loss.what)
+            ids = [each.id for other in self.context.messages for each in other.tool_calls]
+            if token is not None:
+                return token not in self.said.whole or ids.count(token) > 1
+            return not self.said.json(call.args) or not call.args
+        block = _block_of(message, rest)
+        if re.fullmatch(r"(tool_results\[\d+\]\.)?content\[\d+\]", rest):
+            is_moved = message.role == "assistant" and isinstance(block, Image | File)
+            return is_moved or self._block_loss(block, loss)
+        if re.fullmatch(r"tool_results\[\d+\]", rest):
+            result = message.tool_results[int(rest[13:].partition("]")[0])]
+            return loss.what in ("tool result", "media in a result", "file") or result.status == "error"
+        return self._field_loss(message, rest.rpartition(".")[2], loss)
+
+    def _block_loss(self, block: object, loss: Loss) -> bool:
+        match block:
+            case Text(text):
+                return not text.strip() or not self.said.words(text)
+            case ReasoningSummary(text):
+                return not text or text not in self.said.whole
+            case File() if is_account(block):
+                return loss.what in _TOOLS
+            case Image(uri) | File(uri):
+                data = uri.partition(",")[2] if uri.startswith("data:") else uri
+                kept = uri in self.said.whole or data in self.said.whole
+                return loss.what in ("media",) or not kept or block.mime_type not in self.said.all
+            case _:
+                return False
+
+    def _field_loss(self, message: Message, name: str, loss: Loss) -> bool:
+        """A field of vendorMetadata: some leaf under its name is not in the request."""
+        metadata = json.loads(message.vendor_metadata or "{}")
+        if loss.what in ("encrypted reasoning", "reasoning") and name == "reasoning":
+            return any(
+                key[-1] in ("encrypted_content", "id") and not self.said.pair(key[-1], value)
+                for key, value in walk(metadata)
             )
+        if loss.what == "refusal":
+            return "refusal" not in self.said.keys
+        leaves = [(path, value) for path, value in walk(metadata) if name in path and value is not None]
+        return name == "guardContent" or any(
+            not self.said.pair(next(each for each in reversed(path) if not each.isdigit()), value)
+            for path, value in leaves
+        )
+
+    def _tool_loss(self, at: int, rest: str) -> bool:
+        tool = self.context.tools[at]
+        if rest == "strict":
+            return tool.strict is not None
+        if rest == "name":
+            return tool.name not in self.said.whole
+        if not rest or rest.startswith("parameters"):
+            return not self.said.json(json.dumps(tool.parameters)) or not tool.parameters
+        held = [value for path, value in walk(self.context.options.get("vendor") or {}) if rest in path]
+        return bool(held) and any(not self.said.pair(rest, value) for value in held)
+
+    def _vendor_option_loss(self, rest: str) -> bool:
+        api, *path = rest.split(".")
+        if path[-1] in ("endpoint", "strict_by_default", "tool_order", "tool_extras", "system"):
+            return False
+        value: Any = self.context.options
+        for name in ("vendor", api, *path):
+            value = value[name]
+        leaves = [(each[-1] if each else path[-1], one) for each, one in walk(value)]
+        keys = set(value[0]) if path == ["tools"] else set[str]()
+        return any(not self.said.pair(key, one) for key, one in leaves) or not keys <= self.said.keys
+
+    def _option_loss(self, path: Sequence[str], loss: Loss) -> bool:
+        value: Any = self.context.options
+        for name in path[:2]:
+            value = value.get(name) if isinstance(value, dict) else None
+        if path[:2] == ["output", "schema"] or loss.what in ("strict schema", "system", "output"):
+            return True
+        if value is None:
+            return False
+        if path[0] == "output":
+            return not self.said.schema_with(path[-1], value)
+        return not any(self.said.pair(key, value) for key in _SPELLED.get(path[-1], (path[-1],)))
 
 
-def _by_id(uri: str, seen: _Seen) -> bool:
-    return uri.startswith("file-id://") and seen.says(uri.rpartition("/")[2])
+def _under(message: Message, path: Iterable[str]) -> dict[str, Any]:
+    value: Any = json.loads(message.vendor_metadata or "{}")
+    for key in path:
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _bytes(base64: str, body: bytes, seen: _Seen) -> bool:
-    return seen.says(base64) or seen.says(body.decode("utf-8", "replace"))
+def _alone(block: Any) -> Context:
+    return Context(messages=[Message("user", (block,))])
 
 
-def _option(name: str, value: object, seen: _Seen) -> bool:
-    """Whether a value stands somewhere; of a schema, all its words."""
-    if isinstance(value, Mapping):
-        held = cast("Mapping[str, Any]", value)
-        return all(seen.says(words) for words in _words(held.get("schema", held)))
-    if isinstance(value, list):
-        return all(each in seen.values for each in cast("list[object]", value))
-    if isinstance(value, bool):
-        return not value or any(name in text.lower() for text in seen.texts)
-    words = _CHOICES.get(str(value), (value,)) if name == "tool_choice" else (value,)
-    return any(each in seen.values or each in seen.texts for each in words) or value == "json"
+def _thinks(value: object, said: Said) -> bool:
+    """A request that says how much a model is to think says that it is to."""
+    return value is True and bool(_THINKING & said.keys)
 
 
-def _words(value: object) -> Iterator[str]:
-    """The names and descriptions within a schema, or the texts of an object."""
-    if isinstance(value, Mapping):
-        held = cast("Mapping[str, Any]", value)
-        properties = held.get("properties")
-        if isinstance(properties, Mapping):
-            yield from cast("Mapping[str, Any]", properties)
-        for name, each in held.items():
-            if name == "description" and isinstance(each, str):
-                yield each
-            yield from _words(each)
-    elif isinstance(value, list):
-        for each in cast("list[object]", value):
-            yield from _words(each)
+def _thinks_not(value: object, said: Said) -> bool:
+    """A request that does not ask for thinking asks for none."""
+    return value == "none" and ("disabled" in said.whole or not _THINKING & said.keys)
+
+
+_THINKING = frozenset(
+    {"thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort", "thinkingConfig"}
+)
+# Options that another setting says as well.
+_EQUAL: dict[tuple[str, ...], Callable[[object, Said], bool]] = {
+    ("logprobs",): lambda value, said: "logprobs" in said.all,
+    ("output", "strict"): lambda value, said: said.pair("type", "json_schema"),
+    ("reasoning", "enabled"): _thinks,
+    ("reasoning", "summary"): lambda value, said: (
+        value == "auto" and bool({"thinking", "includeThoughts"} & said.keys)
+    ),
+    ("reasoning", "effort"): _thinks_not,
+}
+
+
+def _is_prose(value: object) -> bool:
+    """Whether a text is so long that an account might cut it, and words that anybody can read."""
+    return isinstance(value, str) and len(value) > 500 and len(value.split()) > 20
+
+
+# ---- repairs, and what has to be so for each to be true
+
+
+def _was_put_there(context: Context, said: Said) -> bool:
+    """Words of ours stand in the request, or the roles stood in an order that was changed."""
+    ours = {"Continue.", "Begin."} & said.whole - {message.text for message in context.messages}
+    roles = [message.role for message in context.messages if message.content or message.tool_calls]
+    return bool(ours) or roles[-1:] == ["assistant"] or any(a == b for a, b in itertools.pairwise(roles))
+
+
+def _is_signed_by_us(context: Context, said: Said) -> bool:
+    del context
+    return "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=" in said.whole
+
+
+_REPAIRS = {
+    "conversation": _was_put_there,
+    "order of roles": _was_put_there,
+    "turn": _was_put_there,
+    "signature": _is_signed_by_us,
+    "empty history": _was_put_there,
+    "white space": lambda context, said: any(
+        message.text != message.text.rstrip() for message in context.messages[-1:]
+    ),
+}
+_WHOLE = {
+    "system message": lambda message, _: message.role == "system",
+    "message": lambda message, _: message.role != "tool",
+    "document": lambda _, audit: "See the document." in audit.said.whole,
+    "empty message": lambda message, _: not message.text and not message.tool_calls,
+}
+_SPELLED = {
+    "effort": ("effort", "reasoning_effort", "thinkingLevel"),
+    "budget_tokens": ("budget_tokens", "thinkingBudget", "max_tokens"),
+    "max_tokens": (
+        "max_tokens",
+        "maxTokens",
+        "maxOutputTokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+    ),
+    "top_p": ("top_p", "topP"),
+    "top_k": ("top_k", "topK"),
+    "service_tier": ("service_tier", "type"),
+}

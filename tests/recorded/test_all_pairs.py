@@ -1,4 +1,4 @@
-"""Every recorded request, rendered for every other format: valid there, and nothing lost in silence."""
+"""Every recorded request, rendered for every other format: valid there.  `test_losses` says what is lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from holdfast.providers import adapter
 from holdfast.providers.contract import Rendered
 from holdfast.providers.registry import APIS
 from holdfast.providers.rules import check
-from tests.recorded.audit import unaccounted
 from tests.recorded.oracles import oracle
-from tests.recorded.pairs import DEEP, MODELS, OTHERS, contexts, read_as, sampled
+from tests.recorded.pairs import DEEP, MODELS, OTHERS, contexts, read_as
 from tests.recorded.wire import Wire
 
 # All pairs for one model of each target; in a deep run for the other one too.
@@ -63,13 +62,6 @@ def test_every_request_is_of_the_types_of_the_official_sdk(
         assert (id, judge(made.body)) == (id, [])
 
 
-@pytest.mark.parametrize(("source", "target", "number"), PAIRS)
-def test_nothing_is_lost_in_silence(wire: Wire, source: str, target: str, number: int) -> None:
-    """What is not in the request is in the losses, by its place."""
-    for id, context, made in rendered(wire, source, target, number):
-        assert (id, unaccounted(context, made)) == (id, [])
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_the_same_request_keeps_its_rules_when_it_is_rendered_again(wire: Wire, api: str) -> None:
     """Also for its own format and server."""
@@ -83,20 +75,6 @@ def test_the_same_request_keeps_its_rules_when_it_is_rendered_again(wire: Wire, 
 def test_a_request_of_other_types_would_be_found(api: str) -> None:
     """Control: the types of the SDK are looked at to the bottom."""
     assert oracle(api)(BROKEN[api])
-
-
-def test_what_is_lost_in_silence_would_be_found(wire: Wire) -> None:
-    """Control: without the report, or without a message, something is missing."""
-    found = list(sampled(list(contexts(wire, "anthropic-messages")), every=5))
-
-    bare = [adapter("openai-chat").render(context, model="gpt-5") for _, context in found]
-
-    silent = [
-        unaccounted(context, Rendered(body=made.body)) for (_, context), made in zip(found, bare, strict=True)
-    ]
-    empty = [unaccounted(context, Rendered(body={"messages": []})) for _, context in found]
-    assert sum(map(bool, silent)) > 20
-    assert all(empty)
 
 
 def test_all_pairs_are_tried() -> None:

@@ -18,7 +18,9 @@ API = "anthropic-messages"
 
 # Requests that come back otherwise than they were sent, each with the reason.
 CHANGED = {
+    "923302182fbe-001": "a text of white space only is left out: Claude refuses it",
     "a811780ca03b-000": "empty system words are left out",
+    "d7acee5dc42f-001": "a text of white space only is left out: Claude refuses it",
     "d704b5cc32ec-003": "a call id of another vendor is used twice; the second one gets its own",
     "d704b5cc32ec-004": "a call id of another vendor is used twice; the second one gets its own",
 }
@@ -204,7 +206,7 @@ def sent_back(content: list[dict[str, Any]]) -> Any:
     kept = [
         each
         for each in content
-        if each.get("text") != ""
+        if (each.get("text") is None or each["text"].strip())
         and not (each["type"] == "server_tool_use" and each["id"] not in results)
         and not (each["type"].endswith("_tool_result") and each["tool_use_id"] not in calls)
     ]

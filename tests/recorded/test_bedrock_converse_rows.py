@@ -25,6 +25,8 @@ DIFFERENT = {
 CHANGED = {
     "774c4bcc3036-000": "two user messages in a row are one: some models refuse them",
     "a782e39e6c64-000": "two user messages in a row are one: some models refuse them",
+    "fcc427014501-000": "a text of white space only is left out: Claude refuses it",
+    "fcc427014501-001": "a text of white space only is left out: Claude refuses it",
 }
 
 

@@ -18,7 +18,7 @@ from holdfast import Backend, Store, Thread
 from holdfast.errors import Invalid
 from holdfast.model.event import BackendSwitched, CheckpointCreated
 from holdfast.providers.rules import check
-from tests.recorded.audit import unaccounted
+from tests.recorded.audit import silent
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import DEEP
 from tests.recorded.wire import FOLDER
@@ -85,11 +85,11 @@ def _unlisted(thread: Thread, to: Backend, report: holdfast.Report) -> list[str]
     """What the next request does not hold and no loss accounts for; and losses that the report does not have."""
     made = thread.render(to)
     context = thread.plan(to).context
-    silent = [f"lost in silence: {where}" for where in unaccounted(context, made)]
+    absent = [f"lost in silence: {where}" for where in silent(context, made)]
     typed = [f"not of the SDK's types: {fault}" for fault in oracle(to.target.api)(made.body)]
     listed = {(loss.kind, loss.what) for loss in report.losses}
     unlisted = [f"not in the report: {loss}" for loss in made.losses if (loss.kind, loss.what) not in listed]
-    return [*silent, *typed, *unlisted]
+    return [*absent, *typed, *unlisted]
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

@@ -40,6 +40,8 @@ _BY_ADDRESS = {
 }
 _FILE_ID = "file-id://"
 _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
+# What losses call the thinking that a request leaves out.
+_THOUGHTS = frozenset({"reasoning", "encrypted reasoning", "redacted reasoning", "thought signature"})
 
 # Options that items of their own are about, or that say nothing of the answer.
 _GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})
@@ -74,7 +76,7 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
         *_media(shown, to),
         *_vendor_tools(shown, to),
         *_server_work(shown, to),
-        *_reasoning(shown, to),
+        *_reasoning(shown, to, lost),
         *_calling(shown, to),
         *_rest(lost),
     )
@@ -199,7 +201,7 @@ def _media(shown: Shown, to: Facing) -> Iterator[Item]:
                 if block not in bound and _kind(block) == kind
             ]
             yield _medium(topic, word, when, least(*levels), same=_same_format(shown, to))
-    strange = [block for block in bound if not _is_own_file(block, to)]
+    strange = [block for block in dict.fromkeys(bound) if not _is_taken(block, to)]
     if bound:
         yield _bound_files(bound, strange)
 
@@ -275,8 +277,10 @@ def _server_work(shown: Shown, to: Facing) -> Iterator[Item]:
         )
 
 
-def _reasoning(shown: Shown, to: Facing) -> Iterator[Item]:
-    thought = any(_is_thought(message) for message in shown.history)
+def _reasoning(shown: Shown, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]:
+    """Thinking, of earlier turns and of the next: it is supported only if the request carries all of it."""
+    left_out = any(loss.where.startswith("messages") and loss.what in _THOUGHTS for loss in lost)
+    thought = left_out or any(_is_thought(message) for message in shown.history)
     asked = bool(shown.context.options.get("reasoning"))
     if not thought and not asked:
         return
@@ -285,7 +289,7 @@ def _reasoning(shown: Shown, to: Facing) -> Iterator[Item]:
         yield _removed(
             "reasoning", "Reasoning unavailable; the model answers without it", why="not a thinker"
         )
-    elif thought and not _same_format(shown, to):
+    elif left_out or (thought and not _same_format(shown, to)):
         yield _converted(
             "reasoning",
             "Earlier reasoning is readable by its issuer alone; it stays in the history",
@@ -357,9 +361,13 @@ def _kind(block: Block) -> str:
     return "file" if kind == "text" else kind
 
 
-def _is_own_file(block: Block, to: Facing) -> bool:
-    owner = _uri(block).removeprefix(_FILE_ID).partition("/")[0]
-    return to.target is not None and owner in (to.target.provider, to.target.api)
+def _is_taken(block: Block, to: Facing) -> bool:
+    """Whether a request to the backend holds the file by its id, as the adapter itself says."""
+    if to.target is None:
+        return False
+    asked = Context(messages=[Message("user", (block,))])
+    adapter = registry.adapter(to.target.api)
+    return not adapter.render(asked, model=to.target.model, provider=to.target.provider).losses
 
 
 def _is_thought(message: Message) -> bool:

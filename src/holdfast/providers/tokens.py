@@ -19,6 +19,7 @@ from holdfast.model.context import Context
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from holdfast.providers.measures import Family, family, units
 from holdfast.providers.tokenizers import LlamaServer, Tokenizer, at_hand
+from holdfast.providers.wire.server_tools import is_account, told
 
 __all__ = ["Scale", "Tokens", "Weight", "count"]
 
@@ -205,6 +206,8 @@ def _add_blocks(parts: _Parts, blocks: Iterable[Block]) -> None:
                 parts.words.append(text)
             case Image():
                 parts.images += 1
+            case File() if is_account(block):
+                parts.words.append(told(block))
             case File():
                 parts.files += 1
             case ReasoningSummary():

@@ -11,7 +11,7 @@ from holdfast.migration.facing import Facing, facing
 from holdfast.migration.policy import Topic
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
-from holdfast.providers import catalog
+from holdfast.providers import adapter, catalog
 from holdfast.providers.capabilities import Capability, Level
 from holdfast.providers.wire.server_tools import account
 
@@ -141,6 +141,15 @@ def test_a_file_that_a_vendor_keeps_is_read_by_that_vendor_alone() -> None:
     )
 
 
+def test_an_image_by_a_file_id_is_graded_as_what_happens_to_it() -> None:
+    """OpenAI's Responses take an image by its id, its Chat format does not, although the file is OpenAI's."""
+    talk = shown(Message("user", (Image("file-id://openai/file-1", "image/png"),)))
+    models = catalog.shipped()
+
+    assert graded(talk, facing("openai:gpt-5", models))["files"].startswith("✓ ")
+    assert graded(talk, facing("openai-chat:gpt-4o", models))["files"].startswith("✗ 1 file kept by openai")
+
+
 def test_what_a_server_tool_did_is_told_elsewhere() -> None:
     """Its vendor gets its own blocks back."""
     talk = shown(Message("assistant", (account("web_search", "web_search"),)), from_api="anthropic-messages")
@@ -164,13 +173,40 @@ def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
 
 def test_reasoning_stays_with_its_issuer() -> None:
     """It is converted, not removed: it is in the history still."""
-    talk = shown(
-        HELLO, Message("assistant", (ReasoningSummary("Hm."), Text("Hi."))), from_api="openai-responses"
-    )
+    talk = shown(*thinking(summary="Hm."), from_api="openai-responses")
     models = catalog.shipped()
 
     assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
     assert graded(talk, facing("openai:gpt-5", models))["reasoning"] == "✓ Reasoning supported"
+
+
+def test_encrypted_reasoning_without_a_summary_is_graded_too() -> None:
+    """No canonical block tells of it; the request that leaves it out does."""
+    talk = shown(*thinking(), from_api="openai-responses")
+    models = catalog.shipped()
+
+    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
+    assert "reasoning" not in graded(talk, facing("openai:gpt-5", models))
+
+
+def test_reasoning_that_does_not_go_back_is_not_called_supported() -> None:
+    """An imported message has words of reasoning alone; its own format takes none without the sealed form."""
+    talk = shown(
+        HELLO, Message("assistant", (ReasoningSummary("Hm."), Text("Hi."))), from_api="openai-responses"
+    )
+
+    assert graded(talk, facing("openai:gpt-5", catalog.shipped()))["reasoning"].startswith("⚠ ")
+
+
+def thinking(summary: str = "") -> list[Message]:
+    """A conversation in which OpenAI's model thought."""
+    parts = [{"type": "summary_text", "text": summary}] if summary else []
+    thought = {"type": "reasoning", "id": "rs_1", "summary": parts, "encrypted_content": "gAAAAAB"}
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    content = [{"type": "output_text", "text": "Hi.", "annotations": []}]
+    asked: dict[str, Any] = {"role": "user", "content": "Hello."}
+    body = {"input": [asked, thought, {**said, "content": content}, asked]}
+    return list(adapter("openai-responses").read_request(body).messages)
 
 
 def test_no_grade_depends_on_what_only_a_vendor_can_read() -> None:

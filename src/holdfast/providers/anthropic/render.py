@@ -12,6 +12,7 @@ from holdfast.providers.anthropic.settings import Settings
 from holdfast.providers.anthropic.tools import NAME_MAX, NAMES, tools_of
 from holdfast.providers.anthropic.turns import Turns
 from holdfast.providers.contract import Loss, LossKind, Rendered
+from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
@@ -35,7 +36,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     tools = tools_of(context, vendor.get("tools"), names, losses)
     settings = Settings(context.options, vendor, model)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
-    losses += settings.losses
+    losses += [*settings.losses, *foreign_options(context.options, context.tools, API)]
     system = _system(context.system, turns.system, settings.words, vendor.get("system"))
     if system:
         body["system"] = system

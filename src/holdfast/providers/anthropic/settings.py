@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, traits_of
-from holdfast.providers.anthropic.request import API, reasoning_of
+from holdfast.providers.anthropic.request import reasoning_of
 from holdfast.providers.anthropic.tools import closed
 from holdfast.providers.contract import Loss, LossKind
 
@@ -81,7 +81,9 @@ class Settings:
         if wanted is None and parallel is not False:
             return
         if not tools:
-            self._lose("dropped", "tool_choice", "there is no tool to choose")
+            for name in ("tool_choice", "parallel_tool_calls"):
+                if self._options.get(name) is not None:
+                    self._lose("dropped", name, "there is no tool to choose")
             return
         declared = {str(tool.get("name")) for tool in tools}
         choice = self._chosen(wanted, names, declared)
@@ -142,12 +144,17 @@ class Settings:
         if config:
             self._body["output_config"] = {**config, **self._body.get("output_config", {})}
         thinking = self._thinking(wanted)
-        if thinking is None:
-            return
-        if thinking["type"] != "disabled":
+        if thinking is not None and thinking["type"] != "disabled":
             thinking = self._possible(thinking, loop=loop)
         if thinking is not None:
             self._body["thinking"] = thinking
+        self._summary(wanted.get("summary"), thinks=thinking is not None)
+
+    def _summary(self, asked: object, *, thinks: bool) -> None:
+        if asked not in (None, "none", False) and not thinks:
+            self._lose("dropped", "reasoning.summary", "no thinking is asked for, so none is told of")
+        elif asked not in (None, "none", False, "auto"):
+            self._lose("converted", "reasoning.summary", "Anthropic has one kind of summary")
 
     def _effort(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """What `output_config` says beside the form of the answer."""
@@ -210,13 +217,17 @@ class Settings:
         budget = min(max(thinking.get("budget_tokens", _BUDGET_USUAL), _BUDGET_MIN), limit - 1)
         if budget < _BUDGET_MIN:
             return self._unthought(f"max_tokens of {limit} leaves no room for it")
-        if budget != thinking.get("budget_tokens"):
+        if budget != thinking.get("budget_tokens") and self._is_budgeted():
             self._lose(
                 "repaired",
                 "reasoning.budget_tokens",
                 f"it is {budget} here: at least {_BUDGET_MIN} and below max_tokens",
             )
         return thinking | {"budget_tokens": budget}
+
+    def _is_budgeted(self) -> bool:
+        """Whether the options name a number of tokens; one that was derived from an effort is ours to change."""
+        return "budget_tokens" in _mapping(self._options.get("reasoning"))
 
     def _unthought(self, why: str) -> None:
         self._lose("dropped", "reasoning", why)
@@ -254,13 +265,6 @@ class Settings:
         for name, value in self._options.items():
             if name not in _KNOWN and value is not None:
                 self._lose("dropped", name, "Anthropic has no such option")
-        self._foreign()
-
-    def _foreign(self) -> None:
-        """What requests of other formats said beyond canonical options."""
-        for api, fields in _mapping(self._options.get("vendor")).items():
-            for name in _mapping(fields) if api != API else ():
-                self._lose("dropped", f"vendor.{api}.{name}", "only that API has it")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -81,8 +81,6 @@ class Turns(BlockTurns):
                 block = message.content[piece.content]
                 where = f"messages[{exchange.where}].content[{piece.content}]"
                 made += _added(self._said(block, where), piece.add)
-        if all(_is_blank(block) for block in made):
-            return [said for _ in made for said in self._text("", f"messages[{exchange.where}].content")]
         return made
 
     def _native(self, piece: Piece, message: Message, layout: Layout | None, at: int) -> list[dict[str, Any]]:
@@ -107,7 +105,9 @@ class Turns(BlockTurns):
         """A block that the assistant said."""
         match block:
             case Text():
-                return [{"type": "text", "text": block.text}] if block.text else []
+                return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
             case ReasoningSummary():
                 self._lose(
                     "dropped",
@@ -144,6 +144,8 @@ class Turns(BlockTurns):
         match block:
             case Text():
                 return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
             case ReasoningSummary():
                 self._lose(
                     "dropped",
@@ -166,7 +168,8 @@ class Turns(BlockTurns):
     def _text(self, text: str, where: str) -> list[dict[str, Any]]:
         if text.strip():
             return [{"type": "text", "text": text}]
-        self._lose("dropped", where, "empty block", "it is only white space, which Anthropic refuses")
+        if text:
+            self._lose("dropped", where, "empty block", "it is only white space, which Anthropic refuses")
         return []
 
     def _account(self, block: Block, where: str) -> list[dict[str, Any]]:
@@ -254,10 +257,6 @@ class Turns(BlockTurns):
                 "this model knows none within a conversation; it is told as the user's",
             )
             self._turn("user", [{"type": "text", "text": f"<system>\n{words}\n</system>"}] if words else [])
-
-
-def _is_blank(block: Mapping[str, Any]) -> bool:
-    return block["type"] == "text" and not block["text"].strip()
 
 
 def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dict[str, Any]]:

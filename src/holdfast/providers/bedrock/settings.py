@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, Traits
 from holdfast.providers.bedrock.capabilities import claude, family, keeps_to_schema, refuses, takes_top_k
-from holdfast.providers.bedrock.request import API, of_fields, output_of
+from holdfast.providers.bedrock.request import of_fields, output_of
 from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Loss, LossKind
 
@@ -218,12 +218,23 @@ class Settings:
         effort, off = wanted.get("effort"), wanted.get("enabled") is False
         level = "high" if effort in ("xhigh", "max") else "low" if effort == "minimal" else effort or "medium"
         if self._family == "gpt-oss" and not off:
+            self._levelled(wanted, level)
             return {"reasoning_effort": level}
         if self._family == "nova" and not off and effort != "none":
+            self._levelled(wanted, level)
             return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
         if not off and effort != "none":
             self._lose("dropped", "reasoning", "this model is not told how to think")
         return {}
+
+    def _levelled(self, wanted: Mapping[str, Any], level: object) -> None:
+        """Report what a level of effort does not say."""
+        if wanted.get("effort") not in (None, level):
+            self._lose("converted", "reasoning.effort", f"it is '{level}' here")
+        if wanted.get("budget_tokens") is not None:
+            self._lose("converted", "reasoning.budget_tokens", f"efforts have names here; it is '{level}'")
+        if wanted.get("summary") is not None:
+            self._lose("dropped", "reasoning.summary", "this model has no such option")
 
     def _thinking(self, wanted: Mapping[str, Any], traits: Traits) -> dict[str, Any]:
         if wanted.get("enabled") is False or wanted.get("effort") == "none":
@@ -234,6 +245,7 @@ class Settings:
             return {}
         budget = wanted.get("budget_tokens")
         if traits.adaptive and not (isinstance(budget, int) and traits.budget):
+            self._adapted(wanted, traits)
             return {"thinking": {"type": "adaptive"}}
         if not isinstance(budget, int):
             budget = EFFORT_BUDGETS.get(str(wanted.get("effort")), _BUDGET_USUAL)
@@ -243,13 +255,22 @@ class Settings:
         if fits < _BUDGET_MIN:
             self._lose("dropped", "reasoning", f"max_tokens of {limit} leaves no room for it")
             return {}
-        if fits != budget:
+        if fits != budget and wanted.get("budget_tokens") is not None:
             self._lose(
                 "repaired",
                 "reasoning.budget_tokens",
                 f"it is {fits} here: at least {_BUDGET_MIN} and below max_tokens",
             )
         return {"thinking": {"type": "enabled", "budget_tokens": fits}}
+
+    def _adapted(self, wanted: Mapping[str, Any], traits: Traits) -> None:
+        """Report what a model that thinks as much as it likes is not told."""
+        why = "this model thinks as much as it likes here"
+        for name in ("effort", "budget_tokens"):
+            if wanted.get(name) is not None:
+                self._lose("converted", f"reasoning.{name}", why)
+        if wanted.get("summary") is not None and not traits.budget:
+            self._lose("dropped", "reasoning.summary", "Bedrock is not asked to tell of its thinking")
 
     def _rest(self) -> None:
         metadata = _mapping(self._options.get("metadata"))
@@ -266,9 +287,6 @@ class Settings:
         for name, value in self._options.items():
             if name not in _KNOWN and value is not None:
                 self._lose("dropped", name, "Bedrock has no such option")
-        for api, fields in _mapping(self._options.get("vendor")).items():
-            for name in _mapping(fields) if api != API else ():
-                self._lose("dropped", f"vendor.{api}.{name}", "only that API has it")
 
 
 def _is_budgeted(fields: Mapping[str, Any]) -> bool:

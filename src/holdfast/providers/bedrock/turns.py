@@ -106,6 +106,8 @@ class Turns(BlockTurns):
         match block:
             case Text():
                 return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
             case ReasoningSummary():
                 self._lose("dropped", where, "reasoning", "it has no signature of this model")
                 return []
@@ -145,6 +147,8 @@ class Turns(BlockTurns):
                 if add.get("json") is True and (value := parsed(block.text)) is not None:
                     return [{"json": value}]
                 return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
             case ReasoningSummary():
                 self._lose("dropped", where, "reasoning", "it has no signature of this model")
                 return []
@@ -152,9 +156,10 @@ class Turns(BlockTurns):
                 return self._account(block, where) if is_account(block) else self._media(block, where, add)
 
     def _text(self, text: str, where: str) -> list[dict[str, Any]]:
-        if text:
+        if text.strip() or (text and self._claude is None):
             return [{"text": text}]
-        self._lose("dropped", where, "empty block", "Bedrock refuses empty text")
+        if text:
+            self._lose("dropped", where, "empty block", "it is only white space, which Claude refuses")
         return []
 
     def _account(self, block: Block, where: str) -> list[dict[str, Any]]:

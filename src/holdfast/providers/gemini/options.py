@@ -11,6 +11,7 @@ from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
 from holdfast.providers.gemini.names import camel, camel_all, listed
 from holdfast.providers.gemini.schema import json_schema
+from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
 
@@ -206,8 +207,7 @@ def _tool(
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
     """The fields of a request beside its contents and tools."""
     options = context.options
-    every = object_of(options.get("vendor"))
-    vendor = object_of(every.get(API))
+    vendor = object_of(object_of(options.get("vendor")).get(API))
     aside = ("system", "tools", "tool_order", "tool_extras", "generationConfig", "toolConfig")
     body: dict[str, Any] = {key: value for key, value in vendor.items() if key not in aside}
     config = dict(object_of(vendor.get("generationConfig")))
@@ -222,7 +222,8 @@ def render_options(context: Context, *, model: str, names: ToolNames, losses: li
     choice = _render_choice(context, object_of(vendor.get("toolConfig")), names, losses)
     if choice:
         body["toolConfig"] = choice
-    _report(options, every, losses)
+    _report(options, losses)
+    losses += foreign_options(options, context.tools, API)
     return body
 
 
@@ -313,7 +314,7 @@ def _render_choice(
     return {**config, "functionCallingConfig": calling} if calling else config
 
 
-def _report(options: Mapping[str, Any], every: dict[str, Any], losses: list[Loss]) -> None:
+def _report(options: Mapping[str, Any], losses: list[Loss]) -> None:
     if options.get("stream"):
         why = "it is asked for by the address of the request here"
         losses.append(_loss("converted", "options.stream", "stream", why))
@@ -322,13 +323,6 @@ def _report(options: Mapping[str, Any], every: dict[str, Any], losses: list[Loss
         for name, value in options.items()
         if name not in _SAME and name not in _HERE and value is not None
     )
-    for api, fields in every.items():
-        if api != API:
-            losses.extend(
-                _loss("dropped", f"options.vendor.{api}.{field}", field, f"it means something to {api} alone")
-                for field in object_of(fields)
-                if field != "system"
-            )
 
 
 def _loss(kind: str, where: str, what: str, why: str) -> Loss:

@@ -76,6 +76,8 @@ class Writer:
     def part(self, block: Block, where: str) -> Part | None:
         """A block as a part."""
         match block:
+            case Text("") | ReasoningSummary(""):
+                return None
             case Text(text):
                 return {"text": text}
             case ReasoningSummary():

@@ -20,6 +20,7 @@ from holdfast.providers.openai_chat.servers import Server, server
 from holdfast.providers.openai_chat.stream import ChatStream
 from holdfast.providers.wire.depth import GuardedStream, check_depth, too_deep
 from holdfast.providers.wire.sending import detached, sendable
+from holdfast.providers.wire.unsent import unsent
 
 __all__ = ["ChatAdapter"]
 
@@ -38,7 +39,10 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
         origin, place = self._origin(provider, model), self._server(provider)
         try:
             shown, losses = detached(context)
-            return sendable(render(shown, origin, place, self.api), losses)
+            rendered = render(shown, origin, place, self.api)
+            server = {"vendor": self.vendor, "endpoint": origin.endpoint}
+            losses += unsent(context.messages, rendered, **server, is_chat=True)
+            return sendable(rendered, losses)
         except RecursionError as error:
             raise too_deep("the context", "nothing was rendered") from error
 

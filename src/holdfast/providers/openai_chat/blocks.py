@@ -51,6 +51,8 @@ def _part(
     block: Block, where: str, place: Server, endpoint: str, losses: list[Loss], *, mine: bool
 ) -> dict[str, Any] | None:
     match block:
+        case Text("") | ReasoningSummary(""):
+            return None
         case Text():
             return _text(block.text)
         case Image():

@@ -53,7 +53,7 @@ def read_options(body: Mapping[str, Any], place: Server) -> tuple[dict[str, Json
 
 
 def render_options(
-    options: Mapping[str, Any], place: Server, model: str, api: str, losses: list[Loss]
+    options: Mapping[str, Any], place: Server, model: str, losses: list[Loss]
 ) -> dict[str, Any]:
     """The fields of a request for canonical options; tool_choice and output apart."""
     body: dict[str, Any] = {}
@@ -74,7 +74,6 @@ def render_options(
         for name in options
         if name not in _CANONICAL
     )
-    _foreign(options.get("vendor"), api, losses)
     return body
 
 
@@ -106,15 +105,6 @@ def _field(name: str, place: Server) -> str:
 def _is_default(name: str, value: object) -> bool:
     """Whether leaving it out says the same."""
     return value is False or _DEFAULTS.get(name) == value
-
-
-def _foreign(vendor: object, api: str, losses: list[Loss]) -> None:
-    for other, fields in object_of(vendor).items():
-        losses.extend(
-            _dropped(f"options.vendor.{other}.{name}", name, f"only {other} has it")
-            for name in object_of(fields)
-            if other != api and name not in ("system", "endpoint")  # the words of a system are in the context
-        )
 
 
 def _render_reasoning(

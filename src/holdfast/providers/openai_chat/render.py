@@ -20,6 +20,7 @@ from holdfast.providers.openai_chat.shape import objects_of
 from holdfast.providers.openai_chat.tools import NAMES, render_choice, render_output, render_tools
 from holdfast.providers.openai_chat.turns import Turns, is_thinking
 from holdfast.providers.wire.exchanges import exchanges
+from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.shells import items_of, object_of
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
@@ -44,7 +45,8 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     tools = render_tools(context.tools, others, names, place, losses)
     if tools:
         body["tools"] = tools
-    body |= render_options(options, place, origin.model or "", api, losses)
+    body |= render_options(options, place, origin.model or "", losses)
+    losses += foreign_options(options, context.tools, api)
     _choices(body, options, names, tools, place, losses)
     body |= {name: value for name, value in own.items() if name not in body}
     _say_json(body, losses)

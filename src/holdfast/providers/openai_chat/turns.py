@@ -96,8 +96,9 @@ class Turns:
 
     def _system(self, message: Message, where: str) -> None:
         own = beside(message, self.origin)
-        parts = [part for part in self._parts(message.content, own, where) if part.get("type") == "text"]
-        if len(parts) < len(message.content):
+        every = self._parts(message.content, own, where)
+        parts = [part for part in every if part.get("type") == "text"]
+        if len(parts) < len(every):
             self._lost("dropped", where, "media", "a system message holds text only")
         if not parts:
             return
@@ -141,6 +142,8 @@ class Turns:
         for at, block in enumerate(message.content):
             place = f"{where}.content[{at}]"
             match block:
+                case Text("") | ReasoningSummary(""):
+                    continue
                 case Text() if own.refusal == at:
                     spoken["refusal"] = block.text
                 case Text():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.providers.openai_responses.capabilities import supports
-from holdfast.providers.openai_responses.parse import parse
+from holdfast.providers.openai_responses.parse import VENDOR, parse
 from holdfast.providers.openai_responses.render import render
 from holdfast.providers.openai_responses.request import read_request
 from holdfast.providers.openai_responses.stream import Stream
@@ -12,5 +12,11 @@ from holdfast.providers.wire.format import Format
 __all__ = ["ADAPTER"]
 
 ADAPTER = Format(
-    api="openai-responses", renders=render, reads=read_request, parses=parse, opens=Stream, can=supports
+    api="openai-responses",
+    vendor=VENDOR,
+    renders=render,
+    reads=read_request,
+    parses=parse,
+    opens=Stream,
+    can=supports,
 )

@@ -9,6 +9,7 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
+from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
 
@@ -238,8 +239,7 @@ def _is_strict(schema: object) -> bool:
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
     """The fields of a request beside its input and tools."""
     options = context.options
-    every = object_of(options.get("vendor"))
-    vendor = object_of(every.get(API))
+    vendor = object_of(object_of(options.get("vendor")).get(API))
     body: dict[str, Any] = {
         key: value
         for key, value in vendor.items()
@@ -254,7 +254,8 @@ def render_options(context: Context, *, model: str, names: ToolNames, losses: li
     _render_reasoning(object_of(options.get("reasoning")), body, losses)
     _drop_foreign_words(body, losses)
     _render_logprobs(options, body)
-    _report_unknown(options, every, losses)
+    _report_unknown(options, losses)
+    losses += foreign_options(options, context.tools, API)
     return body
 
 
@@ -346,20 +347,13 @@ def _render_logprobs(options: Mapping[str, Any], body: dict[str, Any]) -> None:
         body["include"] = [*asked, _LOGPROBS]
 
 
-def _report_unknown(options: Mapping[str, Any], every: dict[str, Any], losses: list[Loss]) -> None:
+def _report_unknown(options: Mapping[str, Any], losses: list[Loss]) -> None:
     known = {*_SAME, "tool_choice", "output", "reasoning", "logprobs", "vendor", "cache"}
     losses.extend(
         _loss("dropped", f"options.{name}", name, "the Responses API has no such option")
         for name, value in options.items()
         if name not in known and value not in (None, []) and (name, value) != ("n", 1)
     )
-    for api, fields in every.items():
-        if api != API:
-            losses.extend(
-                _loss("dropped", f"options.vendor.{api}.{field}", field, f"it means something to {api} alone")
-                for field in object_of(fields)
-                if field != "system"
-            )
 
 
 def _loss(kind: str, where: str, what: str, why: str) -> Loss:

@@ -92,6 +92,8 @@ class Writer:
     def part(self, block: Block, where: str) -> dict[str, Any] | None:
         """A block as a part of a message of the user's."""
         match block:
+            case Text("") | ReasoningSummary(""):
+                return None
             case Text(text):
                 return {"type": "input_text", "text": text}
             case ReasoningSummary():
@@ -109,6 +111,8 @@ class Writer:
         for at, block in enumerate(message.content):
             place = f"{where}.content[{at}]"
             match block:
+                case Text("") | ReasoningSummary(""):
+                    continue
                 case Text(text):
                     items.append({"type": "message", "role": "assistant", "content": text})
                 case ReasoningSummary():

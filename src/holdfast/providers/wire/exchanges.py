@@ -36,7 +36,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exchange(msgspec.Struct, frozen=True, gc=False):
-    """One message of the history, and the results of its calls; the message itself holds none."""
+    """One message of the history, and the results of its calls; the message itself holds none.
+
+    Its blocks stand where they stood, so that a report names their places; those that say nothing are not written.
+    """
 
     where: int  # its place in the context
     message: Message
@@ -67,12 +70,13 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     found: list[Exchange] = []
     taken: dict[str, int] = {}  # ids of calls, and how many had to be told apart from each
     for where, message in enumerate(messages):
-        bare = _bare(where, message, losses)
+        bare = msgspec.structs.replace(message, tool_results=()) if message.tool_results else message
+        says = _says(where, message, losses)
         answers: tuple[Answer, ...] = ()
         if where in asked:
             answers = tuple([_answer(where, at, each, losses) for at, each in enumerate(asked[where])])
             bare, answers = _distinct(where, bare, answers, taken, losses)
-        if bare.content or answers:
+        if says or answers:
             found.append(Exchange(where, bare, answers))
         elif not message.tool_results:
             losses.append(_loss("dropped", where, "empty message", "it says nothing"))
@@ -161,17 +165,18 @@ def _distinct(
     return msgspec.structs.replace(message, tool_calls=calls), tuple(named)
 
 
-def _bare(where: int, message: Message, losses: list[Loss]) -> Message:
-    """The message without results and without blocks that say nothing."""
-    content = message.content
-    for block in content:
-        if _is_empty(block):
-            losses.append(_loss("dropped", f"{where}].content[", "empty block", "it says nothing"))
-            content = tuple([each for each in content if not _is_empty(each)])
-            break
-    if content is message.content and not message.tool_results:
-        return message
-    return msgspec.structs.replace(message, content=content, tool_results=())
+def _says(where: int, message: Message, losses: list[Loss]) -> bool:
+    """Whether any block says something; texts that do not are reported.
+
+    What reasoning without words holds is its vendor's to read, and reported with what else the vendor said.
+    """
+    empty = [at for at, block in enumerate(message.content) if _is_empty(block)]
+    losses += [
+        _loss("dropped", f"{where}].content[{at}", "empty block", "it says nothing")
+        for at in empty
+        if isinstance(message.content[at], Text)
+    ]
+    return len(empty) < len(message.content)
 
 
 def _is_empty(block: object) -> bool:
@@ -179,5 +184,4 @@ def _is_empty(block: object) -> bool:
 
 
 def _loss(kind: str, place: object, what: str, why: str) -> Loss:
-    where = f"messages[{place}]".replace("[]]", "]")
-    return Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
+    return Loss(kind=kind, where=f"messages[{place}]", what=what, why=why)  # pyright: ignore[reportArgumentType]

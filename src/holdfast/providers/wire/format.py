@@ -13,6 +13,7 @@ from holdfast.providers.contract import Asked, Rendered, Reply, StreamParser
 from holdfast.providers.wire.depth import GuardedStream, check_depth, too_deep
 from holdfast.providers.wire.sending import detached, sendable
 from holdfast.providers.wire.unread import Known, asked
+from holdfast.providers.wire.unsent import unsent
 
 __all__ = ["Format"]
 
@@ -45,6 +46,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The adapter of a format that is a handful of pure functions."""
 
     api: str
+    vendor: str  # its key in vendorMetadata
     renders: _Render
     reads: _Read
     parses: _Parse
@@ -56,7 +58,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         """A request that the vendor takes, and what could not be carried over unchanged."""
         try:
             shown, losses = detached(context)
-            return sendable(self.renders(shown, model=model, provider=provider), losses)
+            rendered = self.renders(shown, model=model, provider=provider)
+            losses += unsent(context.messages, rendered, vendor=self.vendor, endpoint=provider)
+            return sendable(rendered, losses)
         except RecursionError as error:
             raise too_deep("the context", "nothing was rendered") from error
 

@@ -1,7 +1,8 @@
 """What a vendor's own tools did, as other vendors can be told of it.
 
 The vendor gets its own block back, verbatim, from vendorMetadata.  In the canonical content it is one
-`File` block that holds a short account, and for every other vendor that is one line of text.
+`File` block that holds an account of all that can be read in it, and for every other vendor that is one line
+of text.
 """
 
 from __future__ import annotations
@@ -18,19 +19,14 @@ __all__ = ["MEDIA_TYPE", "account", "is_account", "told"]
 
 MEDIA_TYPE = "application/vnd.holdfast.server-tool+json"
 
-_WORDS_MAX = 600  # characters of one text in an account
-_ITEMS_MAX = 10  # of one list
-_DEPTH_MAX = 5
-_LINE_MAX = 4_000
-
 
 def account(type: str, name: str, *, input: object = None, result: object = None) -> File:
     """The canonical block for something that a vendor's own tool was asked, or gave."""
     facts: dict[str, Any] = {"type": type, "name": name}
     if input is not None:
-        facts["input"] = _short(input, _DEPTH_MAX)
+        facts["input"] = _readable(input)
     if result is not None:
-        facts["result"] = _short(result, _DEPTH_MAX)
+        facts["result"] = _readable(result)
     body = json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()
     return File(uri=data_url(MEDIA_TYPE, base64.b64encode(body).decode()), mime_type=MEDIA_TYPE)
 
@@ -54,30 +50,31 @@ def told(block: File) -> str:
     line = (
         f"{known.get('name') or known.get('type')}: {' → '.join(parts)}" if parts else f"{known.get('name')}"
     )
-    return f"[{line[:_LINE_MAX]}]"
+    return f"[{line}]"
 
 
 def _words(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def _short(value: object, depth: int) -> object:
+def _readable(value: object) -> object:
+    """A value without what says nothing to anybody but its vendor; words are never cut."""
     match value:
-        case str():
-            return value if len(value) <= _WORDS_MAX else value[:_WORDS_MAX] + "…"
-        case Mapping() if depth:
+        case Mapping():
             items = cast("Mapping[str, object]", value).items()
-            return {str(key): _short(item, depth - 1) for key, item in items if not _is_opaque(key, item)}
-        case list() | tuple() if depth:
-            return [_short(item, depth - 1) for item in cast("list[object]", value)[:_ITEMS_MAX]]
-        case bool() | int() | float() | None:
+            return {str(key): _readable(item) for key, item in items if not _is_opaque(key, item)}
+        case list() | tuple():
+            return [_readable(item) for item in cast("list[object]", value)]
+        case str() | bool() | int() | float() | None:
             return value
         case _:
-            return "…"
+            return str(value)
 
 
 def _is_opaque(key: object, value: object) -> bool:
     """What says nothing to anybody but its vendor: tokens, signatures, bytes, and fields that are empty."""
-    if value is None or str(key).startswith("encrypted_") or key in ("signature", "data", "bytes"):
+    if value is None or str(key).startswith("encrypted_") or key == "signature":
         return True
-    return isinstance(value, str) and len(value) > 200 and " " not in value
+    if not isinstance(value, str) or len(value.split(maxsplit=1)) > 1:
+        return False
+    return key in ("data", "bytes") or (len(value) > 200 and not value.startswith(("http", "{", "[")))

@@ -21,9 +21,26 @@ def test_what_only_the_vendor_reads_is_left_out() -> None:
     assert told(account("r", "search", result=result)) == '[search: [{"title": "Tides"}]]'
 
 
-def test_long_results_are_shortened() -> None:
-    """An account never grows with what it tells of."""
-    assert len(told(account("r", "fetch", result=["word " * 1_000] * 100))) < 4_100
+def test_long_results_are_told_whole() -> None:
+    """However long the texts, however many items and however deep, no word is cut."""
+    result = {"a": {"b": {"c": {"d": {"e": {"f": ["word " * 1_000] * 100}}}}}, "summary": "long " * 2_000}
+
+    line = told(account("r", "fetch", result=result))
+
+    assert line.count("word") == 100_000
+    assert line.count("long") == 2_000
+
+
+def test_text_of_a_document_and_long_addresses_are_words() -> None:
+    """A fetched page stands under `data`, and an address has no spaces; both can be read."""
+    address = "https://example.com/" + "a" * 300
+    result = {"source": {"data": "Star Wars films", "url": address}, "image": {"data": "aGVsbG8="}}
+
+    line = told(account("r", "fetch", result=result))
+
+    assert "Star Wars films" in line
+    assert address in line
+    assert "aGVsbG8=" not in line
 
 
 def test_a_block_that_holds_no_account_is_still_told() -> None:

@@ -1,0 +1,126 @@
+"""What a render was given and does not hold is in its losses, field by field, and nothing else is.
+
+Every recorded request, and every answer put behind its request, is rendered for every other format.  The ordinary
+run takes conversations until every kind of leaf has been seen; `HOLDFAST_DEEP` takes all of them, for two models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from holdfast.model.context import Context
+from holdfast.model.message import Message, Text, ToolResult
+from holdfast.providers import adapter
+from holdfast.providers.contract import Loss, Rendered
+from holdfast.providers.registry import APIS
+from tests.recorded.audit import false, silent
+from tests.recorded.leaves import given
+from tests.recorded.pairs import DEEP, MODELS, SOURCES, contexts, read_as
+from tests.recorded.wire import Record, Wire
+
+TRANSCRIPT = "ac0c08045cfc-j"  # of speech: no answer of a chat
+EVERY = 25  # of the conversations whose kinds of leaves have all been seen
+
+
+def answered(record: Record, context: Context) -> Context:
+    """The conversation with the recorded answer, results for its calls and another question."""
+    reading = adapter(read_as(record.api))
+    if record.is_stream:
+        reply = reading.parse_stream([record.body], provider=record.provider)
+    else:
+        reply = reading.parse(record.response, provider=record.provider)
+    results = [ToolResult(call.id, "success", (Text("ok"),)) for call in reply.message.tool_calls]
+    tools = [Message("tool", (), (), tuple(results))] if results else []
+    messages = [*context.messages, reply.message, *tools, Message("user", (Text("And then?"),))]
+    return msgspec.structs.replace(context, messages=messages)
+
+
+def conversations(wire: Wire, source: str) -> Iterator[tuple[str, Context]]:
+    """The recorded conversations of a format; in an ordinary run those that hold something new, and some others."""
+    seen: set[tuple[str, ...]] = set()
+    for at, (record, asked) in enumerate(contexts(wire, source)):
+        has_answer = bool(record.response) and record.id != TRANSCRIPT
+        for context in (asked, answered(record, asked)) if has_answer else (asked,):
+            kinds = {
+                (leaf.kind, *(each for each in leaf.path[:6] if not each.isdigit()))
+                for leaf in given(context)
+            }
+            kinds = {kind for kind in kinds if kind[0] != "schema" and "parameters" not in kind}
+            if DEEP or not kinds <= seen or at % EVERY == 0:
+                seen |= kinds
+                yield record.id, context
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_losses_are_what_is_missing(wire: Wire, source: str) -> None:
+    """For every target: nothing is absent that no loss names, and no loss names what is there unchanged."""
+    wrong: list[object] = []
+
+    for id, context in conversations(wire, source):
+        for target in APIS:
+            for model in MODELS[target] if target != read_as(source) else ():
+                made = adapter(target).render(context, model=model)
+                found = (silent(context, made), false(context, made))
+                wrong += [(id, target, model, *found)] if found != ([], []) else []
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_adapter_that_drops_something_silently_is_caught(wire: Wire, source: str) -> None:
+    """Control: with any one loss taken out of its report, or all messages out of the request, a render is wrong."""
+    id, context = next(each for each in conversations(wire, source) if len(each[1].messages) > 1)
+    target = "openai-chat" if read_as(source) != "openai-chat" else "gemini-generate"
+
+    made = adapter(target).render(context, model=MODELS[target][0])
+    empty = Rendered(body={**made.body, "messages": [], "contents": []}, losses=made.losses)
+
+    assert (id, silent(context, made)) == (id, [])
+    assert silent(context, empty) != []
+
+
+def test_every_dropped_field_that_is_not_reported_is_caught(wire: Wire) -> None:
+    """Control: each report of a signature, a name, a citation or a setting is needed."""
+    whats = {"thought signature", "file name", "citations", "phase", "encrypted reasoning", "guard content"}
+    caught: set[str] = set()
+
+    for source in ("gemini-generate", "openai-responses", "bedrock-converse"):
+        for _, context in conversations(wire, source):
+            made = adapter("mistral-chat").render(context, model="mistral-large-latest")
+            for what in whats & {loss.what for loss in made.losses} - caught:
+                rest = tuple(loss for loss in made.losses if loss.what != what)
+                caught |= {what} if silent(context, msgspec.structs.replace(made, losses=rest)) else set()
+
+    assert caught == whats
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("messages[0].content[0]", "text"),
+        ("messages[0].name", "speaker name"),
+        ("options.temperature", "temperature"),
+        ("options.vendor.openai-chat.endpoint", "endpoint"),
+        ("tools[0].name", "tool name"),
+        ("messages", "turn"),
+    ],
+)
+def test_a_loss_that_did_not_happen_is_caught(where: str, what: str) -> None:
+    """Control: a report of what the request holds, or of a note of the reader's, is wrong."""
+    body = {
+        "model": "gpt-4o",
+        "messages": [{"role": "user", "content": "What is the weather?"}],
+        "temperature": 0.5,
+        "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
+        "logit_bias": {"1": 2},
+    }
+    context = adapter("openai-chat").read_request(body)
+    made = adapter("openai-chat").render(context, model="gpt-4o")
+
+    loss = Loss(kind="dropped", where=where, what=what, why="a control")
+
+    assert false(context, made) == []
+    assert false(context, msgspec.structs.replace(made, losses=(loss,))) != []
