@@ -15,7 +15,7 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
@@ -248,10 +248,8 @@ class Thread(_Line[thread.Thread]):
         Raises, where the stream is read, what `run` raises.
         """
         ground = await self._ground()
-        news = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        watching = await self.work(lambda: Watching(ground, streams.waker(loop, news)))
-        going_on = running.run(
+        going_on = partial(
+            running.run,
             ground,
             input,
             id=id,
@@ -259,10 +257,8 @@ class Thread(_Line[thread.Thread]):
             output=output,
             head_policy=head_policy,
             on_failure=on_failure,
-            begun=watching.begun,
         )
-        task = streams.begin(going_on, watching)
-        async for event in streams.watched(self.work, watching, news, task):
+        async for event in self._watched(ground, going_on):
             yield event
 
     async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
@@ -284,22 +280,35 @@ class Thread(_Line[thread.Thread]):
         """
         return await running.resume(await self._ground(), run)
 
-    async def cancel(self, run: str | None = None, *, why: str = "cancelled") -> RunRecord:
+    async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
+        """The same as events, as they happen from here on; the last one has the result, unless the run fails.
+
+        Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
+        """
+        own = await self._ground()
+        ground = await self.work(lambda: running.line_of(own, run))
+        async for event in self._watched(ground, partial(running.resume, ground, run)):
+            yield event
+
+    async def cancel(
+        self, run: str | None = None, *, why: str = "cancelled", by: str | None = None
+    ) -> RunRecord:
         """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
 
-        One that waits, or was cut off, is ended here and now.  Raises `NotFound` if there is none.
+        One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.  Raises
+        `NotFound` if there is none.
         """
         ground = await self._ground()
-        record = await self.work(lambda: running.cancel(ground, run, why))
+        record = await self.work(lambda: running.cancel(ground, run, why, by))
         return await running.end_cancelled(ground, record)
 
-    async def reconcile(self, call: str) -> CallRecord:
+    async def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here.
 
-        Raises `Conflict` if its outcome is known, `Busy` if somebody may still be at it, `Unsupported` if
-        its tool has no hook.
+        `by` is who asks, for the record.  Raises `Conflict` if its outcome is known, `Busy` if somebody may
+        still be at it, `Unsupported` if its tool has no hook.
         """
-        return await reconciling.reconcile(await self._ground(), call)
+        return await reconciling.reconcile(await self._ground(), call, by=by)
 
     async def call(
         self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
@@ -310,6 +319,17 @@ class Thread(_Line[thread.Thread]):
         call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
         """
         return await hand.call(await self._ground(), tool, arguments, id=id)
+
+    async def _watched(
+        self, ground: Ground, work: Callable[..., Coroutine[Any, Any, Result]]
+    ) -> AsyncIterator[Happening]:
+        """The events of a run that `work` begins, which tells `begun` of it."""
+        news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        watching = await self.work(lambda: Watching(ground, streams.waker(loop, news)))
+        task = streams.begin(work(begun=watching.begun), watching)
+        async for event in streams.watched(self.work, watching, news, task):
+            yield event
 
     async def _ground(self) -> Ground:
         """The line, for a run on this event loop: the disk is kept away from it."""

@@ -50,9 +50,9 @@ def test_what_changed_since_the_approval_is_asked_again(
     before = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
     (ticket,) = before.run("Pay").approvals
     if verdict == "approve":
-        before.decide(ticket.call, "approve")
+        before.decide(ticket.call, "approve", by="ann")
     else:
-        before.decide(ticket.call, "edit", value={"amount": 4})
+        before.decide(ticket.call, "edit", value={"amount": 4}, by="ann")
 
     after = store.thread("bills", agent=paying(world, pay_in(world, *OTHERWISE[change])))
     result = after.resume()
@@ -73,7 +73,7 @@ def test_the_new_question_is_decided_like_any_other(
     thread = _changed(store, world)
     (asked,) = thread.resume().approvals
 
-    thread.decide(asked.call, "approve" if verdict == "approve" else "deny")
+    thread.decide(asked.call, "approve" if verdict == "approve" else "deny", by="ann")
 
     assert thread.resume().status == "succeeded"
     assert world.counted() == paid
@@ -84,7 +84,7 @@ def test_what_did_not_change_is_not_asked_again(store: Store, world: World) -> N
     store.thread("bills", agent=paying(world, pay_in(world, "EUR"))).run("Pay")
     thread = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
 
-    thread.decide(thread.calls()[0].id, "approve")
+    thread.decide(thread.calls()[0].id, "approve", by="ann")
 
     assert thread.resume().status == "succeeded"
     assert world.counted() == {"3 EUR": 1}
@@ -120,5 +120,5 @@ def _changed(store: Store, world: World) -> Thread:
     """A thread on which 3 EUR were approved, and the tool pays in GBP by now."""
     before = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
     (ticket,) = before.run("Pay").approvals
-    before.decide(ticket.call, "approve")
+    before.decide(ticket.call, "approve", by="ann")
     return store.thread("bills", agent=paying(world, pay_in(world, "GBP")))

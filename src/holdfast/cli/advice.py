@@ -118,6 +118,7 @@ ADVICE: Mapping[str, str] = {
     "Open it without read_only=True.": "This command reads only.",
     "or open the store without embed=.": "or leave --embed out.",
     "Begin threads with owner=.": "Begin threads with --owner.",
+    "Give the name of who decides with by=.": "Say who decides with --by.",
     " value=; nothing was decided.": " --value; nothing was decided.",
 }
 

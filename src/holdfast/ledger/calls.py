@@ -269,6 +269,14 @@ def placed(posting: Posting, label: str) -> Posting:
     return Posting(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
 
 
+def attributed(posting: Posting, by: str | None) -> Posting:
+    """The posting with the name of the person who had it made; None: as it is."""
+    if by is None:
+        return posting
+    told = msgspec.structs.replace(decode_transition(posting.entry), by=by)
+    return msgspec.structs.replace(posting, entry=canonical.encode_struct(told))
+
+
 def reference(artifact: Digest) -> str:
     """How the ledger names a result."""
     return f"artifact://sha256/{artifact}"

@@ -28,6 +28,7 @@ from holdfast.model import canonical, names
 from holdfast.model.call import CallRecord, CallState
 from holdfast.model.canonical import Json
 from holdfast.model.digest import Digest, Kind, Object
+from holdfast.model.effect import check_decider
 from holdfast.model.event import ApprovalDecided
 from holdfast.model.ticket import DECISIONS, Decision, Ticket, Verdict
 from holdfast.projections.calls import Transition
@@ -94,11 +95,13 @@ def decide(
 
     `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided`
     if it was decided otherwise, `Conflict` if it waits for nothing or is not in the history of the
-    line, `Invalid` for a value that does not fit; nothing was written then.
+    line, `Invalid` for a value that does not fit, or without `by` for an effect from `financial` up;
+    nothing was written then.
     """
     wanted = _wanted(verdict, value, by, why, rework)
     for _ in range(_TRIES_MAX):
         asked, held = _locate(space, id)
+        check_decider(held.record.effect, by, f"call '{held.record.id}' to {held.record.tool}")
         now = space.clock()
         if asked.ticket.decision is None and due(asked.ticket, now):
             calls.post_first(space, _lapsing(held, asked, now))

@@ -20,7 +20,7 @@ from holdfast.ledger.calls import Held, Posting
 from holdfast.model import names
 from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, Status
 from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.effect import Reach
+from holdfast.model.effect import Reach, check_decider
 from holdfast.projections.calls import Transition
 
 __all__ = ["Late", "imported", "late", "resolve"]
@@ -106,11 +106,13 @@ def resolve(
 ) -> Held:
     """Settle a call that nobody knows the outcome of, by a person's word; the same again changes nothing.
 
-    Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise.
+    Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise, and
+    `Invalid` without `by` for an effect from `financial` up.
     """
     _check_resolution(outcome, by, staged)
     for _ in range(_TRIES_MAX):
         held = calls.read(space, call)
+        check_decider(held.record.effect, by, f"call '{call}' to {held.record.tool}")
         if held.record.state == "resolved" and held.record.outcome == outcome:
             return held
         _check_unclear(held.record)

@@ -41,7 +41,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
 
     at: int  # µs since 1970, UTC
     states: tuple[CallState, ...]  # that it passed, in order; none: it stayed where it was
-    by: str | None = None  # who decided or resolved it
+    by: str | None = None  # who decided or resolved it, or had its tool asked
     why: str | None = None
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 
-__all__ = ["EFFECTS", "Effect", "Reach", "check_effect", "higher", "within"]
+__all__ = ["EFFECTS", "Effect", "Reach", "check_decider", "check_effect", "higher", "within"]
 
 Effect: TypeAlias = Literal[
     "none",
@@ -28,7 +28,7 @@ Effect: TypeAlias = Literal[
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
 _RANK = {effect: rank for rank, effect in enumerate(EFFECTS)}
-_LOCAL, _EXTERNAL = _RANK["local_write"], _RANK["external_write"]
+_LOCAL, _EXTERNAL, _FINANCIAL = _RANK["local_write"], _RANK["external_write"], _RANK["financial"]
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -62,6 +62,15 @@ def higher(one: Reach, other: Reach) -> Reach:
 def within(effect: Effect, most: Effect | None) -> bool:
     """Whether `effect` is allowed where `most` is the highest that is; None allows all."""
     return most is None or _RANK[effect] <= _RANK[most]
+
+
+def check_decider(effect: Effect, by: str | None, what: str) -> None:
+    """Raise `Invalid` if a decision about a call of this effect needs a name and has none; `what` names the call."""
+    if by is None and _RANK[effect] >= _FINANCIAL:
+        raise Invalid(
+            f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded. "
+            "Give the name of who decides with by=."
+        )
 
 
 def check_effect(effect: str) -> Effect:

@@ -100,6 +100,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str | None = None  # in words, where it did not simply succeed
     kind: str | None = None  # of the error, where it failed
     cancel: str | None = None  # somebody asked it to stop, and why
+    cancelled_by: str | None = None  # who asked it to stop, where they gave their name
     after: Digest | None = None  # its last commit, while it waits
     steered: int = 0  # how many messages were queued for it
     waited: int = 0  # how often it was marked as waiting, or that was taken back

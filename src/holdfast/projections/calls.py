@@ -33,7 +33,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ticket: msgspec.Raw = NOTHING  # a Ticket, where one was opened
     decided: str | None = None  # the ticket that `decision` is about, unless it was opened here
     decision: Decision | None = None
-    by: str | None = None  # who resolved it
+    by: str | None = None  # who resolved it, or had its tool asked
 
 
 _transitions = msgspec.json.Decoder(Transition)

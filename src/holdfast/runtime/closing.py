@@ -170,7 +170,12 @@ class Closing:
         slots, _ = open_slots(self._desk, self.source)
         for slot in slots:
             if slot.stage == "suspended":
-                withdrawn(self._desk, slot, "the run ended before it was decided")
+                withdrawn(
+                    self._desk,
+                    slot,
+                    "the run ended before it was decided",
+                    by=self.kept.record.cancelled_by,
+                )
             Carrier(self._desk, self._journal.root, {}).abandon(slot)
         left = [slot for slot in slots if slot.stage == "settled"]
         if left:

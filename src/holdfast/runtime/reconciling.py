@@ -19,6 +19,7 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls, settling
 from holdfast.ledger import lease as leases
 from holdfast.ledger.calls import Held
+from holdfast.model import names
 from holdfast.model.call import UNCLEAR, CallRecord, CallState
 from holdfast.model.message import Text, ToolCall, ToolResult
 from holdfast.model.run import ENDED
@@ -42,12 +43,15 @@ _CUT_OFF = "it was cut off while it ran"
 _NOT_DONE = "its tool found that it was not done"
 
 
-async def reconcile(ground: Ground, id: str) -> CallRecord:
+async def reconcile(ground: Ground, id: str, *, by: str | None = None) -> CallRecord:
     """Ask the call's tool what became of it, and settle it by the answer; the call as it stands then.
 
+    `by` is who wants to know, for the record: what counts is the tool's answer.
     Raises `Conflict` if its outcome is known or it never started, `Busy` if somebody may still be
     at it, `Invalid` if the agent has no such tool, `Unsupported` if the tool has no hook to ask.
     """
+    if by is not None:
+        names.check_label("by", by)
     held = await ground.hands(partial(_to_ask_about, ground, id))
     tool = _tool(ground, held.record)
     slot = Slot(ToolCall(held.record.id, held.record.tool, ""), tool)
@@ -61,7 +65,7 @@ async def reconcile(ground: Ground, id: str) -> CallRecord:
         outcome = await ask_reconcile(tool, call, crew=ground.crew, inline=ground.sole)
     finally:
         room.close()
-    return await ground.hands(partial(_settled, desk, slot, outcome, gone=gone))
+    return await ground.hands(partial(_settled, desk, slot, outcome, gone=gone, by=by))
 
 
 def resolve(
@@ -166,7 +170,7 @@ def _label(space: Space, record: CallRecord) -> str:
     return space.ids()
 
 
-def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool) -> CallRecord:
+def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool, by: str | None) -> CallRecord:
     """Take the call to what its hook found, and make that durable."""
     assert slot.held is not None
     assert slot.tool is not None
@@ -179,7 +183,7 @@ def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool) -> CallRec
         why = record.why or _CUT_OFF
         Carrier(desk, desk.journal.root, {}).reconciled(slot, outcome, why, believed=believed)
     if slot.posting is not None:
-        slot.held = desk.journal.post(slot.posting)[0]
+        slot.held = desk.journal.post(calls.attributed(slot.posting, by))[0]
     return slot.held.record
 
 

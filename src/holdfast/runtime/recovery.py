@@ -175,7 +175,7 @@ def _raise_reach(desk: Desk, slot: Slot, tool: Tool) -> None:
     slot.held = desk.journal.post(posting)[0]
 
 
-def withdrawn(desk: Desk, slot: Slot, why: str) -> None:
+def withdrawn(desk: Desk, slot: Slot, why: str, *, by: str | None = None) -> None:
     """Take back the question of a call that waits, so that it is cancelled; one decided just now is taken up.
 
     What another line asks is left to that line.
@@ -184,7 +184,7 @@ def withdrawn(desk: Desk, slot: Slot, why: str) -> None:
     if slot.held.record.timeline != desk.ground.timeline:
         return
     with suppress(Decided):
-        decisions.withdraw(desk.space, slot.held.record.id, why=why)
+        decisions.withdraw(desk.space, slot.held.record.id, by=by, why=why)
     slot.held = calls.read(desk.space, slot.held.record.id)
     slot.stage = "ready"
     take_up(desk, slot, {})

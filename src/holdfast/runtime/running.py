@@ -22,6 +22,7 @@ from holdfast.ledger import bounds, calls, copies, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
 from holdfast.ledger.presence import stands_on
+from holdfast.model import names
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
@@ -47,7 +48,7 @@ from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
 from holdfast.runtime.resolving import model_for, whose
 
-__all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "resume", "run"]
+__all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
 _PAGE = 100
@@ -179,17 +180,19 @@ async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
             await asyncio.sleep(_WAIT_SECONDS)
 
 
-def cancel(ground: Ground, id: str | None, why: str) -> RunRecord:
-    """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.
+def cancel(ground: Ground, id: str | None, why: str, by: str | None = None) -> RunRecord:
+    """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.  `by` is who asks.
 
     A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
     One that waits is ended here.  Raises `NotFound` if there is none.
     """
+    if by is not None:
+        names.check_label("by", by)
     while True:
         before = _to_resume(ground, id)
         if before.record.state in ENDED:
             return before.record
-        told, kept = records.changed(before, cancel=why or "cancelled")
+        told, kept = records.changed(before, cancel=why or "cancelled", cancelled_by=by)
         try:
             records.apply(ground.space, "cancel", told)
         except Moved:  # it may have gone on, or ended, just now
@@ -221,10 +224,15 @@ def _end_undone(space: Space, record: RunRecord) -> RunRecord:
     for ticket in tickets.open_on(space, record.timeline):
         if ticket.run == record.id:
             with suppress(Decided):
-                decisions.withdraw(space, ticket.call, why=why)
+                decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
     told, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
     records.apply(space, "end", *told)
     return kept.record
+
+
+def line_of(ground: Ground, run: str | None) -> Ground:
+    """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
+    return ground if run is None else _on(ground, records.read(ground.space, run).record.timeline)
 
 
 def _on(ground: Ground, timeline: str) -> Ground:
@@ -343,6 +351,7 @@ def _continuation(ground: Ground, origin: RunRecord) -> Kept:
         why=None,
         kind=None,
         cancel=None,
+        cancelled_by=None,
         after=None,
         steered=0,
         waited=0,

@@ -121,13 +121,21 @@ class Runs(Line, ABC):
         """
         return drive(running.resume(self._ground(), run))
 
-    def cancel(self, run: str | None = None, *, why: str = "cancelled") -> RunRecord:
+    def resume_stream(self, run: str | None = None) -> Iterator[Happening]:
+        """The same as events, as they happen from here on; the last one has the result, unless the run fails.
+
+        Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
+        """
+        ground = running.line_of(self._ground(), run)
+        return self._watched(ground, lambda begun: running.resume(ground, run, begun=begun))
+
+    def cancel(self, run: str | None = None, *, why: str = "cancelled", by: str | None = None) -> RunRecord:
         """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
 
-        One that waits, or was cut off, is ended here and now.
+        One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.
         """
         ground = self._ground()
-        record = running.cancel(ground, run, why)
+        record = running.cancel(ground, run, why, by)
         return drive(running.end_cancelled(ground, record))
 
     def steer(self, text: str | Message, *, id: str | None = None) -> str:
@@ -151,7 +159,8 @@ class Runs(Line, ABC):
         """Decide about a call that waits: `approve`, `deny`, `edit` (value: arguments), `answer` (value: result).
 
         Durable when it returns; `resume` goes on with it.  The same again changes nothing, another
-        decision is `Decided`.
+        decision is `Decided`.  `by` is who decides; from the effect `financial` up it has to be given,
+        else `Invalid`.
         """
         if not isinstance(call, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
@@ -186,13 +195,13 @@ class Runs(Line, ABC):
         """
         return drive(hand.call(self._ground(), tool, arguments, id=id))
 
-    def reconcile(self, call: str) -> CallRecord:
+    def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool what became of it, and settle it by the answer; the call as it stands then.
 
-        By the rules of `resume`, and nothing is attempted again here.  Raises `Conflict` if its
+        By the rules of `resume`, and nothing is attempted again here.  `by` is who asks, for the record.  Raises `Conflict` if its
         outcome is known, `Busy` if somebody may still be at it, `Unsupported` if its tool has no hook.
         """
-        return drive(reconciling.reconcile(self._ground(), call))
+        return drive(reconciling.reconcile(self._ground(), call, by=by))
 
     def resolve(
         self,
@@ -205,7 +214,8 @@ class Runs(Line, ABC):
     ) -> CallRecord:
         """Say what became of a call that nobody knows the outcome of; `value` is its result, if it was done.
 
-        The same again changes nothing.  Raises `Conflict` if its outcome is known.
+        The same again changes nothing.  `by` is who says so; from the effect `financial` up it has to be
+        given, else `Invalid`.  Raises `Conflict` if its outcome is known.
         """
         return reconciling.resolve(self._space, call, outcome, value=value, by=by, why=why)
 

@@ -216,9 +216,9 @@ def test_a_person_resolves_what_nobody_knows() -> None:
     traced = thread.trace(call)
     assert (resolved.state, resolved.outcome, resolved.status) == ("resolved", "done", "success")
     assert traced.passed[-1].by == "ann"
-    assert thread.resolve(call, "done") == resolved
+    assert thread.resolve(call, "done", by="ann") == resolved
     with pytest.raises(Conflict):
-        thread.resolve(call, "not_done")
+        thread.resolve(call, "not_done", by="ann")
 
 
 def test_a_started_call_is_not_resolved(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_started_call_is_not_resolved(tmp_path: Path) -> None:
     thread = killed(tmp_path / "s.db", [dont_know])
 
     with pytest.raises(Conflict, match="is started"):
-        thread.resolve(thread.calls()[0].id, "done")
+        thread.resolve(thread.calls()[0].id, "done", by="ann")
 
 
 def test_the_awaitable_face_does_the_same() -> None:
@@ -239,7 +239,7 @@ def test_the_awaitable_face_does_the_same() -> None:
             run = await thread.run("pay")
             (call,) = await thread.calls()
             asked = await thread.reconcile(call.id)
-            resolved = await thread.resolve(call.id, "not_done", why="nobody was paid")
+            resolved = await thread.resolve(call.id, "not_done", by="ann", why="nobody was paid")
             traced = await thread.trace(call.id, history=False)
             assert not await thread.interrupted(run.run)
             return asked.state, resolved.outcome, traced.record.state
