@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +41,72 @@ def test_what_waits_is_listed_over_all_threads(house: Shell) -> None:
     assert f"holdfast approvals show house {waiting(house)}" in shown
     assert [(each["thread"], each["tool"]) for each in told["approvals"]] == [("house", "pay")]
     assert house.ok("approvals", "ls", "--timeline", "other", "--json").json["approvals"] == []
+
+
+def test_what_is_listed_is_enough_to_decide(house: Shell) -> None:
+    """Tool, arguments, effect, age and expiry, for people and for programs."""
+    shown = house.ok("approvals").out
+    (asked,) = house.ok("approvals", "--json").json["approvals"]
+
+    assert all(each in shown for each in ("pay", "financial", '{"to":"roofer","amount":5000}', "2026"))
+    assert (asked["tool"], asked["effect"], asked["idempotent"]) == ("pay", "financial", False)
+    assert asked["arguments"] == {"to": "roofer", "amount": 5000}
+    assert asked["age_seconds"] >= 0
+    assert asked["expires_at"] is None
+
+
+def me() -> str:
+    """The user who runs the tests, as a decision names them."""
+    return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["approve"], ["deny"], ["edit", "--value", LESS], ["answer", "--value", "1"]],
+    ids=lambda x: x[0],
+)
+def test_who_decides_is_the_user_of_the_system(
+    house: Shell, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system's accounts name them, whatever the environment says."""
+    monkeypatch.setenv("USER", "somebody-else")
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    verdict, *value = words
+
+    told = house.ok("approvals", verdict, "house", waiting(house), *value, "--json").json
+
+    assert told["decision"]["by"] == me()
+
+
+def test_a_name_that_is_given_counts_unless_it_claims_to_be_the_system_s(house: Shell) -> None:
+    """What the system vouches for cannot be typed."""
+    call = waiting(house)
+
+    refused = house("approvals", "approve", "house", call, "--by", "os:somebody-else")
+    told = house.ok("approvals", "approve", "house", call, "--by", "ann", "--json").json
+
+    assert refused.code == 2
+    assert told["decision"]["by"] == "ann"
+
+
+def test_resolving_and_cancelling_name_the_user_too(house: Shell) -> None:
+    """The way of a call, and the record of a run, say who."""
+    house.ok("calls", "resolve", "house", "id-0006", "done")
+    cancelled = house.ok("runs", "cancel", "house", "--json").json["run"]
+
+    assert house.ok("calls", "show", "house", "id-0006", "--json").json["passed"][-1]["by"] == me()
+    assert cancelled["cancelled_by"] == me()
+
+
+def test_who_asks_a_tool_what_became_of_a_call_is_the_user(
+    house: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool's answer settles it, and the way of the call says who asked."""
+    monkeypatch.setattr(paying, "ANSWERS", ["done"])
+
+    house.ok("calls", "reconcile", "house", "id-0006", "--code", CODE)
+
+    assert house.ok("calls", "show", "house", "id-0006", "--json").json["passed"][-1]["by"] == me()
 
 
 def test_nothing_waiting_is_a_sentence(shell: Shell) -> None:

@@ -25,13 +25,29 @@ def talk(shell: Shell, *lines: str, code: int = 0) -> Ended:
     return ended
 
 
-def test_words_calls_and_approvals_are_shown_and_asked(empty: Shell) -> None:
-    """The words, the call with its arguments, the question, and what came of it, in this order."""
-    out = talk(empty, "Pay five", "approve").out
+def decided(shell: Shell, *words: str) -> None:
+    """Decide about the payment that waits, in another shell."""
+    (asked,) = shell.ok("approvals", "--json").json["approvals"]
+    shell.ok("approvals", words[0], "clerk-chat", asked["call"], *words[1:])
+
+
+def test_words_calls_and_approvals_are_shown(empty: Shell) -> None:
+    """The words, the call with its arguments, the question with effect, and what came of it, in this order."""
+    out = talk(empty, "Pay five").out
+    decided(empty, "approve")
+    out += talk(empty).out
 
     places = [
         out.index(each)
-        for each in ("Let me see.", "→ look({})", "? pay", '  "amount": 5', "paid 5", "All done.")
+        for each in (
+            "Let me see.",
+            "→ look({})",
+            "? pay",
+            "financial,",
+            '  "amount": 5',
+            "paid 5",
+            "All done.",
+        )
     ]
     assert places == sorted(places)
     assert chatting.paid == [5]
@@ -39,7 +55,7 @@ def test_words_calls_and_approvals_are_shown_and_asked(empty: Shell) -> None:
 
 def test_nothing_in_a_result_reaches_the_terminal_as_a_command(empty: Shell) -> None:
     """An escape sequence is spelled out."""
-    out = talk(empty, "Pay five", "later").out
+    out = talk(empty, "Pay five").out
 
     assert "\\x1b[31mand warm" in out
     assert "\x1b" not in out
@@ -47,34 +63,38 @@ def test_nothing_in_a_result_reaches_the_terminal_as_a_command(empty: Shell) -> 
 
 def test_a_denied_call_is_not_made(empty: Shell) -> None:
     """The model is told, and goes on."""
-    assert "All done." in talk(empty, "Pay five", "deny").out
+    talk(empty, "Pay five")
+    decided(empty, "deny")
+
+    assert "All done." in talk(empty).out
     assert chatting.paid == []
 
 
-def test_arguments_can_be_edited(empty: Shell) -> None:
-    """What is not JSON is asked for again; what runs is what was given."""
-    out = talk(empty, "Pay five", "edit", "five", "edit", '{"amount": 3}').out
+def test_a_run_that_was_decided_elsewhere_goes_on_at_the_next_talk(empty: Shell) -> None:
+    """What runs is what was given there."""
+    first = talk(empty, "Pay five").out
+    decided(empty, "edit", "--value", '{"amount": 3}')
+    second = talk(empty).out
 
-    assert "this is not JSON" in out
+    assert "It waits. Decide it any time: holdfast approvals show clerk-chat" in first
+    assert "going on with it" in second
     assert chatting.paid == [3]
 
 
-def test_what_is_left_for_later_is_asked_at_the_next_talk(empty: Shell) -> None:
-    """Leaving in the middle of a question loses nothing."""
-    first = talk(empty, "Pay five", "later").out
-    second = talk(empty, "yes").out
+def test_what_was_not_decided_is_shown_at_the_next_talk(empty: Shell) -> None:
+    """Leaving in the middle of a question loses nothing, and lines of a pipe never answer it."""
+    talk(empty, "Pay five")
 
-    assert "It waits. Decide it any time: holdfast approvals show clerk-chat" in first
-    assert "paid 5" in second
-    assert chatting.paid == [5]
+    assert "? pay" in talk(empty).out
+    assert chatting.paid == []
 
 
 def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
     """Log, state, fork, undo, redo: each the command of the shell, on the timeline of the talk."""
+    talk(empty, "Pay five")
+    decided(empty, "approve")
     out = talk(
         empty,
-        "Pay five",
-        "yes",
         "/log",
         "/fork other",
         "/undo",
@@ -109,9 +129,9 @@ def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
 )
 def test_a_slash_that_cannot_be_is_told_and_the_talk_goes_on(empty: Shell, said: str, code: int) -> None:
     """Nothing is written, the next line is heard, and a script is told by the exit code."""
-    ended = talk(empty, said, "Pay five", "deny", code=code)
+    ended = talk(empty, said, "Pay five", code=code)
 
-    assert "All done." in ended.out
+    assert "It waits." in ended.out
     assert "nothing" in ended.out + ended.err
 
 
@@ -140,7 +160,9 @@ def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
 
 def test_a_run_that_fails_leaves_the_talk_and_is_its_exit_code(empty: Shell) -> None:
     """The error is where errors go, with the command that shows the run; the next words are heard."""
-    ended = talk(empty, "Pay five", "deny", "Again", "/log", code=1)
+    talk(empty, "Pay five")
+    decided(empty, "deny")
+    ended = talk(empty, "Again", "/log", code=1)
 
     assert "RunFailed" in ended.err
     assert "Try: holdfast runs show clerk-chat\n" in ended.err
@@ -150,7 +172,7 @@ def test_a_run_that_fails_leaves_the_talk_and_is_its_exit_code(empty: Shell) -> 
 
 def test_a_run_that_waits_is_no_failure(empty: Shell) -> None:
     """Control: what was left for a decision is no reason for another exit code than 0."""
-    assert "It waits." in talk(empty, "Pay five", "later", code=0).out
+    assert "It waits." in talk(empty, "Pay five", code=0).out
 
 
 def test_a_backend_that_nobody_knows_begins_no_thread(empty: Shell) -> None:
@@ -176,27 +198,19 @@ def test_a_backend_without_a_key_fails_the_run_with_the_name_to_set(
 
 def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:
     """The talk itself is on the error stream."""
-    ended = empty("chat", "clerk", *CODE, "--json", stdin=b"Pay five\ndeny\n/log\n")
+    ended = empty("chat", "clerk", *CODE, "--json", stdin=b"Pay five\n/log\n")
 
     assert (ended.json["thread"], ended.json["turns"]) == ("clerk-chat", 1)
-    assert "All done." in ended.err
+    assert "It waits." in ended.err
 
 
 def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
     """A dry run prints the check, with the tools of the code, and the talk stays where it is."""
-    out = talk(empty, "Pay five", "deny", "/switch openai:gpt-5 --dry-run", "/context", "/quit").out
+    talk(empty, "Pay five")
+    decided(empty, "deny")
+    out = talk(empty, "/switch openai:gpt-5 --dry-run", "/context", "/quit").out
 
     assert "Compatibility check:\n✓ Text conversation supported\n✓ Tools supported" in out
     assert "script:clerk" in out
     with holdfast.open(empty.store) as store:
         assert store.thread("clerk-chat").backend == "script:clerk"
-
-
-def test_a_command_in_the_place_of_a_decision_is_heard(empty: Shell) -> None:
-    """The question waits, the command is done, and the talk can be left."""
-    out = talk(empty, "Pay five", "/log", "/quit").out
-
-    assert "approve, deny, edit, answer or later?" in out
-    assert "It waits." in out
-    assert "turn 1" in out
-    assert chatting.paid == []

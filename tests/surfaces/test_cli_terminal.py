@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
 SGR = re.compile(r"\x1b\[([0-9;]*)m")  # what sets colour and weight
@@ -21,9 +22,7 @@ OTHER = re.compile(r"\x1b(?!\[[0-9;]*m)")  # any other command to the terminal
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7]|38)[0-9;]*m")
 
 
-def typed(
-    directory: Path, *words: str, columns: int = 80, answer: str = "", **environment: str
-) -> tuple[str, int]:
+def typed(directory: Path, *words: str, columns: int = 80, **environment: str) -> tuple[str, int]:
     """What a terminal of that width gets to see of a command, and how the command ended."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -42,7 +41,6 @@ def typed(
         stderr=theirs,
     )
     os.close(theirs)
-    os.write(ours, answer.encode())
     shown = bytearray()
     try:
         while piece := os.read(ours, 65_536):
@@ -115,13 +113,14 @@ def test_hostile_text_moves_no_cursor(shell: Shell) -> None:
     assert "\x07" not in shown
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 5), ("\n", 5), ("\x04", 5)])
+@pytest.mark.parametrize(("answer", "code"), [("yes\r", 0), ("no\r", 5), ("\x04", 5)])
 def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) -> None:
     """On a terminal only a yes removes it."""
-    shown, ended = typed(shell.directory, "threads", "rm", "shopping", answer=answer)
+    with PtySession(shell.directory, "threads", "rm", "shopping") as session:
+        session.wait_for("for good, yes or no? ")
+        session.type(answer)
 
-    assert "for good?" in shown
-    assert ended == code
+        assert session.ended() == code
     assert shell("threads", "show", "shopping").code == (3 if code == 0 else 0)
 
 
@@ -129,7 +128,7 @@ def test_a_yes_in_advance_is_not_asked_for(shell: Shell) -> None:
     """`--yes` is for people who know."""
     shown, ended = typed(shell.directory, "threads", "rm", "shopping", "--yes")
 
-    assert "for good?" not in shown
+    assert "for good" not in shown
     assert ended == 0
 
 
@@ -154,9 +153,13 @@ def test_a_run_that_failed_before_somebody_s_eyes_is_no_failure_of_the_talk(empt
         "mute = Agent('mute', backend=Script(backend='script:mute'))\n"
     )
 
-    shown, code = typed(empty.directory, "chat", "mute", "--code", "app:mute", answer="Hello\n/quit\n")
+    with PtySession(empty.directory, "chat", "mute", "--code", "app:mute") as session:
+        session.wait_for("› ")
+        session.type("Hello\r")
+        session.wait_for("RunFailed")
+        session.wait_for("holdfast runs show mute-chat")
+        session.wait_for("› ")
+        session.type("/quit\r")
 
-    assert "RunFailed" in shown
-    assert "holdfast runs show mute-chat" in shown
-    assert code == 0
+        assert session.ended() == 0
     assert empty("chat", "mute", "--code", "app:mute", stdin=b"Hello\n").code == 1

@@ -73,7 +73,12 @@ CallId: TypeAlias = Annotated[
     str, Parameter(name="CALL", help="The call's id, or a beginning that no other has")
 ]
 By: TypeAlias = Annotated[
-    str | None, Parameter(name="--by", metavar="WHO", help="Who says so, for the record")
+    str | None,
+    Parameter(
+        name="--by",
+        metavar="WHO",
+        help="Who says so, for the record; os:USER, the user of the system, if left out",
+    ),
 ]
 Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="Why, for the record")]
 StatePath: TypeAlias = Annotated[

@@ -18,6 +18,7 @@ from holdfast.ledger.tracing import Traced
 from holdfast.model.call import CallRecord
 from holdfast.model.run import RunRecord
 from holdfast.model.ticket import Decision, Ticket
+from holdfast.threads.thread import Thread
 
 __all__ = [
     "CallRecordShape",
@@ -65,6 +66,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     kind: str | None  # of the error, where it failed
     cancel: str | None  # somebody asked it to stop, and why
+    cancelled_by: str | None  # who asked
 
     @classmethod
     def of(cls, thread: str, record: RunRecord, *, interrupted: bool, decided: bool) -> RunShape:
@@ -85,6 +87,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
             why=record.why,
             kind=record.kind,
             cancel=record.cancel,
+            cancelled_by=record.cancelled_by,
         )
 
     @property
@@ -174,11 +177,15 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     call: str
     tool: str
+    effect: str
+    idempotent: bool
+    arguments: Any  # that the question is about: JSON, or text that is none; null: forgotten
     action: str  # `approve`, `repeat` (the guard asks), or the tool's own word
     message: str
     timeline: str
     run: str | None
     asked_at: str
+    age_seconds: int  # since it was asked
     expires_at: str | None  # null: it waits for ever
     on_timeout: str
     resume: str  # what a decision leads to: run the tool, use it as the result, or as the arguments
@@ -186,18 +193,23 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     response_schema: Any
 
     @classmethod
-    def of(cls, thread: str, ticket: Ticket) -> TicketShape:
-        """The ticket as programs read it."""
+    def of(cls, thread: Thread, ticket: Ticket, *, at_now: int) -> TicketShape:
+        """The ticket as programs read it, with the call that it is about."""
+        traced = thread.trace(ticket.id, history=False)
         return cls(
-            thread=thread,
+            thread=thread.id,
             id=ticket.id,
             call=ticket.call,
             tool=ticket.tool,
+            effect=traced.record.effect,
+            idempotent=traced.record.idempotent,
+            arguments=in_json(traced.asked),
             action=ticket.action,
             message=ticket.message,
             timeline=ticket.timeline,
             run=ticket.run,
             asked_at=stamp(ticket.asked_at),
+            age_seconds=max(0, (at_now - ticket.asked_at) // 1_000_000),
             expires_at=None if ticket.expires_at is None else stamp(ticket.expires_at),
             on_timeout=ticket.on_timeout,
             resume=ticket.resume,

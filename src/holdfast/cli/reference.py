@@ -88,6 +88,22 @@ A list that was cut short by `--limit` says so in `more`.
 Stored text is never sent to the terminal as it is: characters that it might obey are shown by their codes, such as `\\x1b`.
 Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
 `holdfast --install-completion` sets up completion for your shell.
+
+Two commands ask something: `chat`, for a decision about a call that waits, and `threads rm`.
+They ask only where the input and the screen are both a terminal.
+Before the question everything that was typed or pasted earlier is discarded, until the keyboard is quiet for a quarter of a second.
+Only a whole word that is shown as a choice and typed after the question is an answer; pasted text, or several lines at once, never is.
+New arguments or a result may be pasted: they are shown, and count once you have typed `confirm`.
+
+At the prompt of `chat` lines that arrive together, such as a paste, are one message.
+Where the input is a pipe, each line is a message or a command that begins with `/`, and nothing is asked: a call that needs a decision waits, and `chat` prints the command that decides it.
+The next `chat` on the thread goes on with it.
+
+## Who decides
+
+Decisions, resolutions, reconciliations and cancellations are recorded with a name.
+Without `--by` it is `os:USER`: the account that the process runs under, as the operating system knows it.
+`--by NAME` records what you type instead; it may not begin with `os:`, so the record tells what the system vouches for from what somebody typed.
 """
 
 _WORDS = {

@@ -96,6 +96,11 @@ class Screen:
         return self._console.width
 
     @property
+    def stream(self) -> IO[str]:
+        """The stream that it writes to."""
+        return self._console.file
+
+    @property
     def is_terminal(self) -> bool:
         """Whether a person is looking."""
         return self._console.is_terminal

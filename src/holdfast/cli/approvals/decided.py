@@ -11,6 +11,7 @@ from holdfast.cli.records import CallRecordShape, DecisionShape, in_json, state
 from holdfast.cli.screen import Screen
 from holdfast.cli.seeing import named, seen_from
 from holdfast.cli.stores import writing
+from holdfast.cli.users import decided_by
 from holdfast.ledger.tracing import Traced
 from holdfast.model.head import MAIN
 from holdfast.model.ticket import Ticket, Verdict
@@ -49,7 +50,9 @@ class Decided(Answer, frozen=True, kw_only=True):
             asked = seen_from(store.thread(thread), call, timeline)
             line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
             with with_code(store, thread, code, line) as found:
-                ticket = found.decide(named(store.thread(thread), call), verdict, value=value, by=by, why=why)
+                ticket = found.decide(
+                    named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
+                )
                 again = asked.ticket is not None and asked.ticket == ticket
                 return cls._of(found, ticket, again=again)
 

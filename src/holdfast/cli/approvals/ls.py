@@ -7,13 +7,14 @@ from contextlib import suppress
 
 from holdfast.cli.answer import Answer, cut_off
 from holdfast.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
-from holdfast.cli.records import TicketShape
+from holdfast.cli.records import TicketShape, on_one_line
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.stores import reading
 from holdfast.cli.wording import ago, count, moment, now
 from holdfast.errors import NotFound
 from holdfast.model.ticket import Ticket
 from holdfast.threads.store import Store
+from holdfast.threads.thread import Thread
 
 __all__ = ["Approvals", "ls"]
 
@@ -22,7 +23,8 @@ _COLUMNS = (
     Column("timeline", "line", gives_way=True),
     Column("asked", "when"),
     Column("tool", "tool", gives_way=True),
-    Column("what", gives_way=True),
+    Column("effect"),
+    Column("arguments", gives_way=True),
     Column("until", "when"),
     Column("call"),
 )
@@ -49,7 +51,8 @@ class Approvals(Answer, frozen=True, kw_only=True):
                     each.timeline if each.timeline != "main" else "",
                     ago(each.asked_at, at_now),
                     each.tool,
-                    each.message or each.action,
+                    each.effect,
+                    on_one_line(each.arguments),
                     moment(each.expires_at) if each.expires_at else "",
                     each.call,
                 )
@@ -74,22 +77,24 @@ def ls(
     with reading(everywhere) as store:
         found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
         found.sort(key=lambda each: each[1].asked_at)
-        kept, more = cut_off(found, limit)
-        return Approvals(thread=thread, approvals=[TicketShape.of(*each) for each in kept], more=more)
+        kept, more, at_now = *cut_off(found, limit), now()
+        return Approvals(
+            thread=thread, approvals=[TicketShape.of(*each, at_now=at_now) for each in kept], more=more
+        )
 
 
-def _all(store: Store, timeline: str | None) -> list[tuple[str, Ticket]]:
+def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
     """What waits anywhere and can still be decided: not what was undone, or removed with its thread."""
-    found: list[tuple[str, Ticket]] = []
+    found: list[tuple[Thread, Ticket]] = []
     for id in dict.fromkeys(each.thread for each in store.approvals()):
         with suppress(NotFound):
             found += _of(store, id, timeline)
     return found
 
 
-def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[str, Ticket]]:
+def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
     """What waits on one timeline of a thread; None: on any, each once."""
     thread = store.thread(id)
     lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
     found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
-    return ((id, ticket) for ticket in found.values())
+    return ((thread, ticket) for ticket in found.values())

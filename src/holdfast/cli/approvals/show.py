@@ -20,7 +20,7 @@ from holdfast.ledger.tracing import Traced
 from holdfast.model.ticket import Ticket
 from holdfast.threads.thread import Thread
 
-__all__ = ["Approval", "diff_of", "show"]
+__all__ = ["Approval", "diff_of", "show", "until"]
 
 _LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is approved"}
 
@@ -67,20 +67,12 @@ class Approval(Answer, frozen=True, kw_only=True):
             ("effect", f"{call.effect}{again}"),
             ("asked by", f"{asks}, on {call.backend}" if call.backend else asks),
             ("asked", moment(ticket.asked_at)),
-            ("until", "" if self.decision else self._until),
+            ("until", "" if self.decision else until(self.ticket.expires_at, self.ticket.on_timeout)),
             ("thread", f"{self.thread}, timeline {ticket.timeline}"),
             ("call", call.id),
             ("shape", safe_json(ticket.response_schema, indent=None) if ticket.response_schema else ""),
         ]
         return [(name, fact) for name, fact in found if fact]
-
-    @property
-    def _until(self) -> str:
-        at = self.ticket.expires_at
-        if at is None:
-            return "somebody decides"
-        over = ", which is over" if at <= stamp(now()) and self.decision is None else ""
-        return f"{moment(at)}{over}; then {_LAPSES[self.ticket.on_timeout]}"
 
     def _tell(self, screen: Screen, decision: DecisionShape) -> None:
         who = f" by {decision.by}" if decision.by else ""
@@ -96,10 +88,19 @@ class Approval(Answer, frozen=True, kw_only=True):
 
     def _advise(self, screen: Screen) -> None:
         place = (self.thread, self.ticket.call)
-        screen.suggest("Decide: ", "approvals", "approve", *place, "--by", "WHO")
-        screen.suggest("        ", "approvals", "deny", *place, "--by", "WHO", "--why", "TEXT")
-        screen.suggest("        ", "approvals", "edit", *place, "--by", "WHO", "--value", "JSON")
-        screen.suggest("        ", "approvals", "answer", *place, "--by", "WHO", "--value", "JSON")
+        screen.suggest("Decide: ", "approvals", "approve", *place)
+        screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
+        screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")
+        screen.suggest("        ", "approvals", "answer", *place, "--value", "JSON")
+        screen.say(("Who decides is the user of this system, unless --by says who.", "quiet"))
+
+
+def until(expires_at: str | None, on_timeout: str) -> str:
+    """How long an open approval waits, and what happens then."""
+    if expires_at is None:
+        return "somebody decides"
+    over = ", which is over" if expires_at <= stamp(now()) else ""
+    return f"{moment(expires_at)}{over}; then {_LAPSES[on_timeout]}"
 
 
 def diff_of(before: object, after: object) -> Iterator[Part]:
@@ -131,7 +132,7 @@ def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> Approval:
     decision = ticket.decision
     return Approval(
         thread=thread.id,
-        ticket=TicketShape.of(thread.id, ticket),
+        ticket=TicketShape.of(thread, ticket, at_now=now()),
         call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
         arguments=in_json(traced.asked),
         repeats=_repeats(thread, ticket),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.cli.calls.settled import Settled
 from holdfast.cli.coding import Code, with_code
-from holdfast.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId
 from holdfast.cli.seeing import call_on
 from holdfast.cli.stores import writing
+from holdfast.cli.users import decided_by
 
 __all__ = ["Reconciled", "reconcile"]
 
@@ -26,6 +27,7 @@ def reconcile(
     /,
     *,
     code: Code = None,
+    by: By = None,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Reconciled:
@@ -38,5 +40,5 @@ def reconcile(
     with writing(everywhere) as store:
         record = call_on(store.thread(thread), call, timeline).record
         with with_code(store, thread, code, record.timeline, needed=True) as found:
-            found.reconcile(record.id)
+            found.reconcile(record.id, by=decided_by(by))
             return Reconciled.by(found, record.id, record.state)

@@ -10,6 +10,7 @@ from holdfast.cli.calls.settled import Settled
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
 from holdfast.cli.seeing import call_on
 from holdfast.cli.stores import writing
+from holdfast.cli.users import decided_by
 from holdfast.cli.values import parsed
 from holdfast.errors import Invalid
 
@@ -54,5 +55,5 @@ def resolve(
         found = store.thread(thread)
         record = call_on(found, call, timeline).record
         value = None if result is None else parsed(result, "--result")
-        found.resolve(record.id, outcome, value=value, by=by, why=why)
+        found.resolve(record.id, outcome, value=value, by=decided_by(by), why=why)
         return Resolved.by(found, record.id, record.state)

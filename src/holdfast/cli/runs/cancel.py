@@ -7,12 +7,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
-from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThisRun, ThreadId
+from holdfast.cli.options import EVERYWHERE, AnyTimeline, By, Everywhere, ThisRun, ThreadId
 from holdfast.cli.records import RunShape, state
 from holdfast.cli.runs.ls import shape
 from holdfast.cli.runs.show import found_run
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import writing
+from holdfast.cli.users import decided_by
 from holdfast.model.head import MAIN
 from holdfast.model.run import ENDED
 
@@ -42,6 +43,7 @@ def cancel(
     /,
     *,
     why: Annotated[str, Parameter(metavar="TEXT", help="Why, for the record")] = "cancelled",
+    by: By = None,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Cancelled:
@@ -54,5 +56,5 @@ def cancel(
         if run is not None:
             line = timeline or found_run(store.thread(thread), run, None).timeline
         found = store.thread(thread, timeline=line)
-        record = found.cancel(run, why=why)
+        record = found.cancel(run, why=why, by=decided_by(by))
         return Cancelled(thread=thread, run=shape(found, record))

@@ -7,10 +7,12 @@ from holdfast.cli.coding import Code, with_code
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThisRun, ThreadId
 from holdfast.cli.records import TicketShape, state
 from holdfast.cli.runs.show import found_run
-from holdfast.cli.screen import Screen
+from holdfast.cli.screen import Screen, console
 from holdfast.cli.showing import digest
 from holdfast.cli.stores import writing
-from holdfast.cli.wording import count
+from holdfast.cli.talking.painting import paint
+from holdfast.cli.usage import to_be_named
+from holdfast.cli.wording import count, now
 from holdfast.model.head import MAIN
 
 __all__ = ["Resumed", "resume"]
@@ -31,12 +33,10 @@ class Resumed(Answer, frozen=True, kw_only=True):
     commit: str | None
 
     def show(self, screen: Screen) -> None:
-        """Print how it ended, what was said last, and what it waits for."""
+        """Print how it ended, and what it waits for; what was said was shown while it was."""
         screen.say("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
         if self.why:
             screen.wrap((self.why, "quiet"), indent=2)
-        if self.text:
-            screen.wrap(("assistant  ", "assistant"), self.text, indent=2)
         for asked in self.approvals:
             screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
         if self.approvals:
@@ -55,22 +55,23 @@ def resume(
 ) -> Resumed:
     """Go on with a run that was cut off, or that has been decided
 
-    What is settled stays settled: a call that reached the outside is repeated only if its tool
+    Words and calls are shown as they come, with --json only what came of them. What is settled stays settled: a call that reached the outside is repeated only if its tool
     proves that it was not done. A run that still waits for a decision is left as it is.
     """
+    screen = Screen(console(), store=to_be_named(everywhere.store))  # what the code prints goes elsewhere
     with writing(everywhere) as store:
         line = timeline or MAIN
         if run is not None:
             line = timeline or found_run(store.thread(thread), run, None).timeline
         with with_code(store, thread, code, line, needed=True) as found:
-            result = found.resume(run)
+            result = found.resume(run) if everywhere.json else paint(screen, found.resume_stream(run))
         return Resumed(
             thread=thread,
             run=result.run,
             status=result.status,
             text=result.text,
             why=result.why,
-            approvals=[TicketShape.of(thread, ticket) for ticket in result.approvals],
+            approvals=[TicketShape.of(found, each, at_now=now()) for each in result.approvals],
             steps=result.steps,
             input_tokens=result.usage.input_tokens,
             output_tokens=result.usage.output_tokens,

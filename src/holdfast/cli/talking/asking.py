@@ -1,81 +1,81 @@
-"""Asking the person at the terminal: the next words, or a decision about a call that waits."""
+"""Asking the person at the terminal for a decision about a call that waits.
+
+A decision is a whole word, typed after the question was shown.  New arguments and results may be pasted:
+they are shown, and count once the person has typed the word that confirms them.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 
+from holdfast.cli.approvals.show import diff_of, until
 from holdfast.cli.calls.show import show_json
 from holdfast.cli.records import in_json
 from holdfast.cli.screen import Screen
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.users import os_user
+from holdfast.cli.wording import stamp
 from holdfast.errors import HoldfastError
+from holdfast.ledger.tracing import Traced
 from holdfast.model.ticket import Ticket, Verdict
 from holdfast.threads.thread import Thread
 
-__all__ = ["CHOICES", "ask", "decide"]
+__all__ = ["ask_decision", "show_question", "show_waiting"]
 
-_ANSWERS: dict[str, Verdict] = {
-    "a": "approve", "approve": "approve", "y": "approve", "yes": "approve",
-    "d": "deny", "deny": "deny", "n": "deny", "no": "deny",
-    "e": "edit", "edit": "edit",
-    "r": "answer", "answer": "answer",
-}  # fmt: skip
+_VERDICTS: dict[str, Verdict] = {"approve": "approve", "deny": "deny", "edit": "edit", "answer": "answer"}
+_LATER = "later"
+_CHOICES = f"{', '.join(_VERDICTS)} or {_LATER}? "
 
 
-CHOICES = "approve, deny, edit, answer or later? "
-
-_LATER = ("l", "later", "")
-
-
-def ask(prompt: str) -> str | None:
-    """What the person says next, on one line; None: nothing more comes."""
-    if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]  # lets lines be edited
-        try:
-            return input(prompt)
-        except EOFError:
-            return None
-    line = sys.stdin.readline()
-    return line.rstrip("\r\n") if line else None
-
-
-def decide(screen: Screen, thread: Thread, ticket: Ticket) -> str | None:
-    """Put one question to the person and record the decision; None: it is decided.
-
-    Otherwise what was said instead: a command about the conversation, or nothing, and it waits.
-    """
+def show_question(screen: Screen, thread: Thread, ticket: Ticket) -> Traced:
+    """Show what a call waits for: the question, tool, effect, arguments, and until when."""
     traced = thread.trace(ticket.id, history=False)
     screen.gap()
     screen.say(("? ", "warn"), ticket.message or f"may {ticket.tool} go on?")
-    screen.say("  ", (ticket.tool, "tool"))
+    expires_at = None if ticket.expires_at is None else stamp(ticket.expires_at)
+    limit = until(expires_at, ticket.on_timeout)
+    screen.say("  ", (ticket.tool, "tool"), (f"  {traced.record.effect}, waits until {limit}", "quiet"))
     show_json(screen, in_json(traced.asked))
-    if not sys.stdin.isatty():
-        screen.say((CHOICES, "quiet"))
+    return traced
+
+
+def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Ticket) -> str | None:
+    """Put one question to the person and record the decision; None: it is decided.
+
+    Otherwise what the person typed instead: a command about the conversation, or nothing, and it waits.
+    """
+    traced = show_question(screen, thread, ticket)
     while True:
-        said = (ask(CHOICES) or "later").strip()
-        verdict = _ANSWERS.get(said.lower())
-        if verdict is None:
-            if said.startswith("/") or said.lower() in _LATER:
-                screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.call)
-                return said if said.startswith("/") else ""
-            screen.say((f"'{said}' is none of these.", "warn"))
-            continue
+        said = terminal.ask_word(_CHOICES, (*_VERDICTS, _LATER), takes_commands=True) or _LATER
+        if said not in _VERDICTS:
+            show_waiting(screen, thread, ticket)
+            return said if said.startswith("/") else ""
         try:
-            thread.decide(ticket.call, verdict, value=_value(verdict), by="chat")
+            value = None if said in ("approve", "deny") else _value(screen, terminal, said, traced)
+            thread.decide(ticket.call, _VERDICTS[said], value=value, by=os_user())
         except (HoldfastError, ValueError) as error:
             screen.say((str(error), "warn"))
             continue
         return None
 
 
-def _value(verdict: Verdict) -> object:
-    """What goes with an edit or an answer, as JSON; raises `ValueError` if it is none."""
-    if verdict not in ("edit", "answer"):
-        return None
-    said = ask("new arguments, as JSON: " if verdict == "edit" else "the result, as JSON: ")
+def show_waiting(screen: Screen, thread: Thread, ticket: Ticket) -> None:
+    """Say that the call waits, and how it can be decided."""
+    screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.call)
+
+
+def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced) -> object:
+    """Ask for what goes with an edit or an answer, show it, and have it confirmed; raises `ValueError` if it is not."""
+    entry = terminal.ask_text("new arguments, as JSON: " if verdict == "edit" else "the result, as JSON: ")
     try:
-        return json.loads(said or "")
+        value: object = json.loads(entry.text if entry else "")
     except ValueError as error:
         raise ValueError(f"this is not JSON: {error}; nothing was decided.") from error
+    if verdict == "edit":
+        for line in diff_of(in_json(traced.asked), value):
+            screen.cut("  ", line)
+    else:
+        show_json(screen, value)
+    if terminal.ask_word(f"confirm or {_LATER}? ", ("confirm", _LATER)) != "confirm":
+        raise ValueError("it was not confirmed; nothing was decided.")
+    return value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.cli.safe import safe, shortened
 from holdfast.cli.screen import Screen
 from holdfast.cli.showing import words_of
 from holdfast.model.event import ConflictCovered
 from holdfast.model.message import Message, view
+from holdfast.runtime.ended import Result
 from holdfast.runtime.happening import (
     CallProgress,
     Happened,
@@ -17,9 +20,24 @@ from holdfast.runtime.happening import (
     TextSoFar,
 )
 
-__all__ = ["Painter"]
+__all__ = ["Painter", "paint"]
 
 _LENGTH = 400
+
+
+def paint(screen: Screen, events: Iterable[Happening]) -> Result:
+    """Show a run while it goes on; what it came to.  Raises what the run raises."""
+    painter = Painter(screen)
+    result: Result | None = None
+    try:
+        for event in events:
+            painter.paint(event)
+            if isinstance(event, RunEnded):
+                result = event.result
+    finally:
+        painter.close()
+    assert result is not None, "a run that raised nothing has come to something"
+    return result
 
 
 class Painter:
@@ -30,7 +48,6 @@ class Painter:
         self._screen = screen
         self._writing = ""  # what is being written just now: text, thoughts, nothing
         self._streamed = False  # whether the words of the coming message are on the screen already
-        self.cursor: str | None = None  # of the last durable event
 
     def paint(self, event: Happening) -> None:
         """Show one event."""
@@ -48,7 +65,6 @@ class Painter:
                 self._end()
             case _:
                 pass
-        self.cursor = getattr(event, "cursor", None) or self.cursor
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.cli.advice import Subject, command, in_words_of_the_shell
 from holdfast.cli.failures import FAILED, USAGE, code_of, report
 from holdfast.cli.running import run
 from holdfast.cli.screen import Screen
 from holdfast.cli.talking import slashes
-from holdfast.cli.talking.asking import ask, decide
-from holdfast.cli.talking.painting import Painter
+from holdfast.cli.talking.asking import ask_decision, show_question, show_waiting
+from holdfast.cli.talking.painting import paint
 from holdfast.cli.talking.slashes import SLASHES
+from holdfast.cli.terminal import Terminal
 from holdfast.cli.usage import to_be_named
-from holdfast.errors import HoldfastError, NotFound, RunFailed
+from holdfast.cli.users import os_user
+from holdfast.errors import HoldfastError, RunFailed
 from holdfast.model.nearness import near
 from holdfast.runtime.ended import Result
-from holdfast.runtime.happening import Cursor, RunEnded
+from holdfast.runtime.happening import Happening
 from holdfast.threads.thread import Thread
 
 __all__ = ["Talk"]
@@ -31,6 +33,7 @@ class Talk:
     def __init__(self, screen: Screen, thread: Thread, *, store: str, code: str | None = None) -> None:
         """Talk on that thread; `store` and `code` are what commands of the shell are given."""
         self._screen, self._thread, self._store, self._code = screen, thread, store, code
+        self._terminal = Terminal(screen)
         self._said: list[str] = []  # commands that were given in the place of a decision
         self.code = 0  # of the first thing that failed
 
@@ -39,16 +42,16 @@ class Talk:
         self._take_up()
         while (said := self._next()) is not None:
             words = said.strip()
-            if words.startswith("/"):
+            if words.startswith("/") and "\n" not in words:
                 if self._command(words):
                     break
             elif words:
-                self._say(words)
+                self._run(self._thread.stream(words))
         return self._thread
 
     def _next(self) -> str | None:
         """The next line: one that was said in the place of a decision comes first."""
-        return self._said.pop(0) if self._said else ask(self._prompt)
+        return self._said.pop(0) if self._said else self._terminal.read_message(self._prompt)
 
     @property
     def _named(self) -> str | None:
@@ -63,68 +66,59 @@ class Talk:
     def _take_up(self) -> None:
         """Finish what an earlier talk left: a run that was cut off, questions that wait."""
         try:
-            if any(self._thread.interrupted(record.id) for record in self._thread.runs(limit=1)):
-                self._screen.say(("A run was cut off here; going on with it.", "quiet"))
-                self._go_on()
+            last = self._thread.runs(limit=1)
+            if any(self._thread.interrupted(each.id) or self._thread.decided(each.id) for each in last):
+                self._screen.say(("A run was left unfinished here; going on with it.", "quiet"))
+                self._run(self._thread.resume_stream())
             elif self._thread.approvals():
                 self._decide()
         except (HoldfastError, RunFailed) as error:
             self._fail(error)
 
-    def _say(self, words: str) -> None:
-        painter = Painter(self._screen)
-        result: Result | None = None
+    def _run(self, events: Iterator[Happening]) -> None:
+        """Show a run, and ask for what it waits for."""
+        result = self._paint(events)
+        if result is not None and result.status == "waiting":
+            self._decide()
+
+    def _paint(self, events: Iterator[Happening]) -> Result | None:
+        """Show a run while it goes on; what it came to, None: it failed or was stopped, and the person was told."""
         try:
-            for event in self._thread.stream(words):
-                painter.paint(event)
-                if isinstance(event, RunEnded):
-                    result = event.result
+            result = paint(self._screen, events)
         except KeyboardInterrupt:
             self._stop()
-            return
+            return None
         except (HoldfastError, RunFailed) as error:
-            painter.close()
             self._fail(error)
-            return
-        if result is not None and result.status == "waiting":
-            self._decide(painter.cursor)
-        elif result is not None and result.status != "succeeded":
+            return None
+        if result.status not in ("succeeded", "waiting"):
             self.code = self.code or FAILED
             self._screen.say((f"The run {result.status}: {result.why}", "warn"))
+        return result
 
-    def _decide(self, cursor: str | None = None) -> None:
-        """Ask for every decision that is missing, then go on."""
+    def _decide(self) -> None:
+        """Ask for every decision that is missing, then go on; where nobody can be asked, say what waits."""
         while tickets := self._thread.approvals():
-            said = [decide(self._screen, self._thread, ticket) for ticket in tickets]
+            if not self._terminal.can_ask:
+                for ticket in tickets:
+                    show_question(self._screen, self._thread, ticket)
+                    show_waiting(self._screen, self._thread, ticket)
+                return
+            said = [ask_decision(self._screen, self._terminal, self._thread, ticket) for ticket in tickets]
             if any(each is not None for each in said):
                 self._said = [each for each in said if each]
                 return
-            result = self._go_on(cursor)
+            if not any(ticket.run for ticket in tickets):  # a program asked, and goes on by itself
+                return
+            result = self._paint(self._thread.resume_stream())
             if result is None or result.status != "waiting":
                 return
-
-    def _go_on(self, cursor: str | None = None) -> Result | None:
-        """Resume the run, and show what came of it."""
-        after = cursor or self._newest()
-        try:
-            result = self._thread.resume()
-        except NotFound:
-            return None
-        painter = Painter(self._screen)
-        for event in self._thread.follow(after=after):
-            painter.paint(event)
-        return result
-
-    def _newest(self) -> str | None:
-        """The cursor after what is durable now."""
-        last = next(iter(self._thread.log(limit=1)), None)
-        return str(Cursor(last.depth, last.digest, len(last.events) + 1)) if last else None
 
     def _stop(self) -> None:
         """The person pressed Ctrl-C: ask the run to stop, and stay."""
         self._screen.gap()
         try:
-            self._thread.cancel(why="stopped at the terminal")
+            self._thread.cancel(why="stopped at the terminal", by=os_user())
             self._screen.say(("Stopped. What was done stays done.", "warn"))
         except HoldfastError as error:
             self._fail(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,8 +9,9 @@ from cyclopts import Parameter
 from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, Everywhere, ThreadId
 from holdfast.cli.safe import inline
-from holdfast.cli.screen import Screen
+from holdfast.cli.screen import Screen, console
 from holdfast.cli.stores import writing
+from holdfast.cli.terminal import Terminal
 from holdfast.errors import Refused
 
 __all__ = ["Removed", "rm"]
@@ -46,15 +46,15 @@ def rm(
     """
     with writing(everywhere) as store:
         found = store.thread(thread)
-        if not (yes or everywhere.json or _agreed(thread)):
+        if not (yes or everywhere.json or _is_agreed(thread)):
             raise Refused(f"thread '{thread}' is still there, as you did not say yes")
         found.rm(force=force)
         return Removed(id=thread)
 
 
-def _agreed(thread: str) -> bool:
+def _is_agreed(thread: str) -> bool:
     """Whether a person agrees; where nobody can be asked, the command itself is the answer."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    terminal = Terminal(Screen(console()))
+    if not terminal.can_ask:
         return True
-    print(f"Remove thread {inline(thread)} for good? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return terminal.ask_word(f"Remove thread {inline(thread)} for good, yes or no? ", ("yes", "no")) == "yes"
