@@ -14,9 +14,10 @@ from holdfast.ledger import bounds, calls, claims, decisions, guard, lease, tick
 from holdfast.ledger.guard import Case, Policy
 from holdfast.model.call import STATES, TRANSITIONS, CallRecord
 from holdfast.model.effect import EFFECTS
-from holdfast.model.run import REASONS, RUN_TRANSITIONS, HeadPolicy
+from holdfast.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
 from holdfast.model.ticket import DECISIONS, Ticket
 from holdfast.projections.calls import Transition
+from holdfast.providers.stop_words import STOP_WORDS
 from holdfast.runtime import happening, records, steering
 from holdfast.runtime.ownership import TTL_SECONDS
 from holdfast.runtime.plugin import PHASES
@@ -76,6 +77,14 @@ def test_every_stop_policy_is_named() -> None:
 
     assert set(holdfast.Stop.__struct_fields__) <= set(codes(text))
     assert f"({holdfast.Stop().steps} unless" in text
+
+
+def test_every_word_that_an_answer_ends_with_is_named() -> None:
+    """Reason by reason, in the order of the code."""
+    rows = table("runs", "Why an answer ended", "reason").rows
+
+    assert tuple(codes(row[0])[0] for row in rows) == STOP_KINDS
+    assert {word: codes(row[0])[0] for row in rows for word in codes(row[1])} == STOP_WORDS
 
 
 def test_the_lease_lasts_as_long_as_the_page_says() -> None:

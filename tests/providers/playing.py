@@ -40,6 +40,7 @@ class Answer:
 class Asked:
     """What was asked."""
 
+    method: str
     path: str
     headers: Mapping[str, str]
     body: Any
@@ -109,12 +110,16 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
+    def do_GET(self) -> None:
+        """Play the next answer to whoever fetches one."""
+        self.do_POST()
+
     def do_POST(self) -> None:
         """Play the next answer."""
         server = cast("_Server", self.server)
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        server.requests.append(Asked(self.path, headers, json.loads(body or b"null")))
+        server.requests.append(Asked(self.command, self.path, headers, json.loads(body or b"null")))
         answer = server.answers[min(len(server.requests), len(server.answers)) - 1]
         time.sleep(answer.delay)
         self._play(answer)

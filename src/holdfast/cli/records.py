@@ -24,6 +24,7 @@ __all__ = [
     "CallRecordShape",
     "DecisionShape",
     "RunShape",
+    "StopShape",
     "TicketShape",
     "in_json",
     "on_one_line",
@@ -48,6 +49,13 @@ _STYLES = {
 }
 
 
+class StopShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the last answer of a run, or the run itself, ended."""
+
+    reason: str  # `completed`, `truncated`, `refused`, `limit` and so on
+    word: str | None  # the backend's own word, or the name of the limit
+
+
 class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     """One run: one activation of an agent, from input to finish."""
 
@@ -65,6 +73,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     head_policy: str
     why: str | None
     kind: str | None  # of the error, where it failed
+    stop: StopShape | None  # why it ended; null: it has not, failed, or was cancelled
     cancel: str | None  # somebody asked it to stop, and why
     cancelled_by: str | None  # who asked
 
@@ -86,6 +95,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
             head_policy=record.head_policy,
             why=record.why,
             kind=record.kind,
+            stop=StopShape(reason=record.stop.reason, word=record.stop.word) if record.stop else None,
             cancel=record.cancel,
             cancelled_by=record.cancelled_by,
         )

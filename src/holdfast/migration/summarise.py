@@ -24,6 +24,7 @@ from holdfast.model.context import Context
 from holdfast.model.message import Message, Text
 from holdfast.projections.transcript import TranscriptEntry
 from holdfast.providers.contract import Finished, Model, TextDelta
+from holdfast.providers.stop_words import stop_reason
 
 __all__ = ["SECONDS", "answer", "context_for", "summarised"]
 
@@ -72,6 +73,9 @@ async def answer(model: Model, context: Context) -> str:
         if max(size, len(said)) > ANSWER_MAX:
             raise Dropped(f"it is longer than {ANSWER_MAX} characters")
         if isinstance(event, Finished):
+            stop = stop_reason(event.stop, event.stop_kind, has_calls=bool(event.message.tool_calls))
+            if stop.reason != "completed":
+                raise Dropped(f"it is not complete: {stop}")
             return said
     raise Dropped("it stopped in the middle")
 

@@ -19,10 +19,14 @@ __all__ = [
     "REASONS",
     "RUN_STATES",
     "RUN_TRANSITIONS",
+    "STOP_KINDS",
     "HeadPolicy",
     "OnFailure",
+    "PendingResponse",
     "RunRecord",
     "RunState",
+    "StopKind",
+    "StopReason",
     "Usage",
     "check_run_step",
 ]
@@ -30,6 +34,19 @@ __all__ = [
 RunState: TypeAlias = Literal["created", "running", "waiting", "succeeded", "failed", "cancelled", "stopped"]
 HeadPolicy: TypeAlias = Literal["each_step", "on_success"]
 OnFailure: TypeAlias = Literal["restore", "keep"]
+StopKind: TypeAlias = Literal[
+    "completed",  # the model ended its turn
+    "tool_calls",  # it asked for tools
+    "paused",  # the backend paused the turn; sending it back as it is continues it
+    "pending",  # the backend is still working on the answer
+    "truncated",  # a limit of tokens or of the context cut the answer off
+    "refused",  # the model or a filter of the backend withheld the answer
+    "malformed",  # the model wrote something that the backend could not use
+    "failed",  # the backend failed in the middle of the answer
+    "cancelled",  # the answer was cancelled at the backend
+    "unknown",  # the backend's word is not known, so the answer may not be complete
+    "limit",  # a stop policy of the agent ended the run
+]
 
 REASONS = (
     "user_message",
@@ -40,6 +57,7 @@ REASONS = (
 )  # of a run's commits
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
+STOP_KINDS: tuple[StopKind, ...] = get_args(StopKind)
 
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     "created": frozenset({"running"}),
@@ -79,6 +97,25 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NOTHING = Usage()
 
 
+class StopReason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why the last answer of a run, or the run itself, ended."""
+
+    reason: StopKind
+    word: str | None = None  # the backend's own word, or the name of the limit; None: it gave none
+
+    def __str__(self) -> str:
+        """Both words: `truncated (max_tokens)`."""
+        return self.reason if self.word is None else f"{self.reason} ({self.word})"
+
+
+class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that a backend is still working on, and the id by which it is fetched."""
+
+    backend: str
+    id: str
+    step: int  # how many steps the run had taken when it asked; with more, the answer has arrived
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of one run."""
 
@@ -99,6 +136,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     continues: str | None = None  # the run of another line whose open calls it takes up here
     why: str | None = None  # in words, where it did not simply succeed
     kind: str | None = None  # of the error, where it failed
+    stop: StopReason | None = None  # why it ended; None: it has not ended, failed, or was cancelled
+    pending: PendingResponse | None = None  # the answer that it waits for
     cancel: str | None = None  # somebody asked it to stop, and why
     cancelled_by: str | None = None  # who asked it to stop, where they gave their name
     after: Digest | None = None  # its last commit, while it waits

@@ -19,7 +19,7 @@ from holdfast.errors import Corrupt
 from holdfast.model import canonical
 from holdfast.model.context import Context
 from holdfast.model.message import Message
-from holdfast.model.run import Usage
+from holdfast.model.run import StopKind, Usage
 from holdfast.providers.capabilities import Level
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "LossKind",
     "Model",
     "ModelEvent",
+    "Pending",
     "ReasoningDelta",
     "Rendered",
     "Reply",
@@ -64,6 +65,12 @@ class CallDelta(msgspec.Struct, frozen=True):
     arguments: str  # the part that came now
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """The backend works on the answer, which can be fetched by this id, also by another process."""
+
+    id: str
+
+
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a render could not carry over unchanged."""
 
@@ -79,10 +86,11 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
     usage: Usage = Usage()
     stop: str | None = None  # why it stopped, in the vendor's word
+    stop_kind: StopKind | None = None  # what that means, where the word alone does not tell
     losses: tuple[Loss, ...] = ()  # of the request that was sent and of the answer
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Pending | Finished
 
 
 class Model(Protocol):
@@ -94,7 +102,10 @@ class Model(Protocol):
         ...
 
     def step(self, context: Context) -> AsyncIterator[ModelEvent]:
-        """Answer `context`.  Ends with `Finished`; raises if it cannot, having changed nothing."""
+        """Answer `context`.  Ends with `Finished`; raises if it cannot, having changed nothing.
+
+        A step that ends after `Pending` without `Finished` is taken again with `context.pending`.
+        """
         ...
 
 
@@ -119,6 +130,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         Message  # with the vendor's own call ids, made unique; what only it can read is in vendor_metadata
     )
     stop: str | None = None  # why it stopped, in the vendor's word
+    stop_kind: StopKind | None = None  # what that means, where the word alone does not tell
+    pending: str | None = None  # the id by which the answer is fetched later; None: it is here
     usage: Usage = Usage()
     events: tuple[ModelEvent, ...] = ()  # the same as a run would be told it; the last is `Finished`
     losses: tuple[Loss, ...] = ()  # what the canonical form cannot say; it stays in vendor_metadata

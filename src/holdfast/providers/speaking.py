@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -25,16 +26,18 @@ from holdfast.providers.contract import (
     CallDelta,
     Finished,
     ModelEvent,
+    Pending,
     Reply,
     StreamParser,
     losses_of,
 )
 from holdfast.providers.outputs import request_options
 from holdfast.providers.registry import Target
+from holdfast.providers.stop_words import stop_reason
 from holdfast.providers.transport.contract import Request, Send
-from holdfast.providers.transport.faults import BackendUnavailable, CutOff, fault
+from holdfast.providers.transport.faults import BackendUnavailable, CutOff, Trouble, fault
 from holdfast.providers.transport.finding import transport
-from holdfast.providers.transport.inside import Tail
+from holdfast.providers.transport.inside import Tail, trouble_in
 from holdfast.providers.transport.persistence import answered, pause
 from holdfast.providers.wire.native import made_by
 
@@ -65,8 +68,13 @@ class Speaker:
         )
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
-        """Answer `context`; ends with `Finished`.  Raises one of the errors in `transport.faults` if it cannot."""
+        """Answer `context`; ends with `Finished`, or with `Pending` if the answer is to be fetched later.
+
+        Raises one of the errors in `transport.faults` if it cannot.
+        """
         request = self.request(context)
+        if context.pending is not None:
+            request = replace(request, pending=context.pending, stream=False)
         attempt = 0
         while True:
             told = 0
@@ -115,8 +123,13 @@ class Speaker:
     async def _events(self, request: Request) -> AsyncGenerator[ModelEvent]:
         async with aclosing(answered(self._send, request, retries=self._retries)) as pieces:
             if not request.stream:
-                whole = b"".join([piece async for piece in pieces])
-                reply = self._adapter.parse(_body(whole, request), provider=self._target.provider)
+                body = _body(b"".join([piece async for piece in pieces]), request)
+                reply = self._adapter.parse(body, provider=self._target.provider)
+                if reply.pending is not None:
+                    yield Pending(reply.pending)
+                    return
+                if _is_failed(reply):
+                    raise _inside(trouble_in(body), request) or _ended_badly(reply, request)
                 for event in _told(reply, request):
                     yield event
                 return
@@ -182,11 +195,13 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
         reply = parser.close()
     except Invalid as error:
         raise _broken(tail, request) or error from error
-    if reply.stop is not None and reply.stop != "failed":
+    if reply.stop is not None and not _is_failed(reply):
         return reply
     broken = _broken(tail, request)
     if broken is not None:
         raise broken
+    if _is_failed(reply):
+        raise _ended_badly(reply, request)
     if reply.stop is None and not tail.is_done():
         raise CutOff(
             f"the answer of {request.backend} ended before its end; nothing of it was kept. Ask again."
@@ -194,8 +209,21 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
     return reply
 
 
+def _is_failed(reply: Reply) -> bool:
+    return stop_reason(reply.stop, reply.stop_kind, has_calls=False).reason == "failed"
+
+
+def _ended_badly(reply: Reply, request: Request) -> CutOff:
+    return CutOff(
+        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept. Ask again."
+    )
+
+
 def _broken(tail: Tail, request: Request) -> Exception | None:
-    trouble = tail.trouble()
+    return _inside(tail.trouble(), request)
+
+
+def _inside(trouble: Trouble | None, request: Request) -> Exception | None:
     if trouble is None:
         return None
     found: HoldfastError = fault(request.backend, trouble, secret=request.api_key)

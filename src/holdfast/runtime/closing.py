@@ -20,7 +20,7 @@ from holdfast.ledger.lease import Lost, releasing
 from holdfast.model.changeset import RunMeta
 from holdfast.model.event import RunFinished
 from holdfast.model.message import Message
-from holdfast.model.run import RunState
+from holdfast.model.run import RunState, StopReason
 from holdfast.runtime import records, steering
 from holdfast.runtime.beginning import Begun
 from holdfast.runtime.branching import Branch
@@ -90,6 +90,13 @@ class Closing:
         self._journal.stage(draft)
         return [each.message for each in waiting], [each.taken for each in waiting]
 
+    def count_heard(self) -> list[CellWrite]:
+        """Find out after an interruption whether the run has heard everything; what waits for it is left waiting."""
+        self._is_changed()
+        if self._heard == _UNKNOWN and not steering.queued(self._journal.space, self._journal.run):
+            self._heard = self.kept.record.steered
+        return []
+
     def wait(self) -> bool:
         """Let the line go until somebody has decided; False: somebody has asked the run to stop instead."""
         leave = self._branch.join if self._branch.apart else self._leave_bare
@@ -101,15 +108,18 @@ class Closing:
         status: RunState,
         why: str | None,
         cells: Sequence[CellWrite],
+        *,
         kind: str | None = None,
+        stop: StopReason | None = None,
     ) -> bool:
         """Write the run's last commit; False, and nothing was written: somebody has said something to it just now."""
         draft.events.append(RunFinished(id=self._journal.space.ids(), status=status, why=why))
         draft.meta = RunMeta(agent_version=self.kept.record.agent_version, termination=status)
         self._journal.stage(draft)
+        fields: dict[str, Any] = {"why": why, "kind": kind, "stop": stop, "pending": None}
         if status == "failed" or status == "cancelled":
-            return self._let_go(status, self._branch.leave, *cells, why=why, kind=kind)
-        return self._let_go(status, self._branch.join, *cells, why=why, kind=kind, line=None)
+            return self._let_go(status, self._branch.leave, *cells, **fields)
+        return self._let_go(status, self._branch.join, *cells, **fields, line=None)
 
     def close(self, status: RunState, why: str, kind: str | None = None) -> None:
         """End a run that did not come to its own end."""
@@ -120,7 +130,7 @@ class Closing:
             draft = self._journal.draft("run_finished", forced=True)
             if status == "failed" and self.kept.record.on_failure == "restore" and not self._branch.apart:
                 restore(self._journal, draft, self._desk.ground.agent.run_scoped_paths())
-            if self.finish(draft, status, why, cells, kind):
+            if self.finish(draft, status, why, cells, kind=kind):
                 return
 
     def _let_go(

@@ -15,7 +15,7 @@ from holdfast.ledger.presence import of_run
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended, ToolCallSuspended
 from holdfast.model.message import decode_message
-from holdfast.model.run import RunRecord, RunState, Usage
+from holdfast.model.run import RunRecord, RunState, StopReason, Usage
 from holdfast.model.ticket import Ticket
 
 __all__ = ["Result", "begin_of", "result_of"]
@@ -33,6 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     commit: Digest | None = None  # its last one
     why: str | None = None  # in words, where it did not simply succeed
     kind: str | None = None  # of the error, where it failed
+    stop: StopReason | None = None  # why it ended; None: it waits, failed, or was cancelled
     shape: Any = None  # the type that was asked for with output=
 
     def __str__(self) -> str:
@@ -70,6 +71,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         commit=steps[-1].digest if steps else None,
         why=record.why,
         kind=record.kind,
+        stop=record.stop,
         shape=shape,
     )
 

@@ -5,6 +5,10 @@
     tools run            each result durable as it comes; the last with the round's commit
     … and again, until the model asks for nothing: its last words and the end are one write
 
+Why the model's answer ended decides how the run goes on.  A turn that the backend paused is sent back
+as it is.  An answer that the backend works on is fetched by its id.  An answer that is not complete
+ends the run as `stopped`, unless the stop policy accepts it; the calls in it are never run.
+
 Whatever fails fails the run, which says so in a closing commit if it still can.  If even that
 fails nothing is announced: the run counts as interrupted, and the log alone finishes it later.
 """
@@ -27,7 +31,7 @@ from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
 from holdfast.model.event import ToolCallRequested
 from holdfast.model.message import Message
-from holdfast.model.run import RunRecord, RunState, Usage
+from holdfast.model.run import PendingResponse, RunRecord, RunState, StopReason, Usage
 from holdfast.providers.contract import Model
 from holdfast.runtime import media, points
 from holdfast.runtime.attention import Attention
@@ -40,7 +44,7 @@ from holdfast.runtime.desk import Desk
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.ended import Result, result_of
 from holdfast.runtime.ground import Ground
-from holdfast.runtime.inference import Said, declared_names
+from holdfast.runtime.inference import Patience, Said, declared_names
 from holdfast.runtime.ownership import Keeping
 from holdfast.runtime.planning import plan
 from holdfast.runtime.plugin import Moment, Phase, hooked, run_phase
@@ -48,7 +52,7 @@ from holdfast.runtime.recovery import open_slots
 from holdfast.runtime.round import commit_round
 from holdfast.runtime.routing import Router
 from holdfast.runtime.slot import Slot
-from holdfast.runtime.stop import COUNTERS, Counters
+from holdfast.runtime.stop import COUNTERS, Counters, in_words
 from holdfast.runtime.words import said_by
 
 __all__ = ["LiveRun"]
@@ -77,6 +81,9 @@ class LiveRun:
         self._router = Router(self._desk, model, self._closing.hand_over)
         self._names = declared_names(self._desk.toolbox)
         self._attention = Attention(ground, shape=shape)
+        self._patience = Patience(
+            self._note_pending, lambda: self._stop.reached(self._counters, self._desk.now()) is None
+        )
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
 
     async def go(self) -> Result:
@@ -146,7 +153,8 @@ class LiveRun:
                 await asyncio.sleep(0)
             reached = self._stop.reached(self._counters, self._desk.now())
             if reached is not None:
-                result = await self._end("stopped", reached, cells=await self._do(self._hear))
+                stop, why = reached
+                result = await self._end("stopped", why, stop, cells=await self._do(self._hear))
                 assert result is not None, "only a run that was to succeed goes on"
                 return result
             slots, said = await self._turn()
@@ -176,16 +184,23 @@ class LiveRun:
 
     async def _turn(self) -> tuple[list[Slot], Result | None]:
         """Have the model speak; the calls that it asks for, or what the run came to."""
-        begins = self._begun.fresh and not self._counters.steps
-        heard = [] if begins else await self._do(self._hear)  # to one that has just begun nothing was said
+        begins, pending = self._begun.fresh and not self._counters.steps, self._pending()
+        # To a run that has just begun nothing was said.  What it has asked for already cannot take in any words.
+        heard = [] if begins else await self._do(self._closing.count_heard if pending else self._hear)
         draft = self._journal.draft("assistant_turn_committed")
         context, fits = self._attention.context(self._router.model), True
         if context is None:  # it has become too large
             context, fits = await self._do(self._show_anew)
+        if pending is not None:
+            context = msgspec.structs.replace(context, pending=pending)
         await self._phase("before_inference", draft, context=context)
         unseen = self._attention.lost()
         kinds = {loss.what for loss in unseen}
-        said = await self._router.ask(context, heard, self._names, unseen=kinds, fits=fits)
+        asked = self._router.model
+        said = await self._router.ask(context, heard, self._names, self._patience, unseen=kinds, fits=fits)
+        if said is None and self._router.model is asked:  # a limit is reached, and ends the run
+            await self._do(partial(self._journal.write, cells=heard))
+            return [], None
         if said is None:  # another backend has taken over, and is asked anew
             await self._do(self._hand_over)
             return [], None
@@ -203,19 +218,40 @@ class LiveRun:
         self._attention.add(said.message)
         points.reach("before_intent")
         if said.message.tool_calls:
-            await self._phase("step_end", draft, message=said.message)
+            return await self._asked_for(said, draft, label, heard)
+        return [], await self._spoken(said, draft, heard)
+
+    async def _asked_for(
+        self, said: Said, draft: Draft, label: str, heard: list[CellWrite]
+    ) -> tuple[list[Slot], Result | None]:
+        """Take up the calls of an answer; if it is not complete none of them is run, and the run ends."""
+        await self._phase("step_end", draft, message=said.message)
+        kind = said.stop.reason
+        if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
             return await self._do(partial(self._request, draft, label, said, heard)), None
+        slots = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
+        await self._round(slots, {})
+        return [], await self._conclude(said.stop, [])
+
+    async def _spoken(self, said: Said, draft: Draft, heard: list[CellWrite]) -> Result | None:
+        """Take up an answer without calls; what the run came to, or None: it goes on."""
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
         steered = hooked(self._plugins, "run_end") and await self._do(self._closing.is_steered)
-        if not steered:
+        if said.stop.reason != "paused" and not (steered and self._stop.accepts(said.stop.reason)):
             points.reach("before_finish")
-            result = await self._end("succeeded", None, cells=heard)
+            result = await self._conclude(said.stop, heard)
             if result is not None:
-                return [], result
+                return result
         await self._do(partial(self._journal.write, cells=heard))  # it is not over
-        return [], None
+        return None
+
+    async def _conclude(self, stop: StopReason, cells: Sequence[CellWrite]) -> Result | None:
+        """End the run as its last answer ended; None: somebody has just said something to it."""
+        if self._stop.accepts(stop.reason):
+            return await self._end("succeeded", None, stop, cells=cells)
+        return await self._end("stopped", in_words(stop), stop, cells=cells)
 
     async def _round(self, slots: list[Slot], rulings: dict[str, Ruling]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
@@ -280,28 +316,36 @@ class LiveRun:
         draft.hold(staged)
         return kept
 
-    def _request(self, draft: Draft, label: str, said: Said, heard: list[CellWrite]) -> list[Slot]:
-        """Make the assistant's turn durable, with the requests and the starts that need no approval."""
-        slots = self._planned(label, said, start=True)
+    def _request(
+        self, draft: Draft, label: str, said: Said, heard: list[CellWrite], *, cut_off: bool = False
+    ) -> list[Slot]:
+        """Make the assistant's turn durable, with the requests and the starts that need no approval.
+
+        With `cut_off` nothing is started: the answer is not complete, and its calls are refused.
+        """
+        slots = self._planned(label, said, start=True, cut_off=cut_off)
         self._count(draft, said, [slot.record.fingerprint for slot in slots])
         draft.extend(self._requested(slot.record) for slot in slots)
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, postings=_postings(slots))
         except Moved:
-            slots = self._planned(label, said, start=False)  # another line started the same thing just now
+            slots = self._planned(
+                label, said, start=False, cut_off=cut_off
+            )  # another line started the same thing just now
             self._journal.write(cells=heard, postings=_postings(slots))
         for slot in slots:
             slot.written()
         points.reach("after_intent")
         return slots
 
-    def _planned(self, label: str, said: Said, *, start: bool) -> list[Slot]:
+    def _planned(self, label: str, said: Said, *, start: bool, cut_off: bool) -> list[Slot]:
         taken: set[str] = set()
+        why = in_words(said.stop) if cut_off else None
         pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
         return [
-            plan(self._desk, call, label, vendor_id=vendor or None, taken=taken, start=start)
-            for call, vendor in pairs
+            plan(self._desk, call, label, vendor_id=id or None, taken=taken, start=start, cut_off=why)
+            for call, id in pairs
         ]
 
     def _requested(self, record: CallRecord) -> ToolCallRequested:
@@ -338,6 +382,19 @@ class LiveRun:
             steps = result_of(space, self._record, at=self._journal.head.commit).steps
             self._counters = Counters(steps=steps, began_at=self._record.begun_at)
 
+    def _pending(self) -> str | None:
+        """The id of the answer that the run has asked for already; None: it has not."""
+        pending = self._record.pending
+        if pending is None or pending.step != self._counters.steps:
+            return None
+        return pending.id if pending.backend == self._router.model.backend else None
+
+    async def _note_pending(self, id: str) -> None:
+        """Make durable that the backend works on the next answer, so that nobody asks for it again."""
+        backend, step = self._router.model.backend, self._counters.steps
+        pending = PendingResponse(backend=backend, id=id, step=step)
+        await self._do(partial(self._closing.note, pending=pending))
+
     def _wait(self) -> Result:
         """Let the line go until somebody has decided."""
         if not self._closing.wait():
@@ -350,13 +407,13 @@ class LiveRun:
         return self._result()
 
     async def _end(
-        self, status: RunState, why: str | None, *, cells: Sequence[CellWrite] = ()
+        self, status: RunState, why: str | None, stop: StopReason, *, cells: Sequence[CellWrite] = ()
     ) -> Result | None:
         """End the run by its own doing; None: it was to succeed, and somebody has just said something to it."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
             await self._phase("run_end", draft, status=status)
-            result = await self._do(partial(self._finish, draft, status, why, cells))
+            result = await self._do(partial(self._finish, draft, status, why, stop, cells))
             if result is not None:
                 points.reach("after_finish")
                 return result
@@ -366,9 +423,9 @@ class LiveRun:
             cells = (*cells, *await self._do(self._hear))
 
     def _finish(
-        self, draft: Draft, status: RunState, why: str | None, cells: Sequence[CellWrite]
+        self, draft: Draft, status: RunState, why: str | None, stop: StopReason, cells: Sequence[CellWrite]
     ) -> Result | None:
-        return self._result() if self._closing.finish(draft, status, why, cells) else None
+        return self._result() if self._closing.finish(draft, status, why, cells, stop=stop) else None
 
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
@@ -386,6 +443,7 @@ class LiveRun:
             commit=at,
             why=record.why,
             kind=record.kind,
+            stop=record.stop,
             shape=self._shape,
         )
 

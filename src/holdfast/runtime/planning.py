@@ -26,15 +26,26 @@ __all__ = ["plan"]
 
 
 def plan(
-    desk: Desk, call: ToolCall, label: str, *, vendor_id: str | None, taken: set[str], start: bool = True
+    desk: Desk,
+    call: ToolCall,
+    label: str,
+    *,
+    vendor_id: str | None,
+    taken: set[str],
+    start: bool = True,
+    cut_off: str | None = None,
 ) -> Slot:
     """What is to be done about `call`, with the posting that says so.
 
     `taken` holds the fingerprints of external writes that this round starts; an equal one waits
     for its turn.  With `start` off nothing is started yet, because what was to fence it has moved.
+    `cut_off` says why the answer that holds the call is not complete; such a call is never run.
     """
     slot = Slot(call, desk.toolbox.get(call.name))
     tool = slot.tool
+    if cut_off is not None:
+        _refuse(slot, desk.record(call, label, tool, None, vendor_id), "failed", "cut_off", cut_off)
+        return _with_arguments(slot)
     if tool is None:
         record = desk.record(call, label, None, None, vendor_id)
         _refuse(slot, record, "failed", "no_such_tool", "")

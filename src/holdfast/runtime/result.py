@@ -40,6 +40,7 @@ Told: TypeAlias = Literal[
     "timed_out",
     "invalid",
     "no_such_tool",
+    "cut_off",
     "waiting",
 ]
 
@@ -118,6 +119,10 @@ _WORDS: dict[Told, str] = {
     "timed_out": "Error: {tool} did not answer in time{why}. It changes nothing outside, so it may be tried again.",
     "invalid": "Error: the call to {tool} was not run{why}. Mend the arguments and call it again.",
     "no_such_tool": "Error: there is no tool named {tool}{why}. Nothing was run. Use one of the tools you were given.",
+    "cut_off": (
+        "Error: the call to {tool} was not run{why}. It may have been incomplete, and had no effect. "
+        "Ask for it again if it is still wanted."
+    ),
     "waiting": "The call to {tool} waits for a decision{why}. It has not been run.",
 }
 

@@ -30,7 +30,7 @@ from holdfast.providers.contract import Model
 from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
 from holdfast.runtime.desk import Desk
-from holdfast.runtime.inference import Said, infer
+from holdfast.runtime.inference import Patience, Said, infer
 from holdfast.runtime.switching import Asked, check_taken, found, ledger_now, reported
 from holdfast.runtime.words import said_by, shortened
 
@@ -71,24 +71,29 @@ class Router:
         context: Context,
         heard: Sequence[CellWrite],
         names: Mapping[str, str],
+        patience: Patience,
         *,
         unseen: Collection[str] = (),
         fits: bool = True,
     ) -> Said | None:
         """What the model says; None: another has taken over, which `heard` was written with, and is to be asked anew.
 
+        It is also None if the run may not wait any longer; the model is the same then, and nothing was written.
+
         `unseen` are the kinds of media that the context only names, because this model takes none; `fits` says
         whether the context is within what is known of the model's window.
         Raises what the model raises, if nobody takes over.
         """
         route = self._route
-        if route is not None and await self._desk.do(
-            partial(self._before, route, context, heard, unseen, fits=fits)
+        if (
+            route is not None
+            and context.pending is None
+            and await self._desk.do(partial(self._before, route, context, heard, unseen, fits=fits))
         ):
             return None
         desk = self._desk
         try:
-            return await infer(self.model, context, desk.journal.feed, desk.space.ids, names)
+            return await infer(self.model, context, desk.journal.feed, desk.space.ids, names, patience)
         except Exception as error:
             if route is None or not await desk.do(partial(self._after, route, error, heard)):
                 if self._passed:

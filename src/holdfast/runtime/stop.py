@@ -1,21 +1,33 @@
-"""Stop policies: when a run has done enough, whatever the model wants.
+"""Stop policies: when a run has done enough, whatever the model wants, and which ends of an answer are good ones.
 
 The counters live in run scope, so they survive a crash and never leak into the next run.
-A run that a policy ends is `stopped`, which is no failure: what it did stays.
+A run that a policy ends is `stopped`, which is no failure: what it did stays.  So is a run whose last
+answer was cut off, refused, or ended in another way that leaves the answer incomplete, unless the
+policy accepts that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.model.run import Usage
+from holdfast.model.run import StopKind, StopReason, Usage
 
-__all__ = ["COUNTERS", "Counters", "Stop"]
+__all__ = ["ACCEPTABLE", "COUNTERS", "Counters", "Stop", "in_words"]
 
 COUNTERS = "/__run/stop.json"
+
+_ENDS: dict[StopKind, str] = {
+    "truncated": "a limit of tokens cut the answer off",
+    "refused": "the model refused to answer, or its backend withheld the answer",
+    "malformed": "the model's answer could not be used",
+    "cancelled": "the answer was cancelled at the backend",
+    "unknown": "the backend ended the answer with a word that is not known, so it may not be complete",
+    "pending": "the backend has not finished the answer, and named no id by which it can be fetched",
+}
+ACCEPTABLE: tuple[StopKind, ...] = ("truncated", "refused", "malformed", "cancelled", "unknown")
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +62,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     price: Callable[[Usage], float] | None = None
     seconds: float | None = None  # since the run began, waiting included
     repeats: int | None = None  # of one call with the same arguments
+    accept: Sequence[StopKind] = ()  # ends of an answer that count as success though it is not complete
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a limit that no run could keep, or a cost without a price."""
@@ -61,6 +74,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.cost is not None and self.price is None:
             raise Invalid("a limit of cost needs a price=, a function of usage; nothing was declared.")
+        for kind in (self.accept,) if isinstance(self.accept, str) else self.accept:
+            if isinstance(self.accept, str) or kind not in ACCEPTABLE:
+                raise Invalid(
+                    f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared."
+                )
 
     @property
     def counts(self) -> bool:
@@ -71,8 +89,12 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         """What one step cost."""
         return 0.0 if self.price is None else self.price(usage)
 
-    def reached(self, counters: Counters, now: int) -> str | None:
-        """Which limit is reached, in words; None: the run may go on."""
+    def accepts(self, kind: StopKind) -> bool:
+        """Whether a run whose last answer ended in this way has succeeded."""
+        return kind == "completed" or kind in self.accept
+
+    def reached(self, counters: Counters, now: int) -> tuple[StopReason, str] | None:
+        """Which limit is reached, and the same in words; None: the run may go on."""
         checks: tuple[tuple[float | None, float, str], ...] = (
             (self.steps, counters.steps, "steps"),
             (self.tokens, counters.tokens, "tokens"),
@@ -82,5 +104,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         )
         for most, have, what in checks:
             if most is not None and have >= most:
-                return f"the limit of {most} {what} is reached"
+                return StopReason("limit", what.partition(" ")[0]), f"the limit of {most} {what} is reached"
         return None
+
+
+def in_words(stop: StopReason) -> str:
+    """Why an answer is not complete, with the backend's own word."""
+    said = _ENDS.get(stop.reason, stop.reason)
+    return said if stop.word is None else f"{said} ({stop.word})"

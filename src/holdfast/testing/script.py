@@ -38,6 +38,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     error: Exception | None = None  # raised instead
     usage: Usage = Usage()
+    stop: str = "end"  # the word that the answer ends with, as a backend would say it
 
 
 class Crash(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +51,9 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
 Item: TypeAlias = Step | Crash | Callable[[Context], Step]
 
 
-def say(text: str, *, usage: Usage | None = None) -> Step:
-    """Say something; `usage` is what the step is said to have taken."""
-    return Step(text=text, usage=usage or Usage())
+def say(text: str, *, usage: Usage | None = None, stop: str = "end") -> Step:
+    """Say something; `usage` is what the step is said to have taken, `stop` the word that the answer ends with."""
+    return Step(text=text, usage=usage or Usage(), stop=stop)
 
 
 def think(text: str) -> Step:
@@ -74,6 +75,7 @@ def step(*parts: Step) -> Step:
         calls=tuple(call for part in parts for call in part.calls),
         error=next((part.error for part in parts if part.error), None),
         usage=sum((part.usage for part in parts), Usage()),
+        stop=next((part.stop for part in parts if part.stop != "end"), "end"),
     )
 
 
@@ -135,7 +137,7 @@ class Script:
             *((ReasoningSummary(taken.reasoning),) if taken.reasoning else ()),
             *((Text(taken.text),) if taken.text else ()),
         )
-        yield Finished(message=Message("assistant", content, taken.calls), usage=taken.usage, stop="end")
+        yield Finished(message=Message("assistant", content, taken.calls), usage=taken.usage, stop=taken.stop)
 
     def _next(self, context: Context) -> Step:
         self.contexts.append(context)

@@ -10,7 +10,7 @@ from holdfast.cli.advice import Subject, in_words_of_the_shell
 from holdfast.cli.answer import Answer, lately
 from holdfast.cli.losses import StepLossShape, show_losses, step_losses
 from holdfast.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
-from holdfast.cli.records import CallRecordShape, RunShape, on_one_line, state
+from holdfast.cli.records import CallRecordShape, RunShape, StopShape, on_one_line, state
 from holdfast.cli.runs.ls import shape
 from holdfast.cli.screen import Column, Screen
 from holdfast.cli.shapes import MessageShape
@@ -74,6 +74,7 @@ class Run(Answer, frozen=True, kw_only=True):
             [
                 ("state", state(run.stands)),
                 *((("why", in_words_of_the_shell(run.why, Subject(thread=self.thread))),) if run.why else ()),
+                *((("stop", _stop(run.stop)),) if run.stop else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
                 ("begun", moment(run.begun_at)),
@@ -163,6 +164,10 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
     hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
     raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}See `holdfast runs ls {thread.id}`.")
+
+
+def _stop(stop: StopShape) -> str:
+    return stop.reason if stop.word is None else f"{stop.reason} ({stop.word})"
 
 
 def _version(run: RunShape) -> str:

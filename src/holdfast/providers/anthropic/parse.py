@@ -15,9 +15,10 @@ from holdfast.providers.wire.layout import shown
 from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.telling import count_of, with_events
 
-__all__ = ["VENDOR", "parse", "reply_of", "usage_of"]
+__all__ = ["PAUSED", "VENDOR", "parse", "reply_of", "usage_of"]
 
 VENDOR = "anthropic"
+PAUSED = ("pause_turn", "compaction")  # the turn is sent back as it is, and goes on
 
 _BESIDE = ("stop_sequence", "stop_details", "container", "context_management", "usage")
 
@@ -45,12 +46,14 @@ def reply_of(
     """The reply that an answer's fields make, without events."""
     reading = Reading(CallNames(), where="content")
     reading.read(raw.get("content") or [], raw_arguments)
+    stop = raw.get("stop_reason")
     facts: dict[str, Any] = {
         "endpoint": provider or VENDOR,
         "model": raw.get("model"),
         "message_id": raw.get("id"),
         "blocks": shown(reading.pieces),
         "call_ids": call_ids(reading.calls),
+        "stop_reason": stop if stop in PAUSED else None,
         **{name: raw.get(name) for name in _BESIDE},
     }
     message = Message(
@@ -59,7 +62,6 @@ def reply_of(
         tool_calls=tuple(reading.calls),
         vendor_metadata=keep(VENDOR, facts),
     )
-    stop = raw.get("stop_reason")
     return Reply(
         message=message,
         stop=stop if isinstance(stop, str) else None,

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.model.context import Context
+from holdfast.model.message import Message
 from holdfast.providers.anthropic.capabilities import traits_of
+from holdfast.providers.anthropic.parse import PAUSED, VENDOR
 from holdfast.providers.anthropic.request import API, joined
 from holdfast.providers.anthropic.settings import Settings
 from holdfast.providers.anthropic.tools import NAME_MAX, NAMES, tools_of
 from holdfast.providers.anthropic.turns import Turns
 from holdfast.providers.contract import Loss, LossKind, Rendered
+from holdfast.providers.wire.native import kept
 from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
@@ -32,7 +35,9 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     turns.write(context.messages)
     losses += turns.losses
     vendor = _vendor(context)
-    body: dict[str, Any] = {"model": model, "messages": _ended(_paired(turns.turns, losses), model, losses)}
+    body: dict[str, Any] = {"model": model, "messages": _paired(turns.turns, losses)}
+    if not _is_paused(context.messages, body["messages"], provider):
+        body["messages"] = _ended(body["messages"], model, losses)
     tools = tools_of(context, vendor.get("tools"), names, losses)
     settings = Settings(context.options, vendor, model)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
@@ -120,7 +125,7 @@ def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[
         _lose(losses, "repaired", "conversation", f"it has no message; '{_BEGIN}' was put there")
         return [{"role": "user", "content": [{"type": "text", "text": _BEGIN}]}, *turns]
     last = turns[-1]
-    if last["role"] != "assistant" or _is_paused(last):
+    if last["role"] != "assistant" or _is_waiting(last):
         return turns
     if not traits_of(model).prefill:
         why = f"the model refuses one that ends with the assistant; '{_GO_ON}' was put there"
@@ -132,7 +137,15 @@ def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[
     return _ended(turns[:-1], model, losses)
 
 
-def _is_paused(turn: Mapping[str, Any]) -> bool:
+def _is_paused(messages: Sequence[Message], turns: Sequence[Mapping[str, Any]], provider: str | None) -> bool:
+    """Whether Anthropic itself paused the last turn: it goes on if the turn is sent back as it is."""
+    if not turns or turns[-1]["role"] != "assistant":
+        return False
+    facts = kept(messages[-1], VENDOR, endpoint=provider or VENDOR)
+    return facts is not None and facts.get("stop_reason") in PAUSED
+
+
+def _is_waiting(turn: Mapping[str, Any]) -> bool:
     """Whether the turn waits for tools of Anthropic's own, and is to be gone on with."""
     kind = str(turn["content"][-1]["type"])
     return kind in _SERVER_CALLS or kind.endswith("_tool_result")

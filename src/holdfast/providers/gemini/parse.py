@@ -67,7 +67,15 @@ def reply_of(
     ]
     usage, stop = _usage(camel(body.get("usageMetadata"))), _stop(body, candidates[0])
     first, *others = messages
-    reply = Reply(message=first, stop=stop, usage=usage, losses=tuple(found), others=tuple(others))
+    is_blocked = stop is not None and candidates[0].get("finishReason") is None
+    reply = Reply(
+        message=first,
+        stop=stop,
+        stop_kind="refused" if is_blocked else None,  # the prompt was, whatever the reason is called
+        usage=usage,
+        losses=tuple(found),
+        others=tuple(others),
+    )
     return with_events(reply, events)
 
 

@@ -53,7 +53,7 @@ async def _answer(client: Any, request: Request) -> AsyncGenerator[bytes]:
         fields["retries"] = None
     if not request.stream:
         whole = await client.chat.complete_async(**fields)
-        yield whole.model_dump_json(by_alias=True).encode()
+        yield whole.model_dump_json(by_alias=True, warnings=False).encode()
         return
     async with await client.chat.stream_async(**fields) as events:
         async for piece in events.response.aiter_bytes():

@@ -38,10 +38,18 @@ def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -
     return Reply(
         message=messages[0],
         stop=_stop(choices[0].get("finish_reason")),
+        stop_kind="refused" if _is_refusal(choices[0]) else None,
         usage=_usage(body.get("usage")),
         losses=tuple(losses),
         others=tuple(messages[1:]),
     )
+
+
+def _is_refusal(choice: Mapping[str, Any]) -> bool:
+    """Whether a choice is a refusal in words: its finish reason is `stop` then, as that of any answer."""
+    held = object_of(choice.get("message") or choice.get("delta"))
+    parts = objects_of(held.get("content")) if isinstance(held.get("content"), list) else []
+    return bool(held.get("refusal")) or any(part.get("type") == "refusal" for part in parts)
 
 
 def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:

@@ -7,14 +7,14 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.model.message import Message
-from holdfast.model.run import Usage
+from holdfast.model.run import StopKind, Usage
 from holdfast.providers.contract import Loss, ModelEvent, Reply
 from holdfast.providers.openai_responses.items import read_item
 from holdfast.providers.wire.native import call_ids, keep
 from holdfast.providers.wire.shells import Turn, items_of, object_of, text_of
 from holdfast.providers.wire.telling import count_of, with_events
 
-__all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "reply_of"]
+__all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "pending_in", "reply_of"]
 
 VENDOR = "openai"
 DEFAULT_ENDPOINT = "openai"
@@ -56,8 +56,15 @@ def reply_of(
         tool_calls=tuple(turn.calls),
         vendor_metadata=keep(VENDOR, _facts(body, provider, shells, turn)),
     )
-    usage, stop = _usage(object_of(body.get("usage"))), _stop(body)
-    return with_events(Reply(message=message, stop=stop, usage=usage, losses=tuple(found)), events)
+    reply = Reply(
+        message=message,
+        stop=_stop(body),
+        stop_kind=_stop_kind(body),
+        pending=pending_in(body),
+        usage=_usage(object_of(body.get("usage"))),
+        losses=tuple(found),
+    )
+    return with_events(reply, events)
 
 
 def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], turn: Turn) -> dict[str, Any]:
@@ -75,6 +82,23 @@ def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], tur
 def _stop(body: Mapping[str, Any]) -> str | None:
     reason = object_of(body.get("incomplete_details")).get("reason")
     return text_of(reason) or text_of(body.get("status")) or None
+
+
+def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:
+    """What the status does not say: that the words are a refusal, or that a call was cut off."""
+    items = [object_of(item) for item in items_of(body.get("output"))]
+    if any(str(item.get("type")).endswith("_call") and item.get("status") == "incomplete" for item in items):
+        return "truncated"
+    if body.get("status") not in ("completed", "complete"):
+        return None
+    parts = [object_of(part) for item in items for part in items_of(item.get("content"))]
+    return "refused" if any(part.get("type") == "refusal" for part in parts) else None
+
+
+def pending_in(body: Mapping[str, Any]) -> str | None:
+    """The id by which a response is fetched that the server still works on; None: it does not."""
+    is_working = body.get("status") in ("queued", "in_progress")
+    return text_of(body.get("id")) or None if is_working else None
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from holdfast.providers.contract import CallDelta, Loss, ModelEvent, Pending, ReasoningDelta, Reply, TextDelta
 from holdfast.providers.openai_responses.items import CALLS
-from holdfast.providers.openai_responses.parse import reply_of
+from holdfast.providers.openai_responses.parse import pending_in, reply_of
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.sse import Events, ServerEvent
 
@@ -39,6 +39,7 @@ class Stream:
         self._told: dict[int, int] = {}  # characters of each item that were told
         self._calls: list[int] = []  # the places of calls, in the order in which they began
         self._events: list[ModelEvent] = []
+        self._is_announced = False
         self._error = ""
         self._losses: list[Loss] = []
 
@@ -91,9 +92,17 @@ class Stream:
             self._error = f"{error.get('code') or error.get('type')}: {error.get('message')}"
         elif isinstance(event.get("response"), dict):
             self._head = object_of(event["response"])
+            self._announce(self._head)
         elif not kind.startswith("response.") and kind != "keepalive":
             why = "its kind is not known; what it says is not in the answer"
             self._losses.append(Loss(kind="dropped", where="stream", what=kind or "event", why=why))
+
+    def _announce(self, response: dict[str, Any]) -> None:
+        """Tell once by which id the answer can be fetched, also if this stream breaks off."""
+        pending = pending_in(response) if response.get("background") is True else None
+        if pending is not None and not self._is_announced:
+            self._is_announced = True
+            self._events.append(Pending(pending))
 
     def _begin(self, at: int, item: dict[str, Any]) -> None:
         self._items[at] = item

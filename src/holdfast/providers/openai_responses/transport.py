@@ -13,7 +13,7 @@ __all__ = ["send"]
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
-    """Send to `/responses`."""
+    """Send to `/responses`, or fetch from there the answer that the server has worked on."""
     client = await client_of(request)
     async with aclosing(sent(request, client, _created)) as pieces:
         async for piece in pieces:
@@ -21,6 +21,8 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def _created(client: Any, request: Request) -> Any:
+    if request.pending is not None:
+        return client.responses.with_streaming_response.retrieve(request.pending, timeout=request.timeout)
     return client.responses.with_streaming_response.create(
         model=request.model, stream=request.stream, extra_body=request.body, timeout=request.timeout
     )

@@ -23,6 +23,7 @@ class Request:
     losses: tuple[Loss, ...] = field(default=(), repr=False)  # what it could not carry over unchanged
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # of tools, from theirs to ours
     stream: bool = True  # whether the answer comes in pieces
+    pending: str | None = None  # fetch the answer of this id, which the server works on; None: ask for one
     base_url: str | None = None  # None: the vendor's own
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
     api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor

@@ -11,7 +11,7 @@ from typing import Any, cast
 from holdfast.providers.transport.faults import Trouble, words_of
 from holdfast.providers.wire.sse import Events
 
-__all__ = ["TAIL_BYTES", "Tail"]
+__all__ = ["TAIL_BYTES", "Tail", "trouble_in"]
 
 TAIL_BYTES = 64 * 1024
 
@@ -60,14 +60,24 @@ class Tail:
         return Trouble(_status(found, said), said)
 
 
+def trouble_in(body: dict[str, Any]) -> Trouble | None:
+    """The error that a whole answer, or an event of a stream, names; None if it names none."""
+    found = _error_of(body)
+    if found is None:
+        return None
+    said = words_of(found)
+    return Trouble(_status(found, said), said)
+
+
 def _error(data: str) -> dict[str, Any] | None:
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict):
-        return None
-    body = cast("dict[str, Any]", event)
+    return _error_of(cast("dict[str, Any]", event)) if isinstance(event, dict) else None
+
+
+def _error_of(body: dict[str, Any]) -> dict[str, Any] | None:
     response = body.get("response")
     holder = cast("dict[str, Any]", response) if isinstance(response, dict) else body
     error = holder.get("error")

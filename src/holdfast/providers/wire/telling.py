@@ -27,7 +27,7 @@ def told(message: Message) -> list[ModelEvent]:
 def with_events(reply: Reply, events: Iterable[ModelEvent] | None = None) -> Reply:
     """The reply with the events of its stream, and the last; None: it came whole."""
     before = told(reply.message) if events is None else events
-    last = Finished(message=reply.message, usage=reply.usage, stop=reply.stop)
+    last = Finished(message=reply.message, usage=reply.usage, stop=reply.stop, stop_kind=reply.stop_kind)
     return msgspec.structs.replace(reply, events=(*before, last))
 
 

@@ -36,7 +36,9 @@ class AnswerLaws(Ground):
         assert reply.message.content or reply.message.tool_calls
         assert encode_message(reply.message)
         assert reply.stop
-        assert reply.events[-1] == Finished(message=reply.message, usage=reply.usage, stop=reply.stop)
+        assert reply.events[-1] == Finished(
+            message=reply.message, usage=reply.usage, stop=reply.stop, stop_kind=reply.stop_kind
+        )
 
     def test_an_answer_is_read_the_same_every_time(self) -> None:
         """Neither the time nor the order of dictionaries is in what is read."""
