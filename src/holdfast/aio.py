@@ -100,6 +100,7 @@ class _View(Held[_V]):
     digest = Later["Digest | None"]("digest")
     root = Later[Digest]("root")
     backend = Later["str | None"]("backend")
+    server = Later["str | None"]("server")
     entry = Awaited(view.View.entry)
     entries = Flowing(view.View.entries, as_it_is)
     paths = Awaited(view.View.paths)

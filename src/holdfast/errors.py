@@ -16,6 +16,7 @@
     ├── Corrupt             stored bytes are not what was written
     ├── Unsupported         this engine, platform or backend cannot do that
     ├── Refused             a policy said no
+    │   └── ServerChanged   the conversation would go to another server than the one on record
     ├── Unavailable         not now; trying again may work
     │   └── InDoubt         a write whose outcome is not known; ask again by its op_id
     ├── NotDone             a tool's own word, and proof: it did nothing
@@ -51,6 +52,7 @@ __all__ = [
     "Refused",
     "RunFailed",
     "Sealed",
+    "ServerChanged",
     "StaleHead",
     "Unavailable",
     "Unsupported",
@@ -237,6 +239,25 @@ class Refused(HoldfastError):
         """Carry the report."""
         self.report = report
         super().__init__(f"refused, nothing was done: {report}")
+
+
+class ServerChanged(Refused):
+    """The conversation would go to another server than the one on record.  Nothing was sent there."""
+
+    def __init__(
+        self, backend: str, *, recorded: str | None, resolved: str | None, thread: str | None = None
+    ) -> None:
+        """Name both servers; None stands for a model of the program's own that names no server."""
+        self.backend, self.recorded, self.resolved, self.thread = backend, recorded, resolved, thread
+        of = f"of '{thread}' " if thread else ""
+        was, now = (each or "a model of the program's own" for each in (recorded, resolved))
+        HoldfastError.__init__(
+            self,
+            f"the conversation {of}with {backend} is at {was}, and this request would go to {now}; nothing was sent "
+            "there. Give the agent the Backend that leads to the same server, or move the thread on purpose with "
+            "switch(…); a run that was cut off has to be ended first, with cancel().",
+        )
+        self.report = str(self)
 
 
 class Unavailable(HoldfastError):

@@ -78,6 +78,10 @@ ADVICE: Mapping[str, str] = {
         "move the thread to another with <threads switch THREAD --to BACKEND>; a run that was cut off has to be "
         "ended first, with <runs cancel THREAD>."
     ),
+    "Give the agent the Backend that leads to the same server, or move the thread on purpose with switch(…); a run that was cut off has to be ended first, with cancel().": (
+        "Name the code that has its Backend with --code, or move the thread on purpose with "
+        "<threads switch THREAD --to BACKEND>; a run that was cut off has to be ended first, with <runs cancel THREAD>."
+    ),
     "Give the agent that backend, or": "Name the code that has it with --code, or",
     "a thread that has begun is moved by thread.switch('{}')": (
         "a thread that has begun is moved by <threads switch THREAD --to {}>"

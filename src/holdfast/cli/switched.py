@@ -41,6 +41,8 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str
     from_backend: str | None
     to_backend: str
+    from_server: str | None  # that the conversation is at; null: a model of the program's own, or nobody yet
+    to_server: str | None  # that it goes to
     ok: bool
     outcome: str
     items: list[GradeShape]
@@ -59,6 +61,8 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             timeline=report.timeline,
             from_backend=report.from_backend,
             to_backend=report.to_backend,
+            from_server=report.from_server,
+            to_server=report.to_server,
             ok=report.ok,
             outcome=report.outcome,
             items=[

@@ -18,6 +18,7 @@ from holdfast.history.space import Space
 from holdfast.ledger import tracing
 from holdfast.ledger.presence import present
 from holdfast.migration import book, checkpoints
+from holdfast.migration.backends import RecordedBackend
 from holdfast.migration.policy import Gate, Policy
 from holdfast.migration.report import Item, Report, decode_report, encode_report
 from holdfast.model import canonical
@@ -27,6 +28,7 @@ from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import BackendSwitched, CheckpointCreated, Event
 from holdfast.model.head import Head
+from holdfast.providers.transport.address import is_vendor
 
 __all__ = [
     "REASON",
@@ -37,6 +39,7 @@ __all__ = [
     "report_at",
     "reports",
     "reports_of",
+    "server_items",
     "switched",
     "unfinished",
     "unfinished_items",
@@ -72,6 +75,8 @@ def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> 
             why=report.reason,
             report=told.digest,
             by=report.approved_by,
+            from_server=report.from_server,
+            to_server=report.to_server,
         ),
     )
     return Switched(events, (kept, told))
@@ -86,7 +91,14 @@ def checkpoint_name(report: Report) -> str | None:
 
 def intent(report: Report) -> Digest:
     """What a switch means to do, whatever it finds when it is made: the same however often it is repeated."""
-    meant = [REASON, report.timeline, report.to_backend, report.reason, report.approved_by]
+    meant = [
+        REASON,
+        report.timeline,
+        report.to_backend,
+        report.to_server,
+        report.reason,
+        report.approved_by,
+    ]
     return digest_of(Kind.BODY, canonical.encode(meant))
 
 
@@ -133,6 +145,22 @@ def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
             mark="removed",
             says=f"Unfinished tool call: {', '.join(named[:_SHOWN])}{more}",
             why="nobody could tell the new backend what became of it",
+        ),
+    )
+
+
+def server_items(before: RecordedBackend | None, to: RecordedBackend) -> tuple[Item, ...]:
+    """What a report says of the server; nothing between vendors, whose names already say where it goes."""
+    if before is None or None in (before.server, to.server) or before.server == to.server:
+        return ()
+    if before.name != to.name and is_vendor(before.server) and is_vendor(to.server):
+        return ()
+    return (
+        Item(
+            topic="server",
+            mark="converted",
+            says=f"Conversation leaves its server {before.server} for {to.server}",
+            why="whoever runs the other server can read the whole conversation",
         ),
     )
 
@@ -186,6 +214,8 @@ def _told(space: Space, event: BackendSwitched) -> Report:
         timeline="",
         from_backend=event.from_backend,
         to_backend=event.to_backend,
+        from_server=event.from_server,
+        to_server=event.to_server,
         approved_by=event.by,
         reason=event.why,
         notes=("the rest of the report is not there any more",),

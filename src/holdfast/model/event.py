@@ -110,6 +110,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
 
     agent: str
     backend: str | None = None
+    server: str | None = None  # that the backend's requests go to; None: a model of the program's own
 
 
 class RunFinished(_Event, frozen=True, tag="run.finished"):
@@ -128,6 +129,8 @@ class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
     why: str | None = None
     report: Digest | None = None  # a body: what was kept, converted and removed, and what the policy said
     by: str | None = None  # who approved what needs an approval
+    from_server: str | None = None
+    to_server: str | None = None  # that requests go to from here on; None: a model of the program's own
 
 
 class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):

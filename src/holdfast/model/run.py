@@ -131,6 +131,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
     backend: str | None = None  # that takes its steps, or took the last; its first is in `run.started`
+    server: str | None = None  # that the backend's requests go to; None: a model of the program's own
     agent_version: str | None = None  # as it was declared, or the digest of the definition that is kept
     parent_run: str | None = None
     continues: str | None = None  # the run of another line whose open calls it takes up here

@@ -3,11 +3,13 @@
     Agent("planner", backend="anthropic:claude-sonnet-4-5")
     Agent("planner", backend=Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"))
 
-A plain value without I/O.  Nothing is imported, opened or sent before a run takes a step.
+The server is recorded with each thread, so that a conversation never moves to another one unless
+someone switches it.  A plain value without I/O.  Nothing is imported, opened or sent before a run takes a step.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -17,10 +19,13 @@ from holdfast.errors import Invalid
 from holdfast.model.canonical import Json
 from holdfast.providers import registry
 from holdfast.providers.registry import Target
+from holdfast.providers.transport.address import LOCAL, UNKNOWN, UNRESOLVED, identity
 
 __all__ = ["RETRIES", "Backend"]
 
 RETRIES = 2
+
+_SERVER = re.compile(r"[\w.-]{1,100}")
 
 # Vendors that are also the names of their own servers; at another address it is another issuer.
 _VENDORS = {
@@ -43,6 +48,7 @@ class Backend:
         default=None, repr=False
     )  # None: where its SDK looks, if the server is the vendor's own
     provider: str | None = None  # whose server it is, where the address does not tell
+    server: str | None = None  # a name to record instead of the address; None: the address is recorded
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
     timeout: float = 600.0  # seconds of silence after which a request is given up
     retries: int | None = None  # further attempts; None: as the given client does, or 2
@@ -52,10 +58,26 @@ class Backend:
         if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a backend is named provider:model, not {self.name!r}; nothing was declared.")
         registry.target(self.name)
+        if self.base_url is not None:
+            _check_address(self.base_url)
+        if self.server is not None:
+            self._check_server(self.server)
         if not self.timeout > 0:
             raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")
         if self.retries is not None and self.retries < 0:
             raise Invalid(f"retries are counted from 0, not {self.retries!r}; nothing was declared.")
+
+    def _check_server(self, server: str) -> None:
+        """Raise `Invalid` for a name that could be an address, and for one that could lead to the vendor."""
+        if not _SERVER.fullmatch(server) or server in (LOCAL, UNKNOWN, UNRESOLVED):
+            raise Invalid(
+                f"a server goes by a name of up to 100 letters, digits and ._-, not {server!r}; nothing was declared."
+            )
+        if self.base_url is None and self.client is None:
+            raise Invalid(
+                f"no address leads to the server '{server}', so requests would go to the vendor; nothing was declared. "
+                "Give its address or a client too."
+            )
 
     @property
     def target(self) -> Target:
@@ -69,3 +91,15 @@ class Backend:
         address = self.base_url or str(getattr(self.client, "base_url", "") or "")
         host = urlsplit(address).netloc.rpartition("@")[2]
         return None if own is None or not host or host == own else host
+
+
+def _check_address(address: str) -> None:
+    try:
+        is_address = urlsplit(address).scheme in ("http", "https") and "://" in identity(address)
+    except (Invalid, ValueError):
+        is_address = False
+    if not is_address:
+        raise Invalid(
+            "the address of a backend is one such as http://localhost:8000/v1, and this one names no host; nothing was "
+            "declared."
+        )

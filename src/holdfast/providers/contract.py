@@ -40,6 +40,7 @@ __all__ = [
     "decode_losses",
     "encode_losses",
     "losses_of",
+    "server_of",
 ]
 
 LossKind: TypeAlias = Literal["converted", "repaired", "dropped"]
@@ -94,7 +95,11 @@ ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Pending | Finis
 
 
 class Model(Protocol):
-    """What takes a step."""
+    """What takes a step.
+
+    One that sends conversations elsewhere should also have a property `server`, a name or an address
+    that is recorded with each thread; see `server_of`.
+    """
 
     @property
     def backend(self) -> str:
@@ -186,6 +191,11 @@ class Adapter(Protocol):
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
         """How well the format, or that model on that server, does one thing of `capabilities.Capability`."""
         ...
+
+
+def server_of(model: Model) -> str | None:
+    """The server that a model's next step would go to; None: it names none."""
+    return getattr(model, "server", None)
 
 
 def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:

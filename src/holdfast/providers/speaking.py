@@ -34,9 +34,10 @@ from holdfast.providers.contract import (
 from holdfast.providers.outputs import request_options
 from holdfast.providers.registry import Target
 from holdfast.providers.stop_words import stop_reason
+from holdfast.providers.transport.address import UNRESOLVED, client_address, identity
 from holdfast.providers.transport.contract import Request, Send
 from holdfast.providers.transport.faults import BackendUnavailable, CutOff, Trouble, fault
-from holdfast.providers.transport.finding import transport
+from holdfast.providers.transport.finding import Address, address_of, transport
 from holdfast.providers.transport.inside import Tail, trouble_in
 from holdfast.providers.transport.persistence import answered, pause
 from holdfast.providers.wire.native import made_by
@@ -53,11 +54,40 @@ class Speaker:
         self._target: Target = backend.target
         self._adapter: Adapter = registry.adapter(self._target.api)
         self._send: Send = transport(self._target.api)
+        self._address_of: Address | None = address_of(self._target.api)
 
     @property
     def backend(self) -> str:
         """Its name, `provider:model`."""
         return self._backend.name
+
+    @property
+    def server(self) -> str:
+        """The server that a step sent now would go to, as it is recorded."""
+        if self._backend.server is not None:
+            return self._backend.server
+        try:
+            return identity(self._address())
+        except HoldfastError:
+            return UNRESOLVED  # sending raises the same error
+
+    def _address(self) -> str:
+        """Where a request would go now; the environment may change between two steps."""
+        backend, target = self._backend, self._target
+        if self._address_of is None:
+            return backend.base_url or client_address(backend.client) or target.provider
+        request = Request(
+            backend.name,
+            provider=target.provider,
+            model=target.model,
+            body={},
+            base_url=backend.base_url,
+            client=backend.client,
+            api_key=backend.api_key,
+            is_vouched=backend.provider is not None,
+            timeout=backend.timeout,
+        )
+        return self._address_of(request)
 
     @property
     def sent(self) -> Sent:
@@ -72,7 +102,7 @@ class Speaker:
 
         Raises one of the errors in `transport.faults` if it cannot.
         """
-        request = self.request(context)
+        request = replace(self.request(context), address=self._address())
         if context.pending is not None:
             request = replace(request, pending=context.pending, stream=False)
         attempt = 0

@@ -17,7 +17,7 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lease
-from holdfast.migration.facing import name_of
+from holdfast.migration.backends import RecordedBackend
 from holdfast.model import names
 from holdfast.model.call import SETTLED
 from holdfast.model.changeset import RunMeta
@@ -26,7 +26,9 @@ from holdfast.model.event import RunStarted
 from holdfast.model.head import Head
 from holdfast.model.message import Message
 from holdfast.model.run import HeadPolicy, OnFailure, RunRecord
+from holdfast.providers.contract import server_of
 from holdfast.runtime import records
+from holdfast.runtime.agent import model_of
 from holdfast.runtime.draft import Draft
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
@@ -34,7 +36,7 @@ from holdfast.runtime.inbound import Inbound, is_known
 from holdfast.runtime.journal import Journal
 from holdfast.runtime.media import brought_in
 from holdfast.runtime.records import Kept
-from holdfast.runtime.resolving import is_on
+from holdfast.runtime.resolving import is_on, is_same_server
 from holdfast.runtime.room import scratch_prefix
 
 __all__ = [
@@ -59,6 +61,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     inbound: Inbound
     backend: str
+    server: str | None = None  # that the backend's requests go to
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
     parent_run: str | None = None  # the run whose tool asks for it
@@ -90,9 +93,9 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """The line is on another backend than the one that was to begin: somebody has switched it."""
+    """The line is on another backend, or server, than the one that was to begin: somebody has switched it."""
 
-    backend: str
+    backend: RecordedBackend
 
 
 def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted | Elsewhere:
@@ -123,7 +126,12 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
 
 
 def continued(
-    ground: Ground, kept: Kept, held: Lease | None, revision: int, *, backend: str | None = None
+    ground: Ground,
+    kept: Kept,
+    held: Lease | None,
+    revision: int,
+    *,
+    backend: RecordedBackend | None = None,
 ) -> Begun:
     """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there.
 
@@ -140,9 +148,8 @@ def continued(
         owners=ground.owners,
         revision=revision,
     )
-    told, kept = records.moved(
-        kept, "running", at=ground.space.clock(), backend=backend or kept.record.backend
-    )
+    name, server = backend or (record.backend, record.server)
+    told, kept = records.moved(kept, "running", at=ground.space.clock(), backend=name, server=server)
     lease = leases.taken(taking)
     with _expecting(ground, lease):
         records.apply(ground.space, "resume", taking, *told)
@@ -188,10 +195,12 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     space, inbound = ground.space, wanted.inbound
     hold = space.engine.hold(space.name, ground.timeline)
     head = hold.head if hold else reader.head_to_move(space, ground.timeline)
-    backend = ground.lines.backend(space, ground.timeline, head.commit) or _own(ground)
+    recorded = ground.lines.backend(space, ground.timeline, head.commit) or _own(ground)
     # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
-    if backend is not None and not is_on(ground, wanted.backend, backend):
-        return Elsewhere(backend)
+    if recorded is not None and not (
+        is_on(ground, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
+    ):
+        return Elsewhere(recorded)
     record = _record(ground, wanted, head)
     journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
     draft, said = _inbound_draft(ground, wanted, journal)
@@ -230,9 +239,12 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     )
 
 
-def _own(ground: Ground) -> str | None:
+def _own(ground: Ground) -> RecordedBackend | None:
     """The agent's own backend, which counts where the history names none."""
-    return None if ground.agent.backend is None else name_of(ground.agent.backend)
+    if ground.agent.backend is None:
+        return None
+    model = model_of(ground.agent)
+    return RecordedBackend(model.backend, server_of(model))
 
 
 def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
@@ -253,7 +265,11 @@ def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Dr
             draft.say(kept, id=id)
             draft.hold(staged)
             said.append(kept)
-    draft.events.append(RunStarted(id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend))
+    draft.events.append(
+        RunStarted(
+            id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend, server=wanted.server
+        )
+    )
     draft.meta = RunMeta(
         agent_version=ground.agent.version,
         backend=wanted.backend,
@@ -285,6 +301,7 @@ def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
         head_policy=wanted.head_policy,
         on_failure=wanted.on_failure,
         backend=wanted.backend,
+        server=wanted.server,
         agent_version=ground.agent.version,
         parent_run=wanted.parent_run,
     )

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Moved
 from holdfast.ledger.lease import Lost, releasing
+from holdfast.migration.backends import RecordedBackend
 from holdfast.model.changeset import RunMeta
 from holdfast.model.event import RunFinished
 from holdfast.model.message import Message
@@ -60,10 +61,10 @@ class Closing:
                 self.kept = kept
                 return
 
-    def hand_over(self, backend: str, cells: Sequence[CellWrite]) -> None:
+    def hand_over(self, backend: RecordedBackend, cells: Sequence[CellWrite]) -> None:
         """Write what is staged, and with it in the run's record that `backend` takes the steps from here on."""
         while True:
-            told, kept = records.changed(self.kept, backend=backend)
+            told, kept = records.changed(self.kept, backend=backend.name, server=backend.server)
             try:
                 self._journal.write(cells=(*cells, told))
             except Moved:

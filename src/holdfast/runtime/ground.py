@@ -16,6 +16,7 @@ import msgspec
 from holdfast.history.space import Space
 from holdfast.history.standing import Standing
 from holdfast.memory import Recollection
+from holdfast.migration.backends import RecordedBackend
 from holdfast.migration.facing import Given
 from holdfast.model.effect import Effect
 from holdfast.providers.catalog import Catalog, shipped
@@ -55,7 +56,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     hands: Hands = inline
     sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
-    handed: Mapping[str, Given] = {}  # backends that were handed to a switch on this handle, by name
+    handed: Mapping[RecordedBackend, Given] = {}  # backends that were handed to a switch on this handle
     models: Callable[[], Catalog] = shipped  # what is known of models
     memory: Recollection | None = None  # of the thread's owner; None: it has none
     parent_run: str | None = None  # the run whose tool is running here; None: no tool is

@@ -27,6 +27,7 @@ from holdfast.errors import Moved, RunFailed
 from holdfast.ledger.calls import Posting
 from holdfast.ledger.lease import Lost
 from holdfast.ledger.presence import of_run
+from holdfast.migration.backends import RecordedBackend
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
 from holdfast.model.event import ToolCallRequested
@@ -78,7 +79,8 @@ class LiveRun:
         self._desk.waited = begun.waited
         self._branch = Branch(self._journal, begun)
         self._closing = Closing(self._desk, self._branch, begun)
-        self._router = Router(self._desk, model, self._closing.hand_over)
+        recorded = RecordedBackend(model.backend, begun.kept.record.server)
+        self._router = Router(self._desk, model, recorded, self._closing.hand_over)
         self._names = declared_names(self._desk.toolbox)
         self._attention = Attention(ground, shape=shape)
         self._patience = Patience(
@@ -430,7 +432,7 @@ class LiveRun:
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
-            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.model.backend)
+            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.recorded)
             self._attention.give(at)
         if record.state == "waiting" or not self._begun.fresh:
             return result_of(self._ground.space, record, at=at, shape=self._shape)

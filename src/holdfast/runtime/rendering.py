@@ -22,7 +22,7 @@ from holdfast.context.unseen import lost
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.migration.backends import backend_at
+from holdfast.migration.backends import RecordedBackend, recorded_at
 from holdfast.migration.facing import Facing, Given, check_model, facing, name_of, same
 from holdfast.model.canonical import Json
 from holdfast.model.context import Context
@@ -35,6 +35,7 @@ from holdfast.providers.contract import Loss, Rendered, decode_losses
 from holdfast.providers.outputs import request_options
 from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
+from holdfast.runtime.resolving import given_as, given_for
 
 __all__ = [
     "Shown",
@@ -83,10 +84,11 @@ def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan
     Raises `Invalid` or `NotFound` for a name that nobody goes by: no vendor, nor who is on the line or at hand.
     """
     space = ground.space
-    line = backend_at(space, at)
+    current = recorded_at(space, at)
+    line = None if current is None else current.name
     if line is None and ground.agent.backend is not None:
         line = name_of(ground.agent.backend)
-    wanted = backend if backend is not None else _own(ground, line)
+    wanted = backend if backend is not None else _own(ground, current)
     to = _seen(ground, wanted, line)
     is_new = line is not None and not (to.name == line or same(to.name, line, ground.models()))
     ask = framing.ask_for(ground, to, at, fresh=is_new)
@@ -185,22 +187,20 @@ def _last_frame(ground: Ground, at: Digest | None) -> Frame | None:
     return None
 
 
-def _own(ground: Ground, line: str | None) -> Given:
-    """Whoever takes the turns of the line: what was given under its name, else the name."""
-    declared = ground.agent.backend
-    if declared is not None and (line is None or name_of(declared) == line):
-        return declared
-    if line is None:
+def _own(ground: Ground, current: RecordedBackend | None) -> Given:
+    """Whoever takes the turns of the line: what was given for its backend, else the name."""
+    if current is not None:
+        return given_for(ground, current)
+    if ground.agent.backend is None:
         raise Invalid(
             f"'{ground.space.label}' was never run and its agent has no backend; nothing was planned. Name one."
         )
-    return ground.handed.get(line, line)
+    return ground.agent.backend
 
 
 def _seen(ground: Ground, backend: Given, line: str | None) -> Facing:
     """What is known of a backend; of the line's own, if it takes steps itself and is not at hand, its name."""
-    if isinstance(backend, str) and backend in ground.handed:
-        backend = ground.handed[backend]
+    backend = given_as(ground, backend)
     try:
         seen = facing(backend, ground.models())
     except (NotFound, Invalid):

@@ -2,7 +2,8 @@
 
 The history counts, not the code: editing `backend=` moves no thread that has begun.  A name is
 resolved to an object that was given under it (by the agent, its route, or a switch on the same
-handle), else to the backend that the name itself means.
+handle), else to the backend that the name itself means.  Among objects of one name the one at the
+recorded server counts; if none leads there, nothing is sent: `ServerChanged` names both servers.
 """
 
 from __future__ import annotations
@@ -13,19 +14,31 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.errors import Invalid, NotFound, ServerChanged, Unsupported
 from holdfast.history import reader
 from holdfast.history.space import Space
-from holdfast.migration.backends import backend_of
+from holdfast.migration.backends import RecordedBackend, recorded_in, server_on_record
 from holdfast.migration.facing import Given, name_of, same
 from holdfast.model.digest import Digest
-from holdfast.providers.contract import Model
+from holdfast.providers.contract import Model, server_of
+from holdfast.providers.transport.address import UNRESOLVED
 from holdfast.runtime.agent import Agent, model_of, taking_steps
 
 if TYPE_CHECKING:
     from holdfast.runtime.ground import Ground
 
-__all__ = ["Lines", "is_on", "line_backend", "model_for", "whose"]
+__all__ = [
+    "Lines",
+    "check_server",
+    "check_server_on_record",
+    "given_as",
+    "given_for",
+    "is_on",
+    "is_same_server",
+    "line_backend",
+    "model_for",
+    "whose",
+]
 
 _KEPT_MAX = 1_024
 
@@ -36,30 +49,30 @@ class Lines:
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[str, str], tuple[Digest | None, str | None]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[Digest | None, RecordedBackend | None]] = OrderedDict()
 
-    def backend(self, space: Space, timeline: str, at: Digest | None) -> str | None:
+    def backend(self, space: Space, timeline: str, at: Digest | None) -> RecordedBackend | None:
         """The backend of a line that stands at `at`; only what was committed since is read."""
         known = self.last(space, timeline)
         if known is not None and known[0] == at:
             return known[1]
-        found: str | None = None
+        found: RecordedBackend | None = None
         for step in reader.recent(space, at):
             if known is not None and step.digest == known[0]:
                 found = known[1]
                 break
-            found = backend_of(step)
+            found = recorded_in(step)
             if found is not None:
                 break
         self.note(space, timeline, at, found)
         return found
 
-    def last(self, space: Space, timeline: str) -> tuple[Digest | None, str | None] | None:
+    def last(self, space: Space, timeline: str) -> tuple[Digest | None, RecordedBackend | None] | None:
         """What was found last: the commit, and the backend; None: nobody has looked."""
         with self._lock:
             return self._kept.get((space.name, timeline))
 
-    def note(self, space: Space, timeline: str, at: Digest | None, backend: str | None) -> None:
+    def note(self, space: Space, timeline: str, at: Digest | None, backend: RecordedBackend | None) -> None:
         """Remember it."""
         with self._lock:
             self._kept[space.name, timeline] = at, backend
@@ -68,7 +81,7 @@ class Lines:
                 self._kept.popitem(last=False)
 
 
-def line_backend(ground: Ground, *, line: str | None = None) -> str | None:
+def line_backend(ground: Ground, *, line: str | None = None) -> RecordedBackend | None:
     """The backend of the line as it stands now; None: its history names none, and the agent's counts."""
     timeline = line or ground.timeline
     head = reader.head_of(ground.space, timeline)
@@ -78,33 +91,79 @@ def line_backend(ground: Ground, *, line: str | None = None) -> str | None:
 def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Model:
     """The model whose turn it is on the line; unless it has to be `sure`, what was found last will do.
 
-    Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's.
+    Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's, and
+    `ServerChanged` if what does would send to another server than the recorded one.
     """
     if ground.agent.backend is None and not ground.handed:
         return model_of(ground.agent)  # which says so
     known = None if sure else ground.lines.last(ground.space, ground.timeline)
-    name = known[1] if known is not None else None
-    if known is None or name != _own(ground):  # one that is not the agent's may have been undone
-        name = line_backend(ground, line=line)
-    return model_of(ground.agent) if name is None else model_for(ground, name)
+    found = known[1] if known is not None else None
+    if found is None or found.name != _own(ground):  # one that is not the agent's may have been undone
+        found = line_backend(ground, line=line)
+    return model_of(ground.agent) if found is None else model_for(ground, found)
 
 
-def model_for(ground: Ground, name: str) -> Model:
-    """What takes steps under that name, which is the line's; warns if the agent is declared on another."""
-    for given in _known(ground):
-        if is_on(ground, name_of(given), name):
-            return taking_steps(given)
+def model_for(ground: Ground, recorded: RecordedBackend) -> Model:
+    """What takes the steps of the line's backend; warns if the agent is declared on another.
+
+    Raises `ServerChanged` if nothing here that goes by its name leads to its server.
+    """
+    models = [taking_steps(each) for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    for model in models:
+        if is_same_server(recorded.server, server_of(model)):
+            return model
+    if models:
+        raise _changed(ground, recorded, models[0])
     try:
-        found = taking_steps(name)
+        found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
         why = str(error).partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{ground.space.label}' is on {name}, and nothing takes steps for that here: {why}; nothing was run. "
-            "Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has to "
-            "be ended first, with cancel()."
+            f"'{ground.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
+            "run. Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has "
+            "to be ended first, with cancel()."
         ) from error
-    _warn(ground.agent, ground.space.label, name)
+    _warn(ground.agent, ground.space.label, recorded.name)
+    check_server(ground, recorded, found)
     return found
+
+
+def given_as(ground: Ground, given: Given) -> Given:
+    """What a name stands for on this handle: the object that was given under it, else the name."""
+    if not isinstance(given, str):
+        return given
+    return next((each for each in _known(ground) if is_on(ground, name_of(each), given)), given)
+
+
+def given_for(ground: Ground, recorded: RecordedBackend) -> Given:
+    """What was given for the line's backend: at its server if there is one, else under its name, else the name."""
+    found = [each for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    there = (each for each in found if server_of(taking_steps(each)) == recorded.server)
+    return next(there, found[0] if found else recorded.name)
+
+
+def check_server(ground: Ground, recorded: RecordedBackend, model: Model) -> None:
+    """Raise `ServerChanged` if the model would send to another server than the recorded one."""
+    if not is_same_server(recorded.server, server_of(model)):
+        raise _changed(ground, recorded, model)
+
+
+def check_server_on_record(ground: Ground, at: Digest | None, model: Model) -> None:
+    """Raise `ServerChanged` if the line had this backend before, at another server than the model leads to."""
+    recorded = server_on_record(ground.space, at, lambda name: is_on(ground, name, model.backend))
+    if recorded is not None:
+        check_server(ground, recorded, model)
+
+
+def is_same_server(recorded: str | None, resolved: str | None) -> bool:
+    """Whether a step may go to `resolved`; before an address was found nothing can have been sent."""
+    return recorded in (resolved, UNRESOLVED)
+
+
+def _changed(ground: Ground, recorded: RecordedBackend, model: Model) -> ServerChanged:
+    return ServerChanged(
+        recorded.name, recorded=recorded.server, resolved=server_of(model), thread=ground.space.label
+    )
 
 
 def is_on(ground: Ground, one: str, other: str) -> bool:

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger import calls
 from holdfast.ledger.guard import done
 from holdfast.ledger.presence import of_run
+from holdfast.migration.backends import RecordedBackend
 from holdfast.migration.facing import MEDIA, Facing, Given, facing, name_of
 from holdfast.migration.report import Report
 from holdfast.migration.route import Route, Trigger
@@ -31,6 +32,7 @@ from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.inference import Patience, Said, infer
+from holdfast.runtime.resolving import check_server, check_server_on_record
 from holdfast.runtime.switching import Asked, check_taken, found, ledger_now, reported
 from holdfast.runtime.words import said_by, shortened
 
@@ -56,10 +58,14 @@ class Router:
     """Who takes the steps of one run: the backend that it began with, or the next one of the agent's route."""
 
     def __init__(
-        self, desk: Desk, model: Model, hand_over: Callable[[str, Sequence[CellWrite]], None]
+        self,
+        desk: Desk,
+        model: Model,
+        recorded: RecordedBackend,
+        hand_over: Callable[[RecordedBackend, Sequence[CellWrite]], None],
     ) -> None:
         """Begin with the line's own backend, and nobody tried; `hand_over` writes who takes over, and these cells."""
-        self._desk, self.model, self._hand_over = desk, model, hand_over
+        self._desk, self.model, self.recorded, self._hand_over = desk, model, recorded, hand_over
         self._route = desk.ground.agent.route
         self._tried: set[str] = set()
         self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
@@ -92,6 +98,9 @@ class Router:
         ):
             return None
         desk = self._desk
+        check_server(
+            desk.ground, self.recorded, self.model
+        )  # the environment may have changed since the run began
         try:
             return await infer(self.model, context, desk.journal.feed, desk.space.ids, names, patience)
         except Exception as error:
@@ -170,8 +179,9 @@ class Router:
                 passed.append(f"{to.name}: {crowded.says}")
             elif report.ok:
                 chosen = taking_steps(given)
-                self._write(report, cells)
-                self.model, self._desk.backend = chosen, chosen.backend
+                recorded = RecordedBackend(chosen.backend, report.to_server)
+                self._write(report, recorded, cells)
+                self.model, self._desk.backend, self.recorded = chosen, chosen.backend, recorded
                 self._is_nowhere = False
                 return True
             else:
@@ -187,6 +197,7 @@ class Router:
             try:
                 to = found(ground, given)
                 check_taken(given, to)
+                check_server_on_record(ground, self._desk.journal.head.commit, taking_steps(given))
             except HoldfastError as error:
                 passed.append(f"{name_of(given)}: {error}")
                 continue
@@ -211,11 +222,11 @@ class Router:
         ground, head, space = self._desk.ground, self._desk.journal.head, self._desk.space
         asked = Asked(to=given, reason=shortened(f"failover, {want.trigger}: {want.why}", _WHY_MAX))
         ledger = ledger_now(space, head)
-        report = reported(ground, asked, to, head, ledger, before=self.model.backend, inside=True)
+        report = reported(ground, asked, to, head, ledger, before=self.recorded, inside=True)
         notes = (*report.notes, *(f"passed over {each}" for each in passed), *_told(effects))
         return msgspec.structs.replace(report, notes=notes)
 
-    def _write(self, report: Report, cells: Sequence[CellWrite]) -> None:
+    def _write(self, report: Report, recorded: RecordedBackend, cells: Sequence[CellWrite]) -> None:
         checkpoint, journal = report.checkpoint, self._desk.journal
         assert checkpoint is not None, "a report is made with its checkpoint"
         holds = switched(report, checkpoint, journal.space.ids)
@@ -224,7 +235,7 @@ class Router:
         draft.objects += holds.objects
         journal.stage(draft)
         points.reach("switch_checked")
-        self._hand_over(report.to_backend, cells)
+        self._hand_over(recorded, cells)
         points.reach("switch_written")
         journal.feed.committed(journal.head.commit, spoken=True)  # half an answer is none
 

@@ -14,7 +14,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, Decided, Invalid, Moved, NotFound, RunFailed, Unsupported
+from holdfast.errors import (
+    Busy,
+    Conflict,
+    Decided,
+    Invalid,
+    Moved,
+    NotFound,
+    RunFailed,
+    ServerChanged,
+    Unsupported,
+)
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.history.values import Given
@@ -22,12 +32,13 @@ from holdfast.ledger import bounds, calls, copies, decisions, tickets
 from holdfast.ledger import lease as leases
 from holdfast.ledger.lease import Lost
 from holdfast.ledger.presence import stands_on
+from holdfast.migration.backends import RecordedBackend
 from holdfast.model import names
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
 from holdfast.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
-from holdfast.providers.contract import Model, ModelEvent
+from holdfast.providers.contract import Model, ModelEvent, server_of
 from holdfast.runtime import records
 from holdfast.runtime.beginning import (
     Begun,
@@ -106,12 +117,12 @@ def _started(
     """
     try:
         model = model or whose(ground)
-    except (Invalid, NotFound, Unsupported):
+    except (Invalid, NotFound, ServerChanged, Unsupported):
         found = given_before(ground, wanted)
         if found is None:
             raise
         return found, None
-    wanted = msgspec.structs.replace(wanted, backend=model.backend)
+    wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
     return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
 
 
@@ -151,7 +162,8 @@ def _continued(ground: Ground, kept: Kept) -> tuple[Begun, Model]:
         held, revision = leases.look(ground.space, record.timeline)
         model = whose(ground, line=record.line, sure=True)
         try:
-            return continued(ground, kept, held, revision, backend=model.backend), model
+            backend = RecordedBackend(model.backend, server_of(model))
+            return continued(ground, kept, held, revision, backend=backend), model
         except Moved:
             if leases.look(ground.space, record.timeline)[1] == revision:
                 raise

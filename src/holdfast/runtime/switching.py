@@ -26,6 +26,7 @@ from holdfast.history.space import Space
 from holdfast.history.writer import Proposal
 from holdfast.ledger import lease as leases
 from holdfast.migration import book, compatibility
+from holdfast.migration.backends import RecordedBackend
 from holdfast.migration.extract import derive
 from holdfast.migration.facing import Facing, Given, check_backend, check_model, facing, name_of
 from holdfast.migration.recalling import recalling
@@ -36,6 +37,7 @@ from holdfast.migration.switch import (
     gated,
     intent,
     report_at,
+    server_items,
     switched,
     unfinished,
     unfinished_items,
@@ -45,13 +47,13 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
 from holdfast.model.head import Head
 from holdfast.providers.backend import Backend
-from holdfast.providers.contract import Model
+from holdfast.providers.contract import Model, server_of
 from holdfast.providers.transport.finding import missing
 from holdfast.runtime import points
 from holdfast.runtime.agent import taking_steps
 from holdfast.runtime.driving import drive
 from holdfast.runtime.ground import Ground
-from holdfast.runtime.resolving import is_on
+from holdfast.runtime.resolving import check_server_on_record, given_as, is_on
 from holdfast.runtime.showing import is_bare, last_frame, shown_to
 
 __all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
@@ -128,6 +130,7 @@ def check_taken(given: Given, seen: Facing) -> None:
 
 def check(ground: Ground, asked: Asked) -> Report:
     """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
+    asked = _resolved(ground, asked)
     to = found(ground, asked.to)
     head = reader.head_of(ground.space, ground.timeline)
     ledger = ledger_now(ground.space, head)
@@ -141,12 +144,14 @@ def switch(ground: Ground, asked: Asked) -> Report:
     line; then nothing was written.  The same op_id again gives the first report.
     """
     points.reach("switch_begun")
+    asked = _resolved(ground, asked)
     to = found(ground, asked.to)
     check_taken(asked.to, to)
+    server = server_of(taking_steps(asked.to))
     teller = None if asked.summariser is None else taking_steps(asked.summariser)
     ground.finish()
     for attempt in range(_TRIES_MAX):
-        earlier = _earlier(ground, asked, to)
+        earlier = _earlier(ground, asked, to, server)
         if earlier is not None:
             return earlier
         free = leases.check_free(ground.space, ground.timeline, "switch", owners=ground.owners)
@@ -154,18 +159,20 @@ def switch(ground: Ground, asked: Asked) -> Report:
         ledger = _settled(ground, head)
         points.reach("switch_settled")
         report = reported(ground, asked, to, head, ledger)
-        if report.from_backend is not None and is_on(ground, to.name, report.from_backend):
+        if _is_there(ground, report):
             return _already(report)
         if not report.ok:
             raise Refused(report)
         if teller is not None:
+            check_server_on_record(ground, head.commit, teller)
             report = _summarised(ground, report, teller, attempt)
         points.reach("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
         made = _written(ground, asked, report, head, ledger, bump)
         if made is not None:
             points.reach("switch_written")
-            ground.lines.note(ground.space, ground.timeline, made.commit, to.name)
+            recorded = RecordedBackend(to.name, server)
+            ground.lines.note(ground.space, ground.timeline, made.commit, recorded)
             return made
     raise Conflict(
         f"'{ground.space.label}' is changed by others all the time; the backend was not switched. Try again."
@@ -179,7 +186,7 @@ def reported(
     head: Head,
     ledger: LedgerRead,
     *,
-    before: str | None = None,
+    before: RecordedBackend | None = None,
     inside: bool = False,
 ) -> Report:
     """What becomes of the conversation at `head` if `to` takes over.
@@ -190,26 +197,31 @@ def reported(
     if before is None:
         before = ground.lines.backend(space, head.timeline, head.commit)
     if before is None and agent.backend is not None:
-        before = name_of(agent.backend)
+        before = RecordedBackend(name_of(agent.backend), server_of(taking_steps(agent.backend)))
+    name = None if before is None else before.name
+    going = RecordedBackend(to.name, server_of(taking_steps(asked.to)))
     checkpoint = derive(
         space,
         head.commit,
         to_backend=to.name,
-        from_backend=before,
+        from_backend=name,
         ledger=ledger,
         timeline=head.timeline,
         recall=recalling(ground.memory, space.name, head.commit),
     )
     points.reach("switch_checkpointed")
-    shown = shown_to(ground, to, head.commit, checkpoint, before=before, output=asked.output)
+    shown = shown_to(ground, to, head.commit, checkpoint, before=name, output=asked.output)
     lost = compatibility.losses(shown, to)
     left = () if inside else unfinished(space, head, ledger)
-    items = (*compatibility.check(shown, to, lost), *unfinished_items(left))
+    checked = compatibility.check(shown, to, lost)
+    items = (*checked, *server_items(before, going), *unfinished_items(left))
     report = Report(
         thread=space.label,
         timeline=head.timeline,
-        from_backend=before,
+        from_backend=name,
         to_backend=to.name,
+        from_server=None if before is None else before.server,
+        to_server=going.server,
         items=items,
         losses=lost,
         notes=_notes(ground, to, checkpoint, sealed=compatibility.sealed(shown, to)),
@@ -282,7 +294,23 @@ def _written(
     return msgspec.structs.replace(report, commit=done.head.commit)
 
 
-def _earlier(ground: Ground, asked: Asked, to: Facing) -> Report | None:
+def _resolved(ground: Ground, asked: Asked) -> Asked:
+    """The switch with names replaced by the objects that were given under them, which know their servers."""
+    teller = None if asked.summariser is None else given_as(ground, asked.summariser)
+    return msgspec.structs.replace(asked, to=given_as(ground, asked.to), summariser=teller)
+
+
+def _is_there(ground: Ground, report: Report) -> bool:
+    """Whether the line is on that backend, at that server, already."""
+    before = report.from_backend
+    return (
+        before is not None
+        and is_on(ground, report.to_backend, before)
+        and report.from_server == report.to_server
+    )
+
+
+def _earlier(ground: Ground, asked: Asked, to: Facing, server: str | None) -> Report | None:
     """The report of the switch that the same op_id made before."""
     if asked.op_id is None:
         return None
@@ -292,6 +320,7 @@ def _earlier(ground: Ground, asked: Asked, to: Facing) -> Report | None:
         timeline=ground.timeline,
         from_backend=None,
         to_backend=to.name,
+        to_server=server,
         reason=asked.reason,
         approved_by=asked.approved_by,
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Busy, Conflict, HoldfastError, Invalid, Refused
+from holdfast.errors import Busy, Conflict, HoldfastError, Invalid, Refused, ServerChanged
+from holdfast.migration.backends import RecordedBackend
 from holdfast.migration.facing import Given, name_of
 from holdfast.migration.report import Report
 from holdfast.migration.switch import reports, reports_of
@@ -31,13 +32,16 @@ __all__ = ["Moved", "Switching", "moved"]
 class Switching(Runs, ABC):
     """A line whose backend can be changed in the middle of a task."""
 
-    _handed: dict[str, Given]
+    _handed: dict[RecordedBackend, Given]
 
     @property
     def backend(self) -> str | None:
         """The backend that takes the next turn, as the line's history says; else the agent's own, None if it has none."""
         declared = self._declared.backend
-        return line_backend(self._ground()) or (None if declared is None else name_of(declared))
+        recorded = line_backend(self._ground())
+        if recorded is not None:
+            return recorded.name
+        return None if declared is None else name_of(declared)
 
     def check_switch(self, backend: str | Backend | Model, *, output: Any = None) -> Report:
         """What a switch to `backend` would keep, convert and remove, and whether the policy lets it pass.
@@ -74,8 +78,9 @@ class Switching(Runs, ABC):
         )
         report = switching.switch(self._ground(), asked)
         if not isinstance(backend, str):
-            self._handed.pop(report.to_backend, None)
-            self._handed[report.to_backend] = backend
+            recorded = RecordedBackend(report.to_backend, report.to_server)
+            self._handed.pop(recorded, None)  # the newest is the last
+            self._handed[recorded] = backend
         return report
 
     def switches(self, *, run: str | None = None, limit: int | None = None) -> list[Report]:
@@ -114,13 +119,27 @@ def moved(
     reason: str | None = None,
     approved_by: str | None = None,
 ) -> Moved:
-    """Move one thread of several; that it cannot be moved is no reason not to move the others."""
+    """Move one thread of several; that it cannot be moved is no reason not to move the others.
+
+    One that is on that backend at another server stays: only a switch of that thread alone moves it.
+    """
     try:
-        if dry_run:
-            return Moved(thread=id, report=thread.check_switch(backend))
+        report = thread.check_switch(backend)
+        changed = _at_another_server(report)
+        if dry_run or changed is not None:
+            return Moved(thread=id, report=None if changed else report, error=changed)
         return Moved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
     except Refused as refused:
         report = refused.report if isinstance(refused.report, Report) else None
         return Moved(thread=id, report=report, error=refused)
     except (Busy, Conflict) as conflict:
         return Moved(thread=id, error=conflict)
+
+
+def _at_another_server(report: Report) -> ServerChanged | None:
+    """The error for a thread that is on that very backend, at another server than the name leads to here."""
+    if report.from_backend != report.to_backend or report.from_server in (None, report.to_server):
+        return None
+    return ServerChanged(
+        report.to_backend, recorded=report.from_server, resolved=report.to_server, thread=report.thread
+    )

@@ -71,7 +71,7 @@ class Thread(Switching):
         )
         super().__init__(standing)
         self._shelf, self._record, self._declared = shelf, record, agent
-        self._handed = {}  # backends that were handed to a switch, by name
+        self._handed = {}  # backends that were handed to a switch
         self.id = id
         self.agent = record.agent
         self.owner = record.owner

@@ -21,7 +21,7 @@ from holdfast.history.standing import Standing, agent_after
 from holdfast.history.tree import Entry, Tree
 from holdfast.memory import Recollection
 from holdfast.migration import checkpoints
-from holdfast.migration.backends import backend_at
+from holdfast.migration.backends import backend_at, recorded_at
 from holdfast.migration.checkpoints import Kept
 from holdfast.migration.extract import derive, made_again
 from holdfast.migration.gather import gather
@@ -80,6 +80,15 @@ class View:
     def backend(self) -> str | None:
         """The backend that the history gives the next turn to; None: no run has begun, and nobody has switched."""
         return backend_at(self._space, self._now()[1])
+
+    @property
+    def server(self) -> str | None:
+        """The server that the history says the conversation is at; None: it names none.
+
+        An address without user-info and query, or the name that a `Backend(…, server=…)` declared.
+        """
+        recorded = recorded_at(self._space, self._now()[1])
+        return None if recorded is None else recorded.server
 
     @overload
     def get(self, path: str, *, default: Any = ...) -> Any: ...

@@ -45,6 +45,7 @@ class Shown(Answer, frozen=True, kw_only=True):
     agent: str
     owner: str | None
     backend: str | None  # that takes the next turn
+    server: str | None  # that the conversation is at; null: none is recorded
     begun_at: str
     head: HeadShape
     commit: str | None  # the moment that is shown
@@ -56,6 +57,7 @@ class Shown(Answer, frozen=True, kw_only=True):
         """Print facts, timelines and messages."""
         screen.say((self.id, "title"))
         whose = self.backend or "no backend yet"
+        whose += f" at {self.server}" if self.server else ""
         facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "nobody")]
         facts.append(("begun", moment(self.begun_at)))
         screen.facts([*facts, ("state", count(self.paths, "path")), ("moment", digest(self.commit))])
@@ -91,6 +93,7 @@ def show(
             agent=found.agent,
             owner=found.owner,
             backend=seen.backend,
+            server=seen.server,
             begun_at=stamp(found.begun_at),
             head=HeadShape.of(seen.head),
             commit=seen.digest,

@@ -6,10 +6,13 @@ What the SDK finds of keys, tokens, profiles and headers goes to Anthropic alone
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
+from holdfast.providers.transport.address import UNKNOWN, check_address, client_address, guard_redirects
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
@@ -17,7 +20,30 @@ from holdfast.providers.transport.holding import held, settings
 from holdfast.providers.transport.keys import NO_KEY, is_home
 from holdfast.providers.transport.responses import answer_of, estranged, patient, translated
 
-__all__ = ["send"]
+__all__ = ["address", "send"]
+
+_OWN = "https://api.anthropic.com"
+_CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+
+
+def address(request: Request) -> str:
+    """Where a request would go."""
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    found = request.base_url or os.environ.get("ANTHROPIC_BASE_URL")
+    if found or request.api_key or any(os.environ.get(name) for name in _CREDENTIALS):
+        return found or _OWN
+    return _profile_address() or _OWN
+
+
+def _profile_address() -> str | None:
+    """The address in the profile that the SDK reads where no key is given; None if it has none."""
+    try:
+        import anthropic
+
+        return str(anthropic.Anthropic().base_url)
+    except Exception:  # noqa: BLE001  # the SDK is missing, or has no profile: sending says so
+        return None
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -26,9 +52,12 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     import anthropic
     import httpx2
 
+    check_address(request, client)
     begun = False
     try:
-        async with aclosing(answer_of(_created(patient(client, request), request))) as pieces:
+        opening = _created(patient(client, request), request)
+        guard = partial(guard_redirects, request, getattr(client, "_client", None))
+        async with aclosing(answer_of(opening, guard)) as pieces:
             async for piece in pieces:
                 begun = True
                 yield piece

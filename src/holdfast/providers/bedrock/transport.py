@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model.forks import ThreadLock
+from holdfast.providers.transport.address import UNKNOWN, check_address, client_address
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import (
     AccessRefused,
@@ -35,7 +36,7 @@ from holdfast.providers.transport.holding import settings
 from holdfast.providers.transport.keys import host_of, is_home
 from holdfast.providers.transport.threads import drawn
 
-__all__ = ["frame", "send"]
+__all__ = ["address", "frame", "send"]
 
 _guard = ThreadLock()
 _clients: dict[object, Any] = {}  # boto3's may be used on any thread, but not by two processes
@@ -54,6 +55,25 @@ _STATUSES = {
     "modelnotreadyexception": 429,
     "accessdeniedexception": 403,
 }
+
+
+def address(request: Request) -> str:
+    """Where a request would go: boto3 looks for that in the environment and in its files.
+
+    Raises `AccessRefused` if there is no region, `Unsupported` if boto3 is not installed.
+    """
+    if request.base_url is not None and request.client is None:
+        return request.base_url
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    try:
+        import botocore.exceptions as errors  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError as error:
+        raise missing(request.backend, "boto3", "bedrock") from error
+    try:
+        return client_address(_client_of(request)) or UNKNOWN
+    except errors.BotoCoreError as error:
+        raise AccessRefused(f"{request.backend} needs AWS credentials and a region: {error}") from error
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -82,6 +102,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 async def _answer(request: Request) -> AsyncGenerator[bytes]:
     client = request.client
     if client is not None and iscoroutinefunction(client.converse):
+        check_address(request, client)
         operation, fields = _operation(client, request)
         answer = await operation(**fields)
         if not request.stream:
@@ -96,6 +117,7 @@ async def _answer(request: Request) -> AsyncGenerator[bytes]:
 
 def _blocking(request: Request) -> Iterator[bytes]:
     client = _client_of(request) if request.client is None else request.client
+    check_address(request, client)
     operation, fields = _operation(client, request)
     answer = operation(**fields)
     if not request.stream:

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.providers.openai_chat.transport import AZURE, created, sent
+from holdfast.providers.transport.address import UNKNOWN, client_address
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
@@ -21,7 +22,7 @@ from holdfast.providers.transport.holding import held
 from holdfast.providers.transport.keys import NO_KEY, is_home
 from holdfast.providers.transport.responses import estranged
 
-__all__ = ["API_VERSION", "send"]
+__all__ = ["API_VERSION", "address", "send"]
 
 API_VERSION = "2024-05-01-preview"
 
@@ -35,6 +36,13 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     async with aclosing(sent(request, client, created)) as pieces:
         async for piece in pieces:
             yield piece
+
+
+def address(request: Request) -> str:
+    """Where a request would go; raises `Invalid` if no address is given or in the environment."""
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    return _base_url(request)
 
 
 async def _client_of(request: Request) -> Any:
@@ -57,13 +65,17 @@ async def _client_of(request: Request) -> Any:
     return await held(("foundry", base_url, api_key, request.timeout), made, openai.AsyncOpenAI.close)
 
 
-def _whereabouts(request: Request) -> tuple[str, str]:
-    own = _first(_ADDRESSES)
-    base_url = request.base_url or own
+def _base_url(request: Request) -> str:
+    base_url = request.base_url or _first(_ADDRESSES)
     if not base_url:
         raise Invalid(
             f"{request.backend} has no address; nothing was sent. Set {_ADDRESSES[0]}, or give Backend(…, base_url=…)."
         )
+    return base_url
+
+
+def _whereabouts(request: Request) -> tuple[str, str]:
+    base_url, own = _base_url(request), _first(_ADDRESSES)
     if not request.api_key and base_url != own and not is_home(request, "azure", *AZURE):
         return base_url, NO_KEY
     api_key = request.api_key or _first(_KEYS)

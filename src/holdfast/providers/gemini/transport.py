@@ -7,11 +7,20 @@ What the SDK finds of keys and credentials goes to Google alone.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from holdfast.errors import HoldfastError, Invalid, Unsupported
+from holdfast.providers.transport.address import (
+    UNKNOWN,
+    check_address,
+    client_address,
+    guard_redirects,
+    redirection,
+)
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import (
     AccessRefused,
@@ -25,15 +34,55 @@ from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
 from holdfast.providers.transport.keys import NO_KEY, is_home
 
-__all__ = ["send"]
+__all__ = ["address", "send"]
 
 _DELAY = re.compile(r"([\d.]+)s")
 _ENVIRONMENT = ("GOOGLE_", "GEMINI_")
+_OWN = "https://generativelanguage.googleapis.com"
+_VERTEX = "https://aiplatform.googleapis.com"
+_MULTI_REGIONS = ("us", "eu")  # locations that are served from several regions, under names of another form
+
+
+def address(request: Request) -> str:
+    """Where a request would go, by the rules of Google's SDK."""
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    if request.base_url is not None:
+        return request.base_url
+    vertex = request.provider == "google-vertex" or _is_vertex_set()
+    custom = _sdk_default(vertex=vertex)
+    if custom:
+        return custom
+    if not vertex:
+        return _OWN
+    location = None if request.api_key else os.environ.get("GOOGLE_CLOUD_LOCATION")
+    if location is None or location == "global":
+        return _VERTEX
+    if location in _MULTI_REGIONS:
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{location}-aiplatform.googleapis.com"
+
+
+def _is_vertex_set() -> bool:
+    """Whether the environment sends plain Gemini requests to Vertex."""
+    for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"):
+        if name in os.environ:
+            return os.environ[name].lower() in ("true", "1")
+    return False
+
+
+def _sdk_default(*, vertex: bool) -> str | None:
+    """The address that a program or the environment set for all clients of the SDK; None: neither did."""
+    loaded = sys.modules.get("google.genai._base_url")  # what is not loaded was not told anything
+    told = getattr(loaded, "_default_base_vertex_url" if vertex else "_default_base_gemini_url", None)
+    return told or os.environ.get("GOOGLE_VERTEX_BASE_URL" if vertex else "GOOGLE_GEMINI_BASE_URL")
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
     """Send to `generateContent`, or to `streamGenerateContent`."""
-    api = _api_of(await _client_of(request), request)
+    client = await _client_of(request)
+    api = _api_of(client, request)
+    check_address(request, client)
     import httpx2
     from google.genai import errors
 
@@ -53,13 +102,18 @@ async def _answer(api: Any, request: Request) -> AsyncGenerator[bytes]:
     if not request.client_retries:
         options["retry_options"] = {"attempts": 1}
     path, body = _path(request.model, vertex=bool(api.vertexai)), dict(request.body)
+    http_client = getattr(api, "_async_httpx_client", None)
+    if isinstance(aiohttp_arguments := getattr(api, "_async_client_session_request_args", None), dict):
+        aiohttp_arguments["allow_redirects"] = False  # the SDK prefers aiohttp where it is installed
     if not request.stream:
-        whole = await api.async_request("post", f"{path}:generateContent", body, options)
+        with guard_redirects(request, http_client):
+            whole = await api.async_request("post", f"{path}:generateContent", body, options)
         yield str(whole.body).encode()
         return
-    streamed = await api.async_request_streamed(
-        "post", f"{path}:streamGenerateContent?alt=sse", body, options
-    )
+    with guard_redirects(request, http_client):
+        streamed = await api.async_request_streamed(
+            "post", f"{path}:streamGenerateContent?alt=sse", body, options
+        )
     async for chunk in streamed:
         yield b"data: " + str(chunk.body).encode() + b"\n\n"
 
@@ -107,6 +161,9 @@ async def _client_of(request: Request) -> Any:
 
 
 def _translated(request: Request, error: Exception, *, begun: bool, secret: object) -> HoldfastError:
+    refused = redirection(error)
+    if refused is not None:
+        return refused
     status = getattr(error, "code", None)
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, secret=secret)

@@ -20,7 +20,7 @@ from holdfast.providers.local.weights import template_of, weights
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.finding import missing
 
-__all__ = ["CONTEXT_TOKENS", "address", "running", "serve"]
+__all__ = ["CONTEXT_TOKENS", "addressed", "running", "serve"]
 
 CONTEXT_TOKENS = 8_192
 
@@ -28,12 +28,12 @@ _guard = ThreadLock()
 _servers: dict[tuple[int, Path], Any] = {}  # by process and file: threads do not live on in a fork
 
 
-async def address(request: Request) -> Request:
+async def addressed(request: Request) -> Request:
     """The request, addressed to the server of its model, which is started if need be."""
     if request.base_url is not None or request.client is not None:
         return request
     url = await asyncio.to_thread(serve, request.model)
-    return replace(request, base_url=f"{url}/v1", api_key="local")
+    return replace(request, base_url=f"{url}/v1", address=f"{url}/v1", api_key="local")
 
 
 def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | None = None) -> str:

@@ -12,6 +12,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from holdfast.errors import HoldfastError, Invalid
+from holdfast.providers.transport.address import (
+    UNKNOWN,
+    check_address,
+    client_address,
+    guard_redirects,
+    redirection,
+)
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import (
     RequestRejected,
@@ -25,7 +32,16 @@ from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
 from holdfast.providers.transport.keys import NO_KEY, is_home
 
-__all__ = ["send"]
+__all__ = ["address", "send"]
+
+_OWN = "https://api.mistral.ai"
+
+
+def address(request: Request) -> str:
+    """Where a request would go."""
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    return request.base_url or _OWN
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -35,6 +51,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     from mistralai.client import errors
     from pydantic import ValidationError
 
+    check_address(request, client)
     begun = False
     try:
         async for piece in _answer(client, request):
@@ -51,11 +68,15 @@ async def _answer(client: Any, request: Request) -> AsyncGenerator[bytes]:
     fields.pop("stream", None)
     if not request.client_retries:
         fields["retries"] = None
+    http_client = getattr(getattr(client, "sdk_configuration", None), "async_client", None)
     if not request.stream:
-        whole = await client.chat.complete_async(**fields)
+        with guard_redirects(request, http_client):
+            whole = await client.chat.complete_async(**fields)
         yield whole.model_dump_json(by_alias=True, warnings=False).encode()
         return
-    async with await client.chat.stream_async(**fields) as events:
+    with guard_redirects(request, http_client):
+        opened = await client.chat.stream_async(**fields)
+    async with opened as events:
         async for piece in events.response.aiter_bytes():
             yield piece
 
@@ -88,6 +109,9 @@ def _key_of(request: Request) -> str | None:
 
 
 def _translated(request: Request, error: Exception, *, begun: bool) -> HoldfastError:
+    refused = redirection(error)
+    if refused is not None:
+        return refused
     status, secret = getattr(error, "status_code", None), _key_of(request)
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, secret=secret)

@@ -11,9 +11,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.errors import Invalid
+from holdfast.providers.transport.address import (
+    LOCAL,
+    UNKNOWN,
+    check_address,
+    client_address,
+    guard_redirects,
+)
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
@@ -21,7 +29,7 @@ from holdfast.providers.transport.holding import held, settings
 from holdfast.providers.transport.keys import NO_KEY, host_of, is_under, is_vouched
 from holdfast.providers.transport.responses import answer_of, estranged, patient, translated
 
-__all__ = ["AZURE", "PLACES", "Place", "client_of", "created", "send", "sent"]
+__all__ = ["AZURE", "PLACES", "Place", "address", "client_of", "created", "send", "sent"]
 
 
 class Place(NamedTuple):
@@ -54,6 +62,7 @@ PLACES: dict[str, Place] = {
     "fireworks": Place("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
     "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
+_OWN = "https://api.openai.com/v1"
 _ELSEWHERE = Place("")  # an address that the user gave; whose key it would take nobody can know
 _OPENAI = "openai.com"
 _SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
@@ -67,13 +76,22 @@ AZURE = (
 async def send(request: Request) -> AsyncGenerator[bytes]:
     """Send to `/chat/completions`."""
     if request.provider == "local":
-        from holdfast.providers.local.serving import address
+        from holdfast.providers.local.serving import addressed
 
-        request = await address(request)
+        request = await addressed(request)
     client = await client_of(request)
     async with aclosing(sent(request, client, created)) as pieces:
         async for piece in pieces:
             yield piece
+
+
+def address(request: Request) -> str:
+    """Where a request would go; raises `Invalid` if the server has no address."""
+    if request.client is not None:
+        return client_address(request.client) or UNKNOWN
+    if request.provider == "local" and request.base_url is None:
+        return LOCAL
+    return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN
 
 
 async def sent(request: Request, client: Any, create: Callable[[Any, Request], Any]) -> AsyncGenerator[bytes]:
@@ -81,9 +99,12 @@ async def sent(request: Request, client: Any, create: Callable[[Any, Request], A
     import httpx2
     import openai
 
+    check_address(request, client)
     begun = False
     try:
-        async with aclosing(answer_of(create(patient(client, request), request))) as pieces:
+        opening = create(patient(client, request), request)
+        guard = partial(guard_redirects, request, getattr(client, "_client", None))
+        async with aclosing(answer_of(opening, guard)) as pieces:
             async for piece in pieces:
                 begun = True
                 yield piece
@@ -118,14 +139,19 @@ async def client_of(request: Request) -> Any:
         ) from error
 
 
-def _whereabouts(request: Request) -> tuple[str | None, str | None]:
-    """The address and the key; None: where the SDK looks for it."""
-    place = PLACES.get(request.provider, _ELSEWHERE)
-    base_url = request.base_url or place.base_url
+def _base_url(request: Request) -> str | None:
+    """The address that was given, or that the server is known by; None: where the SDK looks for it."""
+    base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
             f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
         )
+    return base_url
+
+
+def _whereabouts(request: Request) -> tuple[str | None, str | None]:
+    """The address and the key; None: where the SDK looks for it."""
+    base_url, place = _base_url(request), PLACES.get(request.provider, _ELSEWHERE)
     if request.api_key or base_url is None:
         return base_url, request.api_key or None
     key = _key(base_url, request, place)

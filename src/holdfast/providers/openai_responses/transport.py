@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from holdfast.providers.openai_chat.transport import client_of, sent
+from holdfast.providers.openai_chat.transport import address, client_of, sent
 from holdfast.providers.transport.contract import Request
 
-__all__ = ["send"]
+__all__ = ["address", "send"]
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:

@@ -25,6 +25,7 @@ class Request:
     stream: bool = True  # whether the answer comes in pieces
     pending: str | None = None  # fetch the answer of this id, which the server works on; None: ask for one
     base_url: str | None = None  # None: the vendor's own
+    address: str | None = None  # where the conversation may go, as it was resolved; None: not checked
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
     api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
     is_vouched: bool = False  # whether the user said, by name, whose server `base_url` is

@@ -1,19 +1,24 @@
 """From the name of a wire format to its transport, and from a missing SDK to the words that help.
 
 Other packages add transports by entry points in the group `holdfast.transports`, each a function
-under the name of its wire format.
+under the name of its wire format.  Such a function may have an attribute `address`, which says
+where a request would go without sending it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import cast
+from typing import TypeAlias, cast
 
 from holdfast.errors import Unsupported
-from holdfast.providers.transport.contract import Send
+from holdfast.providers.transport.contract import Request, Send
 
-__all__ = ["GROUP", "missing", "transport"]
+__all__ = ["GROUP", "Address", "address_of", "missing", "transport"]
+
+Address: TypeAlias = Callable[[Request], str]
+"""Says where a request would go; raises a `HoldfastError` if it would go nowhere."""
 
 GROUP = "holdfast.transports"
 
@@ -39,6 +44,14 @@ def transport(api: str) -> Send:
         f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
         f"the entry point group '{GROUP}'."
     )
+
+
+def address_of(api: str) -> Address | None:
+    """How the transport of a wire format finds its address; None: it does not say."""
+    module = _MODULES.get(api)
+    if module is not None:
+        return cast("Address", import_module(module).address)
+    return getattr(transport(api), "address", None)
 
 
 def missing(backend: str, package: str, extra: str) -> Unsupported:

@@ -7,27 +7,34 @@ the errors of both SDKs, which look alike, become ours.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
+from typing import Any, TypeAlias
 
 from holdfast.errors import HoldfastError
+from holdfast.providers.transport.address import redirection
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import Trouble, fault, retry_after, unreached, words_of
 from holdfast.providers.transport.threads import drawn
 
-__all__ = ["answer_of", "estranged", "patient", "translated"]
+__all__ = ["Guard", "answer_of", "estranged", "patient", "translated"]
+
+Guard: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""What a request is sent within."""
 
 # What these SDKs take from the environment, beside the key, and put into headers.
 _AMBIENT = ("organization", "project", "admin_api_key", "auth_token")
 
 
-async def answer_of(opening: Any) -> AsyncGenerator[bytes]:
-    """The bytes of the response that `opening` opens, as they come."""
+async def answer_of(opening: Any, guard: Guard = nullcontext) -> AsyncGenerator[bytes]:
+    """The bytes of the response that `opening` opens within `guard`, as they come."""
     if not hasattr(opening, "__aenter__"):
-        async for piece in drawn(lambda: _pieces(opening)):
+        async for piece in drawn(lambda: _pieces(opening, guard)):
             yield piece
         return
-    async with opening as response:
+    async with AsyncExitStack() as stack:
+        with guard():
+            response = await stack.enter_async_context(opening)
         async for piece in response.iter_bytes():
             yield piece
 
@@ -53,6 +60,9 @@ def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
 
 def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> HoldfastError:
     """What an error of such an SDK, or of the HTTP client below it, is to us."""
+    refused = redirection(error)
+    if refused is not None:
+        return refused
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, secret=secret)
@@ -62,6 +72,8 @@ def translated(request: Request, error: Exception, *, begun: bool, secret: objec
     return fault(request.backend, Trouble(status, said, wait), secret=secret)
 
 
-def _pieces(opening: Any) -> Iterator[bytes]:
-    with opening as response:
+def _pieces(opening: Any, guard: Guard) -> Iterator[bytes]:
+    with ExitStack() as stack:
+        with guard():
+            response = stack.enter_context(opening)
         yield from response.iter_bytes()
