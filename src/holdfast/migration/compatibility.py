@@ -72,7 +72,7 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
         *_tools(shown, to),
         *_earlier_calls(shown),
         *_context(shown, to),
-        *_strict_json(shown, to),
+        *_strict_json(shown, to, lost),
         *_media(shown, to),
         *_vendor_tools(shown, to),
         *_server_work(shown, to),
@@ -171,7 +171,7 @@ def _context(shown: Shown, to: Facing) -> Iterator[Item]:
         yield _kept("context", f"{size} context sufficient", why=need)
 
 
-def _strict_json(shown: Shown, to: Facing) -> Iterator[Item]:
+def _strict_json(shown: Shown, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]:
     options = shown.context.options
     wanted = options.get("output") or options.get("output_schema")
     if not wanted:
@@ -180,7 +180,8 @@ def _strict_json(shown: Shown, to: Facing) -> Iterator[Item]:
         level, name = to.does(Capability.JSON_MODE), "JSON mode"
     else:
         level, name = to.does(Capability.STRUCTURED_OUTPUT), "JSON schema strict mode"
-    if level == "full":
+    in_words = any(loss.kind == "converted" and loss.where == "options.output" for loss in lost)
+    if level == "full" and not in_words:
         yield _kept("strict_json", f"{name} supported")
     else:
         why = "the backend does not hold its answers to the schema; they are checked when they are read"

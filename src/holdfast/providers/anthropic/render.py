@@ -39,7 +39,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     if not _is_paused(context.messages, body["messages"], provider):
         body["messages"] = _ended(body["messages"], model, losses)
     tools = tools_of(context, vendor.get("tools"), names, losses)
-    settings = Settings(context.options, vendor, model)
+    settings = Settings(context.options, vendor, model, provider)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
     losses += [*settings.losses, *foreign_options(context.options, context.tools, API)]
     system = _system(context.system, turns.system, settings.words, vendor.get("system"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, traits_of
-from holdfast.providers.anthropic.request import reasoning_of
+from holdfast.providers.anthropic.parse import VENDOR
+from holdfast.providers.anthropic.request import API, reasoning_of
 from holdfast.providers.anthropic.tools import closed
 from holdfast.providers.contract import Loss, LossKind
+from holdfast.providers.wire.options import output_words, own_options
 
 __all__ = ["Settings"]
 
@@ -40,11 +41,14 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 class Settings:
     """The options of one request, as they are written."""
 
-    def __init__(self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str) -> None:
-        """`vendor` is what a request of this format said beyond canonical options."""
+    def __init__(
+        self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str, provider: str | None
+    ) -> None:
+        """`vendor` is what a request of this format said beyond canonical options; `provider` is whose server it is."""
         self.losses: list[Loss] = []
         self.words: list[str] = []  # what could only be said in words, to the system's
-        self._options, self._vendor, self._traits = options, vendor, traits_of(model)
+        self._options, self._traits, self._provider = options, traits_of(model), provider
+        self._vendor = own_options(vendor, API, provider, self.losses)
         self._body: dict[str, Any] = {}
 
     def write(
@@ -113,7 +117,9 @@ class Settings:
             return
         schema = cast("Mapping[str, Any]", wanted).get("schema") if isinstance(wanted, Mapping) else None
         if not isinstance(schema, Mapping) or not self._traits.output:
-            self._said_output(cast("object", schema))
+            why = "asked for in words: this model keeps to no schema, or there is none"
+            self._lose("converted", "output", why)
+            self.words.append(output_words(cast("object", wanted)))
             return
         for name in cast("Mapping[str, Any]", wanted):
             if name not in ("schema", "strict"):
@@ -125,17 +131,6 @@ class Settings:
             self._body["output_format"] = form
         else:
             self._body["output_config"] = {"format": form}
-
-    def _said_output(self, schema: object) -> None:
-        self._lose(
-            "converted", "output", "asked for in words: this model keeps to no schema, or there is none"
-        )
-        asked = "Answer with one JSON object and nothing else."
-        if isinstance(schema, Mapping):
-            asked += (
-                f" It must fit this JSON schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
-            )
-        self.words.append(asked)
 
     def _reasoning(self, *, loop: bool) -> None:
         told = self._options.get("reasoning")
@@ -258,10 +253,11 @@ class Settings:
             told = {"user_id": self._options["user"]} if self._options.get("user") else {}
             self._body["metadata"] = {**told, **(metadata if isinstance(metadata, Mapping) else {})}
         tier = self._options.get("service_tier")
-        if tier in ("auto", "standard_only"):
+        if tier in ("auto", "standard_only") and self._provider in (None, VENDOR):
             self._body["service_tier"] = tier
         elif tier is not None:
-            self._lose("dropped", "service_tier", f"Anthropic has no tier '{tier}'")
+            whose = "Anthropic" if self._provider is None else self._provider
+            self._lose("dropped", "service_tier", f"{whose} has no tier '{tier}'")
         for name, value in self._options.items():
             if name not in _KNOWN and value is not None:
                 self._lose("dropped", name, "Anthropic has no such option")

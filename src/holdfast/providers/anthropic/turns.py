@@ -188,8 +188,12 @@ class Turns(BlockTurns):
         uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
         return [{"type": "text", "text": f"[{kind} of type {block.mime_type or 'unknown'}{uri}, not shown]"}]
 
+    def _has_file(self, uri: str) -> bool:
+        """Whether the server keeps the file: Anthropic's own does, others have no files by id."""
+        return uri.startswith(FILE_ID) and self._provider in (None, VENDOR)
+
     def _image(self, block: Image | File, where: str) -> list[dict[str, Any]]:
-        if block.uri.startswith(FILE_ID):
+        if self._has_file(block.uri):
             return [{"type": "image", "source": {"type": "file", "file_id": block.uri.removeprefix(FILE_ID)}}]
         if is_web(block.uri):
             if self._provider == "google-vertex":
@@ -204,7 +208,7 @@ class Turns(BlockTurns):
         return [{"type": "image", "source": source}]
 
     def _file(self, block: File, where: str) -> list[dict[str, Any]]:
-        if block.uri.startswith(FILE_ID):
+        if self._has_file(block.uri):
             return [_document({"type": "file", "file_id": block.uri.removeprefix(FILE_ID)})]
         if is_web(block.uri):
             if not _is_pdf(block) or self._provider == "google-vertex":

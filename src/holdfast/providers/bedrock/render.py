@@ -54,8 +54,9 @@ def _vendor(context: Context) -> Mapping[str, Any]:
 def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> list[dict[str, Any]]:
     """The system words; as the blocks that they came in, if they still say the same."""
     if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
-        return [dict(block) for block in cast("list[dict[str, Any]]", blocks) if block.get("text") != ""]
-    told = "\n\n".join(part for part in (system, *first, *words) if part)
+        given = cast("list[dict[str, Any]]", blocks)
+        return [dict(block) for block in given if "text" not in block or str(block["text"]).strip()]
+    told = "\n\n".join(part for part in (system, *first, *words) if part.strip())
     return [{"text": told}] if told else []
 
 

@@ -11,6 +11,7 @@ from holdfast.providers.bedrock.capabilities import claude, family, keeps_to_sch
 from holdfast.providers.bedrock.request import of_fields, output_of
 from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Loss, LossKind
+from holdfast.providers.wire.options import output_words
 
 __all__ = ["Settings"]
 
@@ -75,7 +76,10 @@ class Settings:
             self._inference["maxTokens"] = limit
         stops = self._options.get("stop")
         told = [stops] if isinstance(stops, str) else list(cast("list[Any]", stops or []))
-        told = [stop for stop in told if isinstance(stop, str) and stop]
+        stops = [stop for stop in told if isinstance(stop, str) and (stop.strip() or not self._claude)]
+        if stops != told:
+            self._lose("dropped", "stop", "Claude refuses stops of white space only")
+        told = [stop for stop in stops if stop]
         if told:
             self._inference["stopSequences"] = told
 
@@ -151,12 +155,7 @@ class Settings:
             self._lose(
                 "converted", "output", "asked for in words: this model keeps to no schema, or there is none"
             )
-            asked = "Answer with one JSON object and nothing else."
-            if isinstance(schema, Mapping):
-                asked += (
-                    f" It must fit this JSON schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
-                )
-            self.words.append(asked)
+            self.words.append(output_words(wanted))
             return
         if _mapping(wanted).get("strict") is False:
             self._lose("converted", "output.strict", "Bedrock always keeps to the schema")

@@ -9,13 +9,14 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
+from holdfast.providers.gemini.capabilities import is_third
 from holdfast.providers.gemini.names import camel, camel_all, listed
 from holdfast.providers.gemini.schema import json_schema
 from holdfast.providers.wire.options import foreign_options
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
 
-__all__ = ["API", "read_options", "read_tools", "render_options", "render_tools"]
+__all__ = ["API", "is_asked_in_words", "read_options", "read_tools", "render_options", "render_tools"]
 
 API = "gemini-generate"
 
@@ -215,7 +216,7 @@ def render_options(context: Context, *, model: str, names: ToolNames, losses: li
         if options.get(ours) is not None:
             config[theirs] = options[ours]
     _clamp(config, losses)
-    _render_output(options.get("output"), config, losses)
+    _render_output(options.get("output"), config, losses, in_words=is_asked_in_words(context, model))
     _render_thinking(object_of(options.get("reasoning")), config, model, losses)
     if config or "generationConfig" in vendor:
         body["generationConfig"] = config
@@ -234,9 +235,19 @@ def _clamp(config: dict[str, Any], losses: list[Loss]) -> None:
         losses.append(_loss("repaired", "options.temperature", "temperature", "it is between 0 and 2 here"))
 
 
-def _render_output(output: object, config: dict[str, Any], losses: list[Loss]) -> None:
+def is_asked_in_words(context: Context, model: str) -> bool:
+    """Whether JSON is asked for in words: before Gemini 3 no request has both functions and a form of the answer."""
+    return context.options.get("output") is not None and bool(context.tools) and not is_third(model)
+
+
+def _render_output(output: object, config: dict[str, Any], losses: list[Loss], *, in_words: bool) -> None:
     told = object_of(output)
-    if output == "json":
+    if in_words:
+        for name in ("responseMimeType", *_SCHEMAS):
+            config.pop(name, None)
+        why = "asked for in words: this model takes no form of the answer beside functions"
+        losses.append(_loss("converted", "options.output", "output", why))
+    elif output == "json":
         config["responseMimeType"] = "application/json"
     elif told:
         config["responseMimeType"] = "application/json"

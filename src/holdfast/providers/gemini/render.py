@@ -11,7 +11,7 @@ from holdfast.model.message import Message, ToolCall
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.gemini.capabilities import is_third, same_model
 from holdfast.providers.gemini.names import camel, listed
-from holdfast.providers.gemini.options import API, render_options, render_tools
+from holdfast.providers.gemini.options import API, is_asked_in_words, render_options, render_tools
 from holdfast.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.gemini.parts import CALL, native_part
 from holdfast.providers.gemini.plain import Writer
@@ -19,6 +19,7 @@ from holdfast.providers.gemini.request import RESULT
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept, own_ids
+from holdfast.providers.wire.options import output_words
 from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
@@ -50,7 +51,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     if is_third(model):
         _sign(contents, losses)
     _report_ids(context.messages, ids, losses)
-    request: dict[str, Any] = {"contents": contents, **_system(context.system, vendor), **body}
+    words = output_words(context.options.get("output")) if is_asked_in_words(context, model) else ""
+    request: dict[str, Any] = {"contents": contents, **_system(context.system, words, vendor), **body}
     if tools:
         request["tools"] = tools
     return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
@@ -65,14 +67,16 @@ def _issuer(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _system(system: str, vendor: Mapping[str, Any]) -> dict[str, Any]:
+def _system(system: str, words: str, vendor: Mapping[str, Any]) -> dict[str, Any]:
+    """The system words, as they came if they still say the same; `words` are put behind them."""
     held = vendor.get("system")
-    if held is not None:
+    if held is not None and not words:
         contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(held)]
         parts = [native_part(part, "system") for each in contents for part in listed(each.get("parts"))]
         if "\n\n".join(text_of(part.get("text")) for part in parts if part.get("text")) == system:
             return {"systemInstruction": held}
-    return {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
+    told = "\n\n".join(part for part in (system, words) if part)
+    return {"systemInstruction": {"parts": [{"text": told}]}} if told else {}
 
 
 class _History:

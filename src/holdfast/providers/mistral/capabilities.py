@@ -18,6 +18,7 @@ _MISTRAL = Server(
     refused=frozenset({"user"}),
     efforts=frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"}),
     tiers=frozenset({"auto", "standard_only"}),
+    top_k=True,
     audio="text",
     required="any",
     call_ids=CallIdRule(r"[a-zA-Z0-9]{9}", "", 9),

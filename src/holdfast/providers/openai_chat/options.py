@@ -8,6 +8,7 @@ from typing import Any, cast
 from holdfast.model.canonical import Json
 from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.servers import Server, refused
+from holdfast.providers.wire.options import own_options
 from holdfast.providers.wire.shells import object_of
 
 __all__ = ["SAME", "read_options", "render_options"]
@@ -64,7 +65,7 @@ def render_options(
             continue
         if name in no and not _is_default(name, value):
             losses.append(_dropped(f"options.{name}", name, "this model or server does not take it"))
-        elif name == "service_tier" and place.tiers and value not in place.tiers:
+        elif name == "service_tier" and value not in place.tiers:
             losses.append(_dropped("options.service_tier", name, f"this server has no tier '{value}'"))
         elif name not in no:
             body[_field(name, place)] = value
@@ -80,7 +81,9 @@ def render_options(
 def own_fields(options: Mapping[str, Any], api: str, endpoint: str, losses: list[Loss]) -> dict[str, Any]:
     """The fields that only this format has, as a request of it gave them; those of another server are left out."""
     own = dict(object_of(object_of(options.get("vendor")).get(api)))
-    asked = own.pop("endpoint", endpoint)
+    asked = own.pop("endpoint", None)
+    if asked is None:
+        return own_options(own, api, endpoint, losses)
     if asked == endpoint:
         return own
     strange = [name for name in own if name not in _COMMON]

@@ -56,7 +56,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     refused: frozenset[str] = frozenset()  # canonical options that it does not know
     models: tuple[ModelRule, ...] = ()
     efforts: frozenset[str] = frozenset()  # its words for effort; empty: any
-    tiers: frozenset[str] = frozenset()  # its words for the tier of service; empty: any
+    tiers: frozenset[str] = frozenset()  # its words for the tier of service; empty: it knows none
+    top_k: bool = False  # has the option
     required: Literal["required", "any"] = "required"  # its word for a forced call
     strict: Literal["checked", "taken", "none"] = (
         "checked"  # `strict` on tools, and what it demands of schemas
@@ -83,7 +84,6 @@ _OPENAI = Server(
     models=_REASONS,
     efforts=frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"}),
     tiers=frozenset({"auto", "default", "flex", "scale", "priority", "fast"}),
-    refused=frozenset({"top_k"}),
 )
 DEFAULT = Server()
 _LOCAL = Server(
@@ -92,6 +92,7 @@ _LOCAL = Server(
     parses_arguments=True,
     reasoning=("reasoning_content",),
     files="",
+    top_k=True,
 )
 _OLLAMA = Server(reasoning=("reasoning",), web_images=False, parses_arguments=True, files="")
 _THINKS_ALOUD = Server(reasoning=("reasoning_content",))
@@ -109,7 +110,7 @@ _DETAILED = Server(
 SERVERS: dict[str, Server] = {
     "openai": _OPENAI,
     "azure-openai": _OPENAI,
-    "groq": Server(files="", audio="none"),
+    "groq": Server(files="", audio="none", tiers=frozenset({"auto", "on_demand", "flex", "performance"})),
     "deepseek": Server(
         reasoning=("reasoning_content",),
         reasoning_demanded=True,
@@ -118,7 +119,7 @@ SERVERS: dict[str, Server] = {
         files="",
         audio="none",
     ),
-    "openrouter": _DETAILED,
+    "openrouter": msgspec.structs.replace(_DETAILED, top_k=True),
     "vercel-gateway": _DETAILED,
     "avian": _THINKS_ALOUD,
     "pydantic-gateway": DEFAULT,
@@ -130,18 +131,18 @@ SERVERS: dict[str, Server] = {
     "gpustack": _LOCAL,
     "local": _LOCAL,
     "xai": Server(developer=True, reasoning=("reasoning_content",), files=""),
-    "together": Server(reasoning=("reasoning",)),
+    "together": Server(reasoning=("reasoning",), top_k=True),
     "cerebras": Server(developer=True, reasoning=("reasoning",), files="", audio="none"),
     "zai": Server(reasoning=("reasoning_content",), thinking_option=True, parses_arguments=True, video=True),
     "moonshotai": _THINKS_ALOUD,
-    "alibaba": Server(reasoning=("reasoning_content",), video=True),
+    "alibaba": Server(reasoning=("reasoning_content",), video=True, top_k=True),
     "huggingface": DEFAULT,
-    "perplexity": Server(files="file_url", web_files=True, alternates=True),
-    "databricks": DEFAULT,
+    "perplexity": Server(files="file_url", web_files=True, alternates=True, top_k=True),
+    "databricks": Server(top_k=True),
     "snowflake": DEFAULT,
     "cloudflare": DEFAULT,
     "crusoe": Server(reasoning=("reasoning",)),
-    "fireworks": _THINKS_ALOUD,
+    "fireworks": msgspec.structs.replace(_THINKS_ALOUD, top_k=True),
     "nvidia": _THINKS_ALOUD,
     "google-gemini": Server(back=("extra_content", "thought_signature")),
     "bedrock-mantle": Server(reasoning=("reasoning",)),
@@ -157,4 +158,5 @@ def refused(place: Server, model: str) -> frozenset[str]:
     """The canonical options that this model of the server refuses."""
     name = model.rpartition("/")[2]
     rules = [rule.refused for rule in place.models if re.match(rule.models, name)]
-    return place.refused.union(*rules)
+    unknown = {name for name, has in (("top_k", place.top_k), ("service_tier", place.tiers)) if not has}
+    return place.refused.union(unknown, *rules)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
-from holdfast.providers.wire.options import foreign_options
+from holdfast.providers.wire.options import foreign_options, own_options
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
 
@@ -26,6 +26,8 @@ __all__ = [
 API = "openai-responses"
 
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
+_TIERED = ("openai", "azure-openai", "openai-codex")  # servers that have tiers of service
+_LIMIT_MIN = 16
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # Canonical name → the API's, where the value is the same.
 _SAME = {
@@ -236,23 +238,26 @@ def _is_strict(schema: object) -> bool:
     return all(_is_strict(each) for each in below)
 
 
-def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
-    """The fields of a request beside its input and tools."""
+def render_options(
+    context: Context, *, model: str, endpoint: str, names: ToolNames, losses: list[Loss]
+) -> dict[str, Any]:
+    """The fields of a request beside its input and tools; `endpoint` is whose server it goes to."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     body: dict[str, Any] = {
         key: value
-        for key, value in vendor.items()
+        for key, value in own_options(vendor, API, endpoint, losses).items()
         if key not in ("system", "tools", "tool_order", "tool_extras", "strict_by_default")
     }
     for ours, theirs in _SAME.items():
         if options.get(ours) is not None:
             body[theirs] = options[ours]
+    _raise_limit(body, losses)
     _drop_sampling(body, model, losses)
     _render_choice(context, body, names, losses)
     _render_text(options.get("output"), body, losses)
     _render_reasoning(object_of(options.get("reasoning")), body, losses)
-    _drop_foreign_words(body, losses)
+    _drop_foreign_words(body, endpoint, losses)
     _render_logprobs(options, body)
     _report_unknown(options, losses)
     losses += foreign_options(options, context.tools, API)
@@ -268,9 +273,19 @@ def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None
             losses.append(_loss("dropped", f"options.{name}", name, f"{model} does not take it"))
 
 
-def _drop_foreign_words(body: dict[str, Any], losses: list[Loss]) -> None:
+def _raise_limit(body: dict[str, Any], losses: list[Loss]) -> None:
+    """The API refuses a limit below its least."""
+    limit = body.get("max_output_tokens")
+    if isinstance(limit, int) and limit < _LIMIT_MIN:
+        body["max_output_tokens"] = _LIMIT_MIN
+        why = f"it is {_LIMIT_MIN} here, which is the least that is taken"
+        losses.append(_loss("repaired", "options.max_tokens", "limit of the answer", why))
+
+
+def _drop_foreign_words(body: dict[str, Any], endpoint: str, losses: list[Loss]) -> None:
     """Leave out tiers and efforts that only another vendor has a word for."""
-    if (tier := body.get("service_tier")) is not None and tier not in _TIERS:
+    tiers = _TIERS if endpoint in _TIERED else ()
+    if (tier := body.get("service_tier")) is not None and tier not in tiers:
         del body["service_tier"]
         losses.append(
             _loss("dropped", "options.service_tier", "service tier", f"there is no tier {tier!r} here")

@@ -39,7 +39,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
         ToolNames(names_in(context), _NAMES),
         CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint)),
     )
-    body = render_options(context, model=model, names=names, losses=losses)
+    body = render_options(context, model=model, endpoint=endpoint, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     custom = custom_tools(vendor)
     writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=custom.__contains__)

@@ -20,9 +20,28 @@ from holdfast.model.context import ToolSpec
 from holdfast.providers.contract import Loss
 from holdfast.providers.wire.shells import items_of, object_of
 
-__all__ = ["checked", "foreign_options"]
+__all__ = ["checked", "foreign_options", "output_words", "own_options"]
 
 _INTEGER_MAX = 2**63 - 1
+# Fields that some servers of a format know, and others refuse.
+_LOCAL = frozenset({"gpustack", "llama.cpp", "lmstudio", "local", "vllm"})
+_SERVERS = {
+    "anthropic_version": frozenset({"google-vertex"}),
+    "chat_template_kwargs": _LOCAL,
+    "enable_thinking": _LOCAL | {"alibaba"},
+    "keep_alive": frozenset({"ollama", "ollama-cloud"}),
+    "models": frozenset({"openrouter"}),
+    "plugins": frozenset({"openrouter"}),
+    "preset": frozenset({"openrouter"}),
+    "provider": frozenset({"openrouter"}),
+    "providerOptions": frozenset({"vercel-gateway"}),
+    "reasoning_format": frozenset({"groq", "llama.cpp"}),
+    "route": frozenset({"openrouter"}),
+    "safe_prompt": frozenset({"mistral"}),
+    "search_parameters": frozenset({"xai"}),
+    "transforms": frozenset({"openrouter"}),
+    "usage": frozenset({"openrouter"}),
+}
 _NOTES = frozenset({"endpoint", "strict_by_default", "tool_order"})
 # Fields that hold several settings; some of them may say a canonical option once more.
 _CONFIGS = frozenset(
@@ -57,6 +76,26 @@ def checked(options: Mapping[str, Json]) -> tuple[dict[str, Json], list[Loss]]:
         else:
             kept[name] = cast("Json", fit)
     return kept, losses
+
+
+def own_options(
+    fields: Mapping[str, Any], api: str, server: str | None, losses: list[Loss]
+) -> dict[str, Any]:
+    """The fields of a format without those that only other servers of it know, each of which is a loss."""
+    foreign = {name for name in fields.keys() & _SERVERS.keys() if server not in _SERVERS[name]}
+    for name in sorted(foreign):
+        why = f"only {', '.join(sorted(_SERVERS[name]))} knows it"
+        losses.append(Loss(kind="dropped", where=f"options.vendor.{api}.{name}", what=name, why=why))
+    return {name: value for name, value in fields.items() if name not in foreign}
+
+
+def output_words(output: object) -> str:
+    """The words that ask a model for JSON that no field can ask it for."""
+    asked = "Answer with one JSON object and nothing else."
+    schema = object_of(output).get("schema")
+    if not isinstance(schema, Mapping):
+        return asked
+    return f"{asked} It must fit this JSON schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
 
 
 def foreign_options(options: Mapping[str, Any], tools: Sequence[ToolSpec], api: str) -> list[Loss]:
