@@ -16,6 +16,7 @@ from holdfast.providers.contract import (
     Reply,
     TextDelta,
 )
+from holdfast.providers.wire.growing import GrowingTexts
 from holdfast.providers.wire.sse import Events, ServerEvent
 from holdfast.providers.wire.telling import with_events
 
@@ -33,6 +34,8 @@ class _Open:
         self.texts: list[str] = []
         self.thoughts: list[str] = []
         self.arguments: list[str] = []
+        self.cited: list[object] | None = None  # its citations, once more of them came
+        self.growing = GrowingTexts()
         self.whole = False
 
     @property
@@ -41,6 +44,7 @@ class _Open:
 
     def block(self) -> dict[str, Any]:
         """The block as a whole answer would have it."""
+        self.growing.settle()
         made = dict(self.start)
         if self.texts:
             made["text"] = str(made.get("text") or "") + "".join(self.texts)
@@ -49,6 +53,13 @@ class _Open:
         if self.arguments and self.kind != "tool_use":
             made["input"] = _parsed("".join(self.arguments))
         return made
+
+    def cite(self, citation: object) -> None:
+        """Add a citation to those that the block has."""
+        if self.cited is None:
+            known = as_list(self.start.get("citations") or [], "content_block.citations")
+            self.cited = self.start["citations"] = list(known)
+        self.cited.append(citation)
 
     def raw_arguments(self) -> str:
         """The arguments as they came."""
@@ -174,14 +185,11 @@ class Stream:
                 is_call = block.kind == "tool_use" and text
                 return [CallDelta(block.call, str(block.start.get("name")), text)] if is_call else []
             case "signature_delta":
-                block.start["signature"] = str(block.start.get("signature") or "") + _words(
-                    delta, "signature"
-                )
+                block.growing.add(block.start, "signature", _words(delta, "signature"))
             case "citations_delta":
-                cited = as_list(block.start.get("citations") or [], "content_block.citations")
-                block.start["citations"] = [*cited, delta.get("citation")]
+                block.cite(delta.get("citation"))
             case "compaction_delta":
-                _extend(block.start, delta)
+                _extend(block, delta)
             case kind:
                 self._unknown(block, index, str(kind), delta)
         return []
@@ -195,7 +203,7 @@ class Stream:
 
     def _unknown(self, block: _Open, index: int, kind: str, delta: Raw) -> None:
         """A delta of a kind that is not known: what it says is kept with the block."""
-        _extend(block.start, delta)
+        _extend(block, delta)
         why = "this kind of delta is not known; it is kept with its block for Anthropic"
         self._losses.append(Loss(kind="converted", where=f"content[{index}]", what=kind, why=why))
 
@@ -218,12 +226,14 @@ class Stream:
         }
 
 
-def _extend(block: dict[str, Any], delta: Raw) -> None:
+def _extend(block: _Open, delta: Raw) -> None:
     for key, value in delta.items():
         if key == "type":
             continue
-        known = block.get(key)
-        block[key] = known + value if isinstance(known, str) and isinstance(value, str) else value
+        if isinstance(block.start.get(key), str) and isinstance(value, str):
+            block.growing.add(block.start, key, value)
+        else:
+            block.growing.put(block.start, key, value)
 
 
 def _index(event: Raw) -> int:

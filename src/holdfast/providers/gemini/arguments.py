@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from holdfast.errors import Invalid
 from holdfast.providers.gemini.names import camel, listed
+from holdfast.providers.wire.growing import GrowingTexts
 from holdfast.providers.wire.shells import text_of
 
 __all__ = ["add_pieces"]
@@ -17,8 +18,8 @@ _INDEX_MAX = 10_000
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
-def add_pieces(args: dict[str, Any], pieces: object) -> None:
-    """Put what the pieces say into the arguments."""
+def add_pieces(args: dict[str, Any], pieces: object, growing: GrowingTexts) -> None:
+    """Put what the pieces say into the arguments; texts that go on are `growing`."""
     for piece in listed(pieces):
         told = camel(piece)
         kind = next((name for name in _VALUES if name in told), None)
@@ -27,19 +28,21 @@ def add_pieces(args: dict[str, Any], pieces: object) -> None:
             for name, index, key in _STEP.findall(text_of(told.get("jsonPath")))
         ]
         if kind is not None and path:
-            _put(args, path, None if kind == "nullValue" else told[kind])
+            _put(args, path, None if kind == "nullValue" else told[kind], growing)
         elif kind is not None:
             raise Invalid(f"a piece of a call's arguments names no place: {told.get('jsonPath')!r}.")
 
 
-def _put(args: dict[str, Any], path: list[str | int], value: Any) -> None:
+def _put(args: dict[str, Any], path: list[str | int], value: Any, growing: GrowingTexts) -> None:
     at: Any = args
     for step, after in pairwise(path):
         at = _step(at, step, [] if isinstance(after, int) else {})
     last = path[-1]
     before = _step(at, last, None)
-    both = isinstance(before, str) and isinstance(value, str)
-    at[last] = before + value if both else value
+    if isinstance(before, str) and isinstance(value, str):
+        growing.add(at, last, value)
+    else:
+        growing.put(at, last, value)
 
 
 def _step(at: Any, step: str | int, empty: Any) -> Any:

@@ -16,7 +16,7 @@ from holdfast.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.gemini.parts import native_part, read_part
 from holdfast.providers.gemini.plain import plain_parts
 from holdfast.providers.wire.native import call_ids, keep
-from holdfast.providers.wire.shells import Turn, object_of, text_of
+from holdfast.providers.wire.shells import TakenIds, Turn, object_of, text_of
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
 
@@ -66,7 +66,7 @@ class _Reader:
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
         self.found: list[Message] = []
-        self._taken: set[str] = set()
+        self._taken = TakenIds()
         self._open: list[
             tuple[str, str, str]
         ] = []  # calls without a result: the vendor's id, the name, our id

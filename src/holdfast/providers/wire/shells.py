@@ -22,7 +22,18 @@ from holdfast.model.message import Block, File, Image, ReasoningSummary, Text, T
 from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 from holdfast.providers.wire.media import inline, is_web
 
-__all__ = ["Changed", "Turn", "fill", "is_list", "is_object", "items_of", "object_of", "size_of", "text_of"]
+__all__ = [
+    "Changed",
+    "TakenIds",
+    "Turn",
+    "fill",
+    "is_list",
+    "is_object",
+    "items_of",
+    "object_of",
+    "size_of",
+    "text_of",
+]
 
 _TEXT, _JSON, _URI, _BASE64 = "#", "#json", "#uri", "#base64"
 _CUT = "cut"
@@ -35,11 +46,11 @@ class Changed(Exception):
 class Turn:
     """A message that is being read: its content and calls, each given out as a hole."""
 
-    def __init__(self, taken: set[str] | None = None) -> None:
+    def __init__(self, taken: TakenIds | None = None) -> None:
         """Begin with nothing; `taken` are the ids of earlier calls, which no later one gets."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
-        self._taken: set[str] = set() if taken is None else taken
+        self._taken = TakenIds() if taken is None else taken
 
     def text(self, words: str) -> Any:
         """Words; empty ones stay in the shell, since no block says nothing."""
@@ -73,7 +84,7 @@ class Turn:
 
     def call(self, id: str, name: str, args: str) -> int:
         """A call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
-        self.calls.append(ToolCall(_entry_id(id, name, args, self._taken), name, args))
+        self.calls.append(ToolCall(self._taken.give(id, name, args), name, args))
         return len(self.calls) - 1
 
     @property
@@ -103,14 +114,26 @@ def size_of(content: Sequence[Block], calls: Sequence[ToolCall] = ()) -> list[in
     return [len(content), len(calls), words]
 
 
-def _entry_id(id: str, name: str, args: str, taken: set[str]) -> str:
-    made, salt = id, 1
-    while made in taken or not _is_legal(made):
-        seed = f"{salt}\n{id}\n{name}\n{args}".encode("utf-8", "surrogatepass")
-        made = f"call_{sha256(seed).hexdigest()[:24]}"
-        salt += 1
-    taken.add(made)
-    return made
+class TakenIds:
+    """The ids of the calls of one conversation: the vendor's own where that is legal and new, else derived ones."""
+
+    __slots__ = ("_salts", "_taken")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._taken: set[str] = set()
+        self._salts: dict[str, int] = {}  # by what an id is derived from, how many were
+
+    def give(self, id: str, name: str, args: str) -> str:
+        """The id of a call that the vendor calls `id`; the same calls in the same order always get the same ones."""
+        made = id
+        while made in self._taken or not _is_legal(made):
+            seed = f"{id}\n{name}\n{args}"
+            salt = self._salts[seed] = self._salts.get(seed, 0) + 1
+            digest = sha256(f"{salt}\n{seed}".encode("utf-8", "surrogatepass")).hexdigest()
+            made = f"call_{digest[:24]}"
+        self._taken.add(made)
+        return made
 
 
 def _is_legal(id: str) -> bool:

@@ -1,0 +1,63 @@
+"""Reading a streamed answer costs what it is long, whatever the vendor's ids and pieces are like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+from holdfast.providers import registry
+from tests.providers.long_streams import SHAPES
+
+LENGTH = 300
+TIMES_LONGER = 8
+PIECE = 4096
+
+
+def seconds(read: Callable[[], object]) -> float:
+    """The least processor time of three tries."""
+    took: list[float] = []
+    for _ in range(3):
+        begun = process_time()
+        read()
+        took.append(process_time() - begun)
+    return min(took)
+
+
+def growth(read: Callable[[int], Callable[[], object]]) -> float:
+    """How many times longer it takes to read what is `TIMES_LONGER` times as long."""
+    return seconds(read(LENGTH * TIMES_LONGER)) / seconds(read(LENGTH))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stream_is_read_in_linear_time(shape: str) -> None:
+    """Eight times the length takes about eight times the time, far from sixty-four."""
+    api, made = SHAPES[shape]
+    adapter = registry.adapter(api)
+
+    def read(count: int) -> Callable[[], object]:
+        data = made(count)
+        pieces = [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
+        return lambda: adapter.parse_stream(pieces)
+
+    assert growth(read) < 3 * TIMES_LONGER
+
+
+def test_reading_that_looks_back_would_be_found() -> None:
+    """Control: telling equal ids apart by counting from the beginning each time takes the square."""
+
+    def read(count: int) -> Callable[[], object]:
+        return lambda: _told_apart(count)
+
+    assert growth(read) > 3 * TIMES_LONGER
+
+
+def _told_apart(count: int) -> set[str]:
+    taken: set[str] = set()
+    for _ in range(count):
+        number = 1
+        while f"call-{number}" in taken:
+            number += 1
+        taken.add(f"call-{number}")
+    return taken
