@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.usage import named_store
 
-__all__ = ["ADVICE", "Subject", "command", "in_words_of_the_shell"]
+__all__ = ["ADVICE", "Subject", "command", "in_words_of_the_shell", "with_store"]
 
 _COMMAND = re.compile(r"<([^<>]+)>")
+_SPELLED = re.compile(r"`(holdfast [^`]+)`")
 _HOLE = re.escape("{}")
 
 
@@ -89,7 +90,7 @@ ADVICE: Mapping[str, str] = {
     "say so with Backend('{}'), or add it to your models file.": (
         "add it to your models file: $HOLDFAST_MODELS, else ~/.config/holdfast/models.json."
     ),
-    "Give it one, or use on(…).": "Give it one with --to, as provider:model.",
+    "Give it one, or use on(…).": "Give it one where its code declares it.",
     "has no backend=;": "has no backend;",
     "or let the agent's policy pass {}: Policy(warn=…) or Policy(approve=…).": (
         "or let the agent's policy pass {}: with spec.policy in the file of <agents apply>, or in its code."
@@ -137,7 +138,7 @@ def in_words_of_the_shell(message: str, about: Subject = Subject()) -> str:  # n
             told = meant.format(*found.groups())
             told = _COMMAND.sub(lambda spelled: f"`{command(spelled[1], about)}`", told)
             message = f"{message[: found.start()]}{told}{message[found.end() :]}"
-    return message
+    return _SPELLED.sub(lambda spelled: f"`{with_store(spelled[1], about.store)}`", message)
 
 
 def command(words: str, about: Subject) -> str:
@@ -146,5 +147,9 @@ def command(words: str, about: Subject) -> str:
         words = words.replace("THREAD", f"--agent {shlex.quote(about.agent)}")
     elif about.thread is not None:
         words = words.replace("THREAD", shlex.quote(about.thread))
-    named = f" --store {shlex.quote(about.store)}" if about.store is not None else ""
-    return f"holdfast {words}{named}"
+    return with_store(f"holdfast {words}", about.store)
+
+
+def with_store(spelled: str, store: str | None) -> str:
+    """A command that names the store, unless it does so already; None: it is found without."""
+    return spelled if store is None or "--store" in spelled else f"{spelled} --store {shlex.quote(store)}"

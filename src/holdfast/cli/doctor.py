@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.advice import in_words_of_the_shell
+from holdfast.cli.advice import Subject, in_words_of_the_shell, with_store
 from holdfast.cli.answer import Answer
 from holdfast.cli.app import version
 from holdfast.cli.failures import code_of
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import engine
+from holdfast.cli.usage import to_be_named
 from holdfast.cli.wording import count, size
 from holdfast.engines.contract import Engine
 from holdfast.errors import HoldfastError
@@ -89,7 +90,7 @@ def doctor(*, everywhere: Everywhere = EVERYWHERE) -> Examined:
     try:
         with engine(everywhere) as opened:
             facts = opened.facts()
-            advice += _inside(opened)
+            advice += _inside(opened, to_be_named(everywhere.store))
     except HoldfastError as problem:
         error = problem
     place = Path(str(facts.get("path", everywhere.store.removeprefix("sqlite:///"))))
@@ -103,12 +104,14 @@ def doctor(*, everywhere: Everywhere = EVERYWHERE) -> Examined:
         disk_free=free,
         limits=msgspec.structs.asdict(Limits()),
         advice=[*_software(facts), *advice, *_outside(place, facts, files, free)],
-        error=None if error is None else in_words_of_the_shell(str(error)),
+        error=None
+        if error is None
+        else in_words_of_the_shell(str(error), Subject(store=to_be_named(everywhere.store))),
         exit=0 if error is None else code_of(error),
     )
 
 
-def _inside(opened: Engine) -> Iterator[AdviceShape]:
+def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
     """What the store holds that could be better."""
     waiting = len(opened.listed(prefix=OUTBOX, limit=_COUNTED_MAX))
     if waiting:
@@ -120,7 +123,7 @@ def _inside(opened: Engine) -> Iterator[AdviceShape]:
     if removed:
         yield AdviceShape(
             what=f"{count(removed, 'removed thread')} still take up space.",
-            do="holdfast gc --removed shows how much.",
+            do=f"{with_store('holdfast gc --removed', store)} shows how much.",
         )
 
 

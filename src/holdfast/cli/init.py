@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from holdfast.cli.answer import Answer
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
+from holdfast.cli.usage import to_be_named
 from holdfast.errors import NotFound
 from holdfast.threads.opening import open as open_store
 
@@ -27,10 +28,8 @@ class Initialised(Answer, frozen=True, kw_only=True):
             screen.say((self.store, "name"), " is a store already; nothing was changed.")
             return
         screen.say("Made a store: ", (self.store, "name"))
-        option = "" if self.store == EVERYWHERE.store else f" --store {self.store}"
-        screen.say(
-            ("Begin a thread in it: ", "quiet"), f"holdfast threads begin shopping --agent helper{option}"
-        )
+        begin = ("threads", "begin", "shopping", "--agent", "helper")
+        screen.suggest("Begin a thread in it: ", *begin, store=to_be_named(self.store))
 
 
 def init(

@@ -52,7 +52,7 @@ def run(words: Sequence[str]) -> int:
         failures.report("Interrupted", "stopped before the end, as asked.", json=json)
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the edge: nothing may leave as a traceback
-        return _failed(error, Subject(), json=json)
+        return _failed(error, Subject(store=usage.named_store(asked)), json=json)
 
 
 def _run(app: App, words: Sequence[str]) -> int:

@@ -96,6 +96,11 @@ class Screen:
         return self._console.width
 
     @property
+    def store(self) -> str | None:
+        """The store that suggested commands name; None: they find it themselves."""
+        return self._store
+
+    @property
     def stream(self) -> IO[str]:
         """The stream that it writes to."""
         return self._console.file
@@ -118,10 +123,10 @@ class Screen:
         """Print one line, shortened to the width."""
         self._console.print(_assembled(parts), no_wrap=True, overflow="ellipsis", crop=True)
 
-    def suggest(self, label: str, *words: str) -> None:
-        """Print a command to go on with, as it can be typed or copied."""
-        store = () if self._store is None else ("--store", self._store)
-        self.say((label, "quiet"), f"holdfast {shlex.join((*words, *store))}")
+    def suggest(self, label: str, *words: str, store: str | None = None) -> None:
+        """Print a command to go on with, as it can be typed or copied; `store` where it is another than the command's."""
+        named = store or self._store
+        self.say((label, "quiet"), f"holdfast {shlex.join((*words, *(('--store', named) if named else ())))}")
 
     def wrap(self, *parts: Part, indent: int = 0, label: Part = "") -> None:
         """Print a paragraph, indented, and wrapped at words where the width has a limit.

@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
+from holdfast.cli.advice import with_store
 from holdfast.cli.answer import Answer, cut_off
 from holdfast.cli.options import EVERYWHERE, Everywhere, Limit
 from holdfast.cli.safe import shortened
@@ -70,7 +71,7 @@ class Views(Answer, frozen=True, kw_only=True):
         """Print the views and the examples."""
         screen.say("Ask with one statement, such as")
         for example in self.examples:
-            screen.say(f'  holdfast sql "{example}"')
+            screen.say("  ", with_store(f'holdfast sql "{example}"', screen.store))
         screen.gap()
         screen.say("Views:")
         for view in self.views:

@@ -94,7 +94,7 @@ class Definitions:
         if found is None:
             raise NotFound(
                 f"no definition of agent '{name}' is kept here; nothing was read. "
-                "Keep one: holdfast agents apply -f agent.yaml"
+                "Keep one with `holdfast agents apply -f agent.yaml`."
             )
         return found
 

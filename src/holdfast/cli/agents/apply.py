@@ -13,6 +13,7 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.models.listed import known_models
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
+from holdfast.cli.usage import to_be_named
 from holdfast.errors import Invalid, NotFound
 from holdfast.runtime.definition import Definition, read_definition
 from holdfast.threads.opening import open as open_store
@@ -57,7 +58,7 @@ class Applied(Answer, frozen=True, kw_only=True):
             )
         if self.backend:
             code = ("--code", "MODULE:NAME") if self.tools else ()
-            screen.suggest("Talk to it: ", "chat", self.name, *code)
+            screen.suggest("Talk to it: ", "chat", self.name, *code, store=to_be_named(self.store))
 
 
 def apply(

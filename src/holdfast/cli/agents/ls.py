@@ -43,7 +43,7 @@ class Agents(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.agents:
-            screen.say("There is no agent here. Keep one: holdfast agents apply -f agent.yaml")
+            screen.suggest("There is no agent here. Keep one: ", "agents", "apply", "-f", "agent.yaml")
             return
         at_now = now()
         screen.table(

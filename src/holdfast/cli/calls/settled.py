@@ -46,7 +46,8 @@ class Settled(Answer, frozen=True, kw_only=True):
             screen.wrap((call.why, "quiet"), indent=2)
         if call.state == "requested":
             again = "It starts again when its run goes on: "
-            screen.suggest(again, "runs", "resume", self.thread, "--code", "MODULE:NAME")
+            run = (call.run,) if call.run else ()
+            screen.suggest(again, "runs", "resume", self.thread, *run, "--code", "MODULE:NAME")
 
     @property
     def _since(self) -> str:

@@ -68,12 +68,12 @@ class Run(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
-        run = self.run
+        run, about = self.run, Subject(thread=self.thread, store=screen.store)
         screen.say(("run ", "quiet"), (run.id, "title"))
         screen.facts(
             [
                 ("state", state(run.stands)),
-                *((("why", in_words_of_the_shell(run.why, Subject(thread=self.thread))),) if run.why else ()),
+                *((("why", in_words_of_the_shell(run.why, about)),) if run.why else ()),
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),

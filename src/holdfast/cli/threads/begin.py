@@ -27,9 +27,7 @@ class Begun(Answer, frozen=True, kw_only=True):
         state = f"at version {self.head.version}" if self.head.version else "with nothing in it yet"
         screen.say("Thread ", (self.id, "name"), f" of agent {self.agent} is there, {state}.")
         if not self.head.version:
-            screen.say(
-                ("Give it something to know: ", "quiet"), f"holdfast state put {self.id} /todos.json '[]'"
-            )
+            screen.suggest("Give it something to know: ", "state", "put", self.id, "/todos.json", "[]")
 
 
 def begin(

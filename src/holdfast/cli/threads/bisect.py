@@ -35,7 +35,7 @@ class Turned(Answer, frozen=True, kw_only=True):
         told = f" first {self.question} in turn {found.turn}, '{found.reason}', {moment(found.at)}, "
         screen.say((self.path, "name"), told, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
-        screen.say(("See it: ", "quiet"), f"holdfast threads diff {self.thread} {before} {found.digest[:12]}")
+        screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
 
 
 def bisect(

@@ -25,7 +25,7 @@ class Removed(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what it leaves behind."""
         screen.say("Removed thread ", (self.id, "name"), ".")
-        screen.say(("Its content is kept until: ", "quiet"), "holdfast gc --removed --apply")
+        screen.suggest("Its content is kept until: ", "gc", "--removed", "--apply")
 
 
 def rm(
