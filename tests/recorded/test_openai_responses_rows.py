@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.model.context import VENDOR_TOOLS
 from holdfast.model.message import ReasoningSummary
 from holdfast.providers.contract import Reply
 from holdfast.providers.openai_responses import ADAPTER
@@ -45,7 +46,11 @@ def told(reply: Reply) -> dict[str, Any]:
     return {
         "text": message.text,
         "thinking": "".join(block.text for block in message.content if isinstance(block, ReasoningSummary)),
-        "calls": [(call.id, call.name, parsed(call.args)) for call in message.tool_calls],
+        "calls": [
+            (call.id, call.name, parsed(call.args))
+            for call in message.tool_calls
+            if call.name not in VENDOR_TOOLS  # the sheet lists them among OpenAI's own items
+        ],
         "stop": reply.stop,
         "tokens": (reply.usage.input_tokens, reply.usage.output_tokens),
         "response_id": kept.get("response_id"),

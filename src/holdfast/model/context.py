@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from holdfast.model.canonical import Json
 from holdfast.model.message import Message
 
-__all__ = ["Context", "ToolSpec"]
+__all__ = ["VENDOR_TOOLS", "Context", "ToolSpec", "VendorTool"]
+
+# Tools that a vendor declares to its models and a program carries out.
+VendorTool: TypeAlias = Literal[
+    "openai.apply_patch", "openai.computer", "openai.local_shell", "openai.mcp_approval", "openai.shell"
+]
+VENDOR_TOOLS: tuple[VendorTool, ...] = get_args(VendorTool)
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +26,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     parameters: Mapping[str, Json] = {}  # a JSON schema of an object
     strict: bool | None = None  # whether arguments have to fit the schema; None: as the backend likes it
+    serves: VendorTool | None = None  # the vendor's own tool that it carries out; elsewhere it is a function
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,6 +97,9 @@ def encode_frame(frame: Frame) -> bytes:
     Keys stay in the order in which they were given: schemas are others' words, and a request has them in it.
     """
     shape = msgspec.to_builtins(frame, enc_hook=repr)
+    for tool in shape.get("tools", ()):
+        if tool["serves"] is None:
+            del tool["serves"]
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 

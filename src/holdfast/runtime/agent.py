@@ -17,6 +17,7 @@ from holdfast.migration.policy import Policy
 from holdfast.migration.route import Route
 from holdfast.model import canonical, names
 from holdfast.model.canonical import Json
+from holdfast.model.context import ToolSpec
 from holdfast.model.names import KERNEL_PREFIXES
 from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Model
@@ -73,6 +74,12 @@ class Agent:
     def toolbox(self) -> dict[str, Tool]:
         """Its tools by name."""
         return {each.name: each for each in cast("Sequence[Tool]", self.tools)}
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Its tools as a model is told of them; what decides about approvals of a vendor's is not the model's to call."""
+        tools = cast("Sequence[Tool]", self.tools)
+        return tuple(each.spec for each in tools if each.serves != "openai.mcp_approval")
 
     @property
     def declared(self) -> tuple[State, ...]:
@@ -169,6 +176,10 @@ def _tools(agent: str, given: object) -> tuple[Tool, ...]:
         if one.name in found:
             raise Invalid(
                 f"agent '{agent}' has two tools named '{one.name}'; nothing was declared. Rename one."
+            )
+        if one.serves is not None and one.serves in {each.serves for each in found.values()}:
+            raise Invalid(
+                f"agent '{agent}' has two tools that serve '{one.serves}'; nothing was declared. Keep one."
             )
         found[one.name] = one
         _warn(agent, one)

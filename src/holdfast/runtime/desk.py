@@ -21,6 +21,7 @@ from holdfast.runtime.journal import Journal
 from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.tool import Tool
+from holdfast.runtime.vendor_approvals import VENDOR_APPROVALS
 
 __all__ = ["Desk", "args_body", "fingerprint_for"]
 
@@ -43,7 +44,7 @@ class Desk:
         self.label = ""  # what will name the commit of this round's results
         self.origin = origin  # of its calls; None: a run
         self.ground, self.journal, self.backend = ground, journal, backend
-        self.toolbox = ground.agent.toolbox
+        self.toolbox = {**VENDOR_APPROVALS, **ground.agent.toolbox}
         self.ours = ours
         self.waited = False  # whether its run goes on from waiting: then nothing was under way
         self.holder = ground.space.engine.holder()

@@ -60,8 +60,7 @@ def frame(
     options = dict(agent.options)
     if shape is not None:
         options["output_schema"] = msgspec.json.schema(shape)
-    tools = tuple(tool.spec for tool in agent.toolbox.values())
-    return Frame(system=system, tools=tools, options=options, sent=sent, unseen=unseen)
+    return Frame(system=system, tools=agent.specs, options=options, sent=sent, unseen=unseen)
 
 
 def sent_by(model: object) -> Sent | None:

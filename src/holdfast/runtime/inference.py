@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -32,6 +32,7 @@ from holdfast.providers.stop_words import stop_reason
 from holdfast.runtime import happening
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.happening import CallProgress
+from holdfast.runtime.tool import Tool
 
 __all__ = ["Patience", "Said", "declared_names", "infer"]
 
@@ -109,15 +110,22 @@ def _tell(feed: Feed, event: ModelEvent) -> None:
             pass
 
 
-def declared_names(tools: Iterable[str]) -> dict[str, str]:
-    """From the names that vendors make of tools to the tools: few formats take a dot or a slash in a name."""
+def declared_names(tools: Mapping[str, Tool]) -> dict[str, str]:
+    """From the names that vendors make of tools to the tools: few formats take a dot or a slash in a name.
+
+    A vendor's own tool is the one that serves it.
+    """
     known = set(tools)
     made: dict[str, str] = {}
     for name in known:
         plain = _ILLEGAL.sub("_", name)
         if plain != name and plain not in known:
             made[plain] = "" if plain in made else name
-    return {plain: name for plain, name in made.items() if name}  # one that could mean two means none
+    served = {tool.serves: name for name, tool in tools.items() if tool.serves is not None}
+    return {
+        **{plain: name for plain, name in made.items() if name},
+        **served,
+    }  # what could mean two means none
 
 
 def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> Said:

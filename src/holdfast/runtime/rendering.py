@@ -160,7 +160,7 @@ def context_of(ground: Ground, at: Digest | None) -> Context:
     return Context(
         system=agent.instructions,
         messages=conversation.messages(),
-        tools=tuple(tool.spec for tool in agent.toolbox.values()),
+        tools=agent.specs,
         options=agent.options,
     )
 

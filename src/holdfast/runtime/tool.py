@@ -25,7 +25,7 @@ from holdfast.errors import Invalid
 from holdfast.ledger.keys import check_template
 from holdfast.ledger.schema import checkable
 from holdfast.model.canonical import Json
-from holdfast.model.context import ToolSpec
+from holdfast.model.context import VENDOR_TOOLS, ToolSpec, VendorTool
 from holdfast.model.effect import Effect, Reach, check_effect
 from holdfast.model.names import check_label
 from holdfast.runtime.arguments import Arguments, read
@@ -98,6 +98,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ask: Ask = False
     version: str | None = None
     repeat_guard: RepeatGuard = "ask"
+    serves: VendorTool | None = None  # the vendor's own tool that it carries out; None: it is a function
     origin: Literal["code", "mcp"] = "code"  # whose it is: the program's, or an MCP server's
     hooks: list[Reconciler] = []  # at most one; declared after the tool, which it is about
 
@@ -126,7 +127,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def spec(self) -> ToolSpec:
         """The tool as a model is told of it."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+        return ToolSpec(
+            name=self.name, description=self.description, parameters=self.parameters, serves=self.serves
+        )
 
     @property
     def reconciler(self) -> Reconciler | None:
@@ -192,6 +195,7 @@ def tool(
     ask: Ask = False,
     version: str | None = None,
     repeat_guard: RepeatGuard = "ask",
+    serves: VendorTool | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -209,11 +213,13 @@ def tool(
     ask: Ask = False,
     version: str | None = None,
     repeat_guard: RepeatGuard = "ask",
+    serves: VendorTool | None = None,
 ) -> Any:
     """Declare a function as a tool; its docstring is what a model is told of it.
 
     `effect` says how far it reaches, `idempotent` that the same key may be used again safely.
     `key` is a template filled from the arguments; `key_lifetime` and `timeout` are in seconds.
+    `serves` names the vendor's own tool that it carries out, such as `openai.shell`.
     Raises `Invalid`, having declared nothing, if any of it cannot be.
     """
     options: dict[str, Any] = {
@@ -227,6 +233,7 @@ def tool(
         "ask": ask,
         "version": version,
         "repeat_guard": repeat_guard,
+        "serves": serves,
     }
     if function is not None:
         return _declared(function, name, description, _names_around(), options)
@@ -299,6 +306,8 @@ def _check(tool: Tool) -> None:
     check_tool_name(tool.name)
     _check_choice(tool, "key_scope", tool.key_scope, get_args(KeyScope))
     _check_choice(tool, "repeat_guard", tool.repeat_guard, get_args(RepeatGuard))
+    if tool.serves is not None:
+        _check_choice(tool, "serves", tool.serves, VENDOR_TOOLS)
     if tool.version is not None:
         check_label("tool version", tool.version)
     if tool.timeout is not None and not (isinstance(tool.timeout, int | float) and tool.timeout > 0):  # pyright: ignore[reportUnnecessaryIsInstance]

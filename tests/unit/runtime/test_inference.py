@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 import holdfast
-from holdfast import Agent
+from holdfast import Agent, Tool
 from holdfast.runtime.inference import declared_names
 from holdfast.testing import Script, say, use
 
@@ -25,8 +27,13 @@ def test_a_tool_is_found_by_the_name_that_a_vendor_made_of_it() -> None:
     assert [(call.tool, call.state) for call in thread.calls()] == [("mail.send", "succeeded")]
 
 
+def tools(*names: str) -> dict[str, Tool]:
+    """Tools of these names."""
+    return {name: msgspec.structs.replace(send, name=name) for name in names}
+
+
 def test_a_made_name_that_could_mean_two_tools_means_none() -> None:
     """Nothing is guessed: another tool than the one that was meant must never run."""
-    assert declared_names(["a.b", "a/b"]) == {}
-    assert declared_names(["a.b", "a_b"]) == {}
-    assert declared_names(["a.b", "c"]) == {"a_b": "a.b"}
+    assert declared_names(tools("a.b", "a/b")) == {}
+    assert declared_names(tools("a.b", "a_b")) == {}
+    assert declared_names(tools("a.b", "c")) == {"a_b": "a.b"}

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.errors import Invalid
 from holdfast.model.message import File, Image
 from holdfast.providers.contract import Loss
+from holdfast.providers.openai_responses.client_tools import arguments_of, is_client_call, name_of
 from holdfast.providers.wire.media import data_url, inline, kind_of, media_type_of
 from holdfast.providers.wire.server_tools import account
 from holdfast.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
@@ -49,9 +50,18 @@ _ASKED = ("arguments", "input", "queries", "query", "code", "action", "operation
 _GAVE = ("output", "outputs", "results", "result", "approve", "error")
 
 
-def read_item(item: Any, turn: Turn, losses: list[Loss], where: str) -> Any:
-    """Add what an item of the model says to its turn; the item's shell."""
+def read_item(
+    item: Any, turn: Turn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
+) -> Any:
+    """Add what an item of the model says to its turn; the item's shell.
+
+    `answered` are the calls of an answer that have their output in it; None: it is a request, whose calls
+    of OpenAI's own tools are history.
+    """
     told = object_of(item)
+    if answered is not None and is_client_call(told, answered):
+        id = text_of(told.get("call_id")) or text_of(told.get("id"))
+        return {**told, CALL: turn.call(id, name_of(told), arguments_of(told))}
     match told.get("type"):
         case None | "message" if "content" in told:
             return {**told, "content": read_parts(told["content"], turn, losses, where)}

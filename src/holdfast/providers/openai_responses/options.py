@@ -9,6 +9,7 @@ from typing import Any, cast
 from holdfast.errors import Invalid
 from holdfast.model.context import Context, ToolSpec
 from holdfast.providers.contract import Loss
+from holdfast.providers.openai_responses.client_tools import choice_of, declarations
 from holdfast.providers.wire.options import foreign_options, own_options
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames
@@ -178,11 +179,14 @@ def render_tools(
                 _loss("dropped", f"tools[{at}]", "tool", "another of the same name stands before it")
             )
         else:
+            if tool.serves is not None:
+                continue  # the model knows it as OpenAI's own
             declared = _tool(at, tool, object_of(extras.get(tool.name)), names, losses)
             if declared["type"] == "function" and not vendor.get("strict_by_default"):
                 declared.setdefault("strict", False)
             ours.append(declared)
     server = items_of(vendor.get("tools"))
+    server = [*server, *declarations(tools, server)]
     order = cast("list[int]", items_of(vendor.get("tool_order")))
     if sorted(each for each in order if type(each) is int) == [*range(-len(server), len(ours))]:
         return [ours[at] if at >= 0 else server[-1 - at] for at in order]
@@ -312,7 +316,8 @@ def _render_choice(context: Context, body: dict[str, Any], names: ToolNames, los
         if any(tool.name == named for tool in context.tools):
             vendor = object_of(object_of(context.options.get("vendor")).get(API))
             kind = "custom" if named in custom_tools(vendor) else "function"
-            body["tool_choice"] = {"type": kind, "name": names.of(named)}
+            own = next((choice_of(tool) for tool in context.tools if tool.name == named), None)
+            body["tool_choice"] = own or {"type": kind, "name": names.of(named)}
         else:
             why = f"no tool {named!r} is declared"
             losses.append(_loss("dropped", "options.tool_choice", "tool choice", why))

@@ -47,9 +47,9 @@ def reply_of(
 ) -> Reply:
     """The answer; `events` is what a stream has told of it already."""
     turn, found = Turn(), list(losses)
-    shells = [
-        read_item(item, turn, found, f"output[{at}]") for at, item in enumerate(items_of(body["output"]))
-    ]
+    items = items_of(body["output"])
+    answered = frozenset(text_of(told.get("call_id")) for told in map(object_of, items) if _is_output(told))
+    shells = [read_item(item, turn, found, f"output[{at}]", answered) for at, item in enumerate(items)]
     message = Message(
         "assistant",
         content=tuple(turn.content),
@@ -82,6 +82,10 @@ def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], tur
 def _stop(body: Mapping[str, Any]) -> str | None:
     reason = object_of(body.get("incomplete_details")).get("reason")
     return text_of(reason) or text_of(body.get("status")) or None
+
+
+def _is_output(item: Mapping[str, Any]) -> bool:
+    return text_of(item.get("type")).endswith("_call_output")
 
 
 def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:

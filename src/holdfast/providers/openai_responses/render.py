@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.model.context import Context
-from holdfast.model.message import Block, Message, ToolCall, ToolResult
+from holdfast.model.message import Block, Message, Text, ToolCall, ToolResult
 from holdfast.providers.contract import Loss, Rendered, losses_of
+from holdfast.providers.openai_responses.client_tools import is_client_call, output_of
 from holdfast.providers.openai_responses.items import CALL, CALLS
 from holdfast.providers.openai_responses.mending import mended
 from holdfast.providers.openai_responses.options import API, custom_tools, render_options, render_tools
@@ -53,7 +54,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
         request["tools"] = tools
     elif "tools" not in vendor:
         _without_tools(request, losses)
-    return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
+    served = {tool.serves: tool.name for tool in context.tools if tool.serves is not None}
+    return Rendered(body=request, losses=losses_of(losses), names={**names.renamed, **served})
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
@@ -130,15 +132,26 @@ class _History:
             moved = self._writer.moved(message, where)
         if not exchange.answers:
             return [*items, *moved] if moved else items
-        kinds = {item.get("call_id"): item.get("type") for item in items}
-        return [*items, *[self._answer(answer, kinds) for answer in exchange.answers], *moved]
+        calls = {item.get("call_id") or item.get("id"): item for item in items}
+        return [*items, *[self._answer(answer, calls) for answer in exchange.answers], *moved]
 
-    def _answer(self, answer: Answer, kinds: Mapping[Any, Any]) -> dict[str, Any]:
+    def _answer(self, answer: Answer, calls: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+        id = self._writer.id_of(answer.call.id)
+        asked = calls.get(id, {})
+        if is_client_call(asked):
+            return output_of(asked, id, answer.result) or self._in_words(answer)
         item = self._result(answer.call, answer.result, answer.where, answer.place)
-        call_kind = kinds.get(item["call_id"])
+        call_kind = asked.get("type")
         if OUTPUTS[item["type"]] != call_kind:
             item["type"] = f"{call_kind}_output"
         return item
+
+    def _in_words(self, answer: Answer) -> dict[str, Any]:
+        """A result that OpenAI's own tool cannot give; its call is left out where nothing answers it."""
+        why = "the computer answers with a picture alone here; it is told in words"
+        self._lose("converted", answer.place, "tool result", why)
+        said = "\n".join(block.text for block in answer.result.content if isinstance(block, Text))
+        return {"role": "user", "content": f"[{answer.call.name} {answer.call.args} → {said}]"}
 
     def _result(self, call: ToolCall, result: ToolResult, place: int | None, where: str) -> dict[str, Any]:
         if place is not None and result.status == "success":
@@ -181,9 +194,12 @@ class _History:
         if at is None:
             return item
         field = CALLS.get(str(item.get("type")))
-        if field is None or not isinstance(at, int) or not 0 <= at < len(message.tool_calls):
+        is_own = is_client_call(item)
+        if not (field or is_own) or not isinstance(at, int) or not 0 <= at < len(message.tool_calls):
             raise Changed
         call = message.tool_calls[at]
+        if field is None:
+            return {**item, "call_id": self._writer.id_of(call.id)} if "call_id" in item else item
         return {
             **item,
             "call_id": self._writer.id_of(call.id),
@@ -200,7 +216,12 @@ class _History:
         for item in items:
             if _by_id_alone(item):
                 self._lose("dropped", where, str(item.get("type")), why)
-        return [{key: value for key, value in item.items() if key != "id"} for item in whole]
+        return [
+            item
+            if item.get("type") == "mcp_approval_request"  # the answer names it by its id
+            else {key: value for key, value in item.items() if key != "id"}
+            for item in whole
+        ]
 
     def _changed(self, where: str) -> None:
         self._lose("repaired", where, "native form", "the message was changed since OpenAI made it")

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.providers.contract import CallDelta, Loss, ModelEvent, Pending, ReasoningDelta, Reply, TextDelta
+from holdfast.providers.openai_responses.client_tools import arguments_of, is_client_call, name_of
 from holdfast.providers.openai_responses.items import CALLS
 from holdfast.providers.openai_responses.parse import pending_in, reply_of
 from holdfast.providers.wire.shells import items_of, object_of, text_of
@@ -108,7 +109,7 @@ class Stream:
 
     def _begin(self, at: int, item: dict[str, Any]) -> None:
         self._items[at] = item
-        if str(item.get("type")) in CALLS and at not in self._calls:
+        if (str(item.get("type")) in CALLS or is_client_call(item)) and at not in self._calls:
             self._calls[at] = len(self._calls)
 
     def _say(self, at: int, event: dict[str, Any]) -> None:
@@ -126,7 +127,8 @@ class Stream:
         if at not in self._calls:
             self._begin(at, {"type": "function_call"})
         self._told[at] = self._told.get(at, 0) + len(part)
-        name = text_of(self._items[at].get("name"))
+        item = self._items[at]
+        name = name_of(item) if is_client_call(item) else text_of(item.get("name"))
         self._events.append(CallDelta(self._calls[at], name, part))
 
     def _end(self, at: int, item: dict[str, Any]) -> None:
@@ -144,6 +146,8 @@ class Stream:
             case "reasoning":
                 if rest := _words(item.get("summary"), "text")[told:]:
                     self._tell(at, ReasoningDelta(rest))
+            case _ if is_client_call(item) and not told:
+                self._write(at, arguments_of(item))
             case _:
                 pass
 
