@@ -217,12 +217,14 @@ class Thread(_Line[thread.Thread]):
         output: Any = None,
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
+        retry: bool = True,
     ) -> Result:
         """Run the agent on this event loop with an input to its end, or until somebody has to decide something.
 
         Cancelling the task that awaits it cancels the run, which says so in its last commit.  Raises
         `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
-        other words.  A store that is closed meanwhile leaves the run interrupted: the error says so.
+        other words or names a failed run that cannot be retried.  A store that is closed meanwhile leaves
+        the run interrupted: the error says so.
         """
         return await running.run(
             await self._ground(),
@@ -232,6 +234,7 @@ class Thread(_Line[thread.Thread]):
             output=output,
             head_policy=head_policy,
             on_failure=on_failure,
+            retry=retry,
         )
 
     async def stream(
@@ -243,6 +246,7 @@ class Thread(_Line[thread.Thread]):
         output: Any = None,
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
+        retry: bool = True,
     ) -> AsyncIterator[Happening]:
         """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does.
 
@@ -258,6 +262,7 @@ class Thread(_Line[thread.Thread]):
             output=output,
             head_policy=head_policy,
             on_failure=on_failure,
+            retry=retry,
         )
         async for event in self._watched(ground, going_on):
             yield event

@@ -115,8 +115,8 @@ def test_the_same_id_with_other_words_is_a_conflict(store: Store) -> None:
     assert thread.head == head
 
 
-def test_the_same_id_of_a_failed_run_fails_again(store: Store) -> None:
-    """A failed run is a result too: it is not run a second time."""
+def test_the_same_id_of_a_failed_run_fails_again_without_retry(store: Store) -> None:
+    """A failed run is a result too, for a caller who wants no other."""
     agent = Agent("planner", backend=Script(lambda context: 1 / 0))  # pyright: ignore[reportArgumentType]
     thread = store.thread("trip", agent=agent)
     with pytest.raises(errors.RunFailed):
@@ -124,7 +124,7 @@ def test_the_same_id_of_a_failed_run_fails_again(store: Store) -> None:
     head = thread.head
 
     with pytest.raises(errors.RunFailed, match="ZeroDivisionError"):
-        store.thread("trip", agent=planner()).run("Book it", id="m1")
+        store.thread("trip", agent=planner()).run("Book it", id="m1", retry=False)
 
     assert thread.head == head
 

@@ -1,6 +1,7 @@
 """Runs: one activation of an agent on a thread, and the states that it goes through.
 
     created → running ⇄ waiting → succeeded | failed | cancelled | stopped
+              failed → running, where its input is given again
 
 A waiting run holds no lease: somebody has to decide something first.
 """
@@ -64,12 +65,12 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     "running": frozenset({"running", "waiting", "succeeded", "failed", "cancelled", "stopped"}),
     "waiting": frozenset({"running", "failed", "cancelled"}),
     "succeeded": frozenset(),
-    "failed": frozenset(),
+    "failed": frozenset({"running"}),  # its input was given again
     "cancelled": frozenset(),
     "stopped": frozenset(),
 }
 
-ENDED: frozenset[RunState] = frozenset(state for state in RUN_STATES if not RUN_TRANSITIONS[state])
+ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled", "stopped"})
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -37,6 +37,7 @@ from holdfast.runtime.journal import Journal
 from holdfast.runtime.media import brought_in
 from holdfast.runtime.records import Kept
 from holdfast.runtime.resolving import is_on, is_same_server
+from holdfast.runtime.restoring import rewrite
 from holdfast.runtime.room import scratch_prefix
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "cleaned",
     "continued",
     "given_before",
+    "retried",
 ]
 
 _TRIES_MAX = 16
@@ -78,6 +80,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[Message, ...] = ()  # what came in with a fresh one
     fresh: bool = True  # False: it goes on after an interruption, or a decision
     waited: bool = False  # it goes on from waiting: nothing was under way
+    retried: bool = False  # it had failed, and its input was given again
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -157,6 +160,56 @@ def continued(
     journal = _journal(ground, record, head, lease)
     waited = record.state == "waiting"
     return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
+
+
+def retried(
+    ground: Ground, kept: Kept, held: Lease | None, revision: int, *, backend: RecordedBackend
+) -> Begun:
+    """Take the line for a run that failed, and write again what its closing commit took back: one write.
+
+    `held` and `revision` are as in `continued`, which it raises like.  A run that was on a line of its own
+    goes on there, where nothing was taken back.
+    """
+    record, space = kept.record, ground.space
+    taking = leases.taking(
+        space,
+        record.timeline,
+        record.id,
+        ground.lease_seconds,
+        held,
+        owners=ground.owners,
+        revision=revision,
+    )
+    name, server = backend
+    told, kept = records.moved(
+        kept,
+        "running",
+        at=space.clock(),
+        backend=name,
+        server=server,
+        why=None,
+        kind=None,
+        cancel=None,
+    )
+    lease = leases.taken(taking)
+    head = reader.head_to_move(space, record.timeline)
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    with _expecting(ground, lease):
+        if record.line is not None:
+            records.apply(space, "retry", taking, *told)
+        else:
+            draft = journal.draft("tool_results_committed")
+            draft.events.append(
+                RunStarted(id=space.ids(), agent=ground.agent.name, backend=name, server=server)
+            )
+            origin = "input" if record.parent_run is None else "tool"
+            draft.meta = RunMeta(agent_version=ground.agent.version, backend=name, origin=origin)
+            rewrite(journal, draft)
+            journal.stage(draft)
+            journal.write(cells=(taking, *told))
+    ground.feeds.begin(space.name, record.timeline, journal.feed)
+    journal.hold(lease)
+    return Begun(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
 
 
 @contextmanager

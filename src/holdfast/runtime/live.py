@@ -30,7 +30,7 @@ from holdfast.ledger.presence import of_run
 from holdfast.migration.backends import RecordedBackend
 from holdfast.model.call import CallRecord
 from holdfast.model.context import Context
-from holdfast.model.event import ToolCallRequested
+from holdfast.model.event import RunFinished, RunStarted, ToolCallRequested
 from holdfast.model.message import Message
 from holdfast.model.run import PendingResponse, RunRecord, RunState, StopReason, Usage
 from holdfast.providers.contract import Model
@@ -294,7 +294,9 @@ class LiveRun:
         record = self._record
         if not hooked(self._plugins, "run_start") or record.line is not None:
             return False
-        return len(of_run(self._journal.space, record.id, self._journal.head.commit)) == 1
+        _, *rest = of_run(self._journal.space, record.id, self._journal.head.commit)
+        around = (RunStarted, RunFinished)  # of a run that failed at its start, and was retried
+        return all(any(isinstance(event, around) for event in step.changeset.events) for step in rest)
 
     def _leave_line(self) -> None:
         """Go to a line of the run's own: to the one on which it was cut off, if there is one."""
@@ -383,6 +385,8 @@ class LiveRun:
         else:
             steps = result_of(space, self._record, at=self._journal.head.commit).steps
             self._counters = Counters(steps=steps, began_at=self._record.begun_at)
+        if self._begun.retried:  # the time that it was failed does not count
+            self._counters = msgspec.structs.replace(self._counters, began_at=self._desk.now())
 
     def _pending(self) -> str | None:
         """The id of the answer that the run has asked for already; None: it has not."""

@@ -1,7 +1,8 @@
 """Running: what a caller asks of a line, from a new input to the end of its run.
 
 An input that was given before leads to the run that came of it.  A run that was cut off is
-finished first.  A run that waits goes on when somebody has decided.
+finished first.  A run that waits goes on when somebody has decided.  A run that failed is retried
+from its last step, unless an external write of it is unknown or later turns rest on its failure.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from holdfast.ledger.lease import Lost
 from holdfast.ledger.presence import stands_on
 from holdfast.migration.backends import RecordedBackend
 from holdfast.model import names
+from holdfast.model.call import UNCLEAR
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
@@ -49,11 +51,13 @@ from holdfast.runtime.beginning import (
     begin,
     continued,
     given_before,
+    retried,
 )
 from holdfast.runtime.ended import Result, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Input, inbound
 from holdfast.runtime.live import LiveRun
+from holdfast.runtime.made import calls_of
 from holdfast.runtime.plugin import hooked
 from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
@@ -75,11 +79,13 @@ async def run(
     head_policy: HeadPolicy = "each_step",
     on_failure: OnFailure = "restore",
     output: Any = None,
+    retry: bool = True,
     begun: Callable[[Begun], None] | None = None,
 ) -> Result:
     """Run the agent on the line with an input; the same id again gives the first result.
 
-    `begun` is called once it has begun, before anything else happens.
+    If that run waits and has been decided, it goes on; if it failed, it is retried from its last step, or
+    without `retry` fails again.  `begun` is called once the run has begun, before anything else happens.
 
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
@@ -101,7 +107,7 @@ async def run(
                     begun(start)
                 return await LiveRun(ground, start, model, shape=output).go()
             case Earlier(earlier_run):
-                return await earlier(ground, earlier_run, shape=output)
+                return await _given_again(ground, earlier_run, shape=output, retry=retry, begun=begun)
             case Interrupted(cut_off):
                 await _finish_first(ground, cut_off)
             case Elsewhere(backend):
@@ -151,6 +157,58 @@ async def resume(
     return await LiveRun(ground, start, model, shape=shape).go()
 
 
+async def _given_again(
+    ground: Ground, id: str, *, shape: Any, retry: bool, begun: Callable[[Begun], None] | None
+) -> Result:
+    """What comes of an input that was given before, and that led to the run of that id."""
+    while True:
+        kept = await ground.hands(partial(records.read, ground.space, id))
+        try:
+            if kept.record.state == "waiting" and await ground.hands(partial(is_decided, ground, id)):
+                return await resume(ground, id, shape=shape, begun=begun)
+            if kept.record.state == "failed" and retry:
+                start, model = await ground.hands(partial(_retaken, ground, kept))
+                if begun is not None:
+                    begun(start)
+                return await LiveRun(ground, start, model, shape=shape).go()
+        except (Busy, Moved):
+            if await ground.hands(partial(records.read, ground.space, id)) == kept:
+                raise
+        else:
+            return await earlier(ground, id, shape=shape)
+
+
+def _retaken(ground: Ground, kept: Kept) -> tuple[Begun, Model]:
+    """Take the line for a run that failed, if it may be retried, and the model that goes on with it."""
+    _check_retry(ground, kept.record)
+    return _continued(ground, kept)
+
+
+def _check_retry(ground: Ground, record: RunRecord) -> None:
+    """Raise `Conflict` if the run is not the last thing that was said on its line, or may repeat an external write."""
+    head = reader.head_of(ground.space, record.timeline).commit
+    if not stands_on(ground.space, record.id, head):
+        raise Conflict(
+            f"run '{record.id}' failed and was undone; nothing was run. Take the undo back with redo(), or give "
+            "the input another id."
+        )
+    for step in reader.recent(ground.space, head):
+        if step.commit.run == record.id:
+            break
+        said = any(isinstance(event, MessageAppended) for event in step.changeset.events)
+        if said or step.commit.run is not None:
+            raise Conflict(
+                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run. "
+                "Give the input another id, or undo() those turns first."
+            )
+    for call in calls_of(ground.space, record.id):
+        if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
+            raise Conflict(
+                f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
+                "happened; nothing was run. Settle it with reconcile() or resolve(), then give the input again."
+            )
+
+
 def _continued(ground: Ground, kept: Kept) -> tuple[Begun, Model]:
     """Take the line for a run, and the model that goes on with it.
 
@@ -163,7 +221,8 @@ def _continued(ground: Ground, kept: Kept) -> tuple[Begun, Model]:
         model = whose(ground, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
-            return continued(ground, kept, held, revision, backend=backend), model
+            take = retried if record.state == "failed" else continued
+            return take(ground, kept, held, revision, backend=backend), model
         except Moved:
             if leases.look(ground.space, record.timeline)[1] == revision:
                 raise

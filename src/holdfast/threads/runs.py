@@ -58,13 +58,16 @@ class Runs(Line, ABC):
         output: Any = None,
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
+        retry: bool = True,
     ) -> Result:
         """Run the agent with an input to its end, or until somebody has to decide something.
 
-        The same `id` again gives the first result and runs nothing.  `state` replaces the whole
-        thread-scoped state first.  `output` is a type for the last words.  `head_policy` says when
+        The same `id` again gives the first result and runs nothing; a run that waits and has been decided
+        goes on, and one that failed is retried from its last step, unless `retry` is off.  `state` replaces
+        the whole thread-scoped state first.  `output` is a type for the last words.  `head_policy` says when
         the head moves, `on_failure` whether a failed run's state is put back.  Raises `RunFailed` if
-        it fails, `Busy` if another run lives on this line, `Conflict` if the id came with other words.
+        it fails, `Busy` if another run lives on this line, `Conflict` if the id came with other words, or
+        if the failed run cannot be retried: later turns follow it, or an external write of it is unknown.
         """
         return drive(
             running.run(
@@ -75,6 +78,7 @@ class Runs(Line, ABC):
                 output=output,
                 head_policy=head_policy,
                 on_failure=on_failure,
+                retry=retry,
             )
         )
 
@@ -87,6 +91,7 @@ class Runs(Line, ABC):
         output: Any = None,
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
+        retry: bool = True,
     ) -> Iterator[Happening]:
         """The same as events, as they happen; the last one has the result, unless the run fails and it is raised.
 
@@ -103,6 +108,7 @@ class Runs(Line, ABC):
                 output=output,
                 head_policy=head_policy,
                 on_failure=on_failure,
+                retry=retry,
                 begun=begun,
             ),
         )
