@@ -87,31 +87,40 @@ def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
 
 
-def cherry_pick(
-    space: Space, onto: Head, commit: Digest, terms: Terms, *, source: str | None = None
-) -> Taken:
+def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn: bool = False) -> Taken:
     """Make the change of state that `commit` made once more, on the timeline that `onto` was read from.
 
-    Its change is its difference to its first parent.  A path that `onto` holds otherwise than
-    that parent did is joined by its rule or is a conflict: raises `MergeConflict` or `StaleHead`,
-    having written nothing.  `source` is what the caller called the commit; None: its digest.
+    Its change is its difference to its first parent; with `turn`, that of the turn which ends with it.
+    The last commit of a run stands for its turn in any case: by itself it changes nothing, or puts back
+    what the run had written.  A path that `onto` holds otherwise than before that change is joined by its
+    rule or is a conflict: raises `MergeConflict` or `StaleHead`, having written nothing.
     """
-    intent = _intent("cherry_pick", onto, source or commit, terms)
+    intent = _intent("cherry_pick", onto, commit, terms)
     if earlier := writer.once(space, terms.op_id, intent):
         return _told(space, earlier)
-    return generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent))
+    return generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent, turn=turn))
 
 
-def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest) -> Taken:
-    base = space.step(commit).commit.first_parent
+def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest, *, turn: bool) -> Taken:
+    base = _base_of(space, commit, turn=turn)
     bases = [] if base is None else [ancestry.point(space, base)]
     resolved = _resolved(space, bases, onto.commit, commit, check_rules(terms.rules))
     if not resolved.paths:
         return Taken(head=onto, commit=None, base=base, paths=0)
-    event = Picked(id=space.ids(), commit=commit)
+    event = Picked(id=space.ids(), commit=commit, since=base)
     proposal = _proposal(space, onto, resolved, event, terms)
     done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
+
+
+def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
+    """The commit before the change that is picked; None: the line began with it."""
+    step = space.step(commit)
+    if not turn and step.commit.reason != "run_finished":
+        return step.commit.first_parent
+    number = step.place.turn
+    before = space.engine.turn(space.name, commit, number - 1) if number > 1 else None
+    return None if before is None else before.digest
 
 
 def _resolved(
@@ -178,5 +187,5 @@ def _told(space: Space, receipt: Receipt) -> Taken:
     picked = next((event for event in step.changeset.events if isinstance(event, Picked)), None)
     base = merged.base if merged else None
     if picked:
-        base = space.step(picked.commit).commit.first_parent
+        base = picked.since or _base_of(space, picked.commit, turn=False)
     return Taken(head=head, commit=head.commit, base=base, paths=len(step.changeset.patch.ops))

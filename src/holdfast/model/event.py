@@ -191,9 +191,10 @@ class Merged(_Event, frozen=True, tag="merged"):
 
 
 class Picked(_Event, frozen=True, tag="picked"):
-    """The patch of one commit of elsewhere was applied here."""
+    """The change of state that one commit, or one turn, of elsewhere made was applied here."""
 
-    commit: Digest
+    commit: Digest  # of a turn its last
+    since: Digest | None = None  # what the change is the difference to; None: the line began with it
 
 
 class ConflictCovered(_Event, frozen=True, tag="conflict"):

@@ -27,6 +27,7 @@ from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN, Head
+from holdfast.projections.transcript import Turn
 from holdfast.providers import registry
 from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Loss, Model, Rendered
@@ -133,13 +134,19 @@ class Thread(Switching):
         return unattended(self._space, (self.timeline,), "merge", act)
 
     def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
-        """Make the change that one commit made once more, here; raises `MergeConflict` if that clashes."""
+        """Make the change of state that one commit, or one turn, made once more, here.
+
+        A turn, as `turns()` gives it, or the last commit of a run stands for everything that the turn
+        changed.  Raises `MergeConflict`, having written nothing, if that clashes.
+        """
         head = reader.head_to_move(self._space, self.timeline)
         picked = moments.resolve(self._space, head, commit)
         if picked is None:
             raise Invalid("the moment before the first commit changed nothing; nothing was written.")
         terms = self._terms(head, reason, op_id)
-        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(space, head, picked, terms)  # noqa: E731
+        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
+            space, head, picked, terms, turn=isinstance(commit, Turn)
+        )
         return unattended(self._space, (self.timeline,), "cherry-pick", act)
 
     def add(self, messages: object, *, api: str, op_id: str | None = None) -> tuple[Loss, ...]:
