@@ -15,7 +15,6 @@ from holdfast.model.event import ConflictCovered, ToolCallCompleted, ToolCallSus
 from holdfast.runtime import hand, points
 from holdfast.testing import Script, say, step, use
 from tests.crash.processes import Other, Pipe, running
-from tests.runs.opened import store_in
 
 WAIT_SECONDS = 60.0  # only turns a hang into a failure
 
@@ -247,7 +246,7 @@ def test_a_run_that_goes_on_names_what_its_patch_covers(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     with running(_run_and_die, path) as owner:
         owner.process.join()
-    with store_in(path, lease=0.1) as store:
+    with holdfast.open(path) as store:
         thread = store.thread("trip", agent=noting())
         settled = [call for call in thread.calls() if call.state == "succeeded"]
         for name in ("/p.json", "/q.json"):

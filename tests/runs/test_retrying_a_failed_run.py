@@ -18,7 +18,6 @@ from holdfast.runtime.plugin import Moment, Plugin
 from holdfast.runtime.points import Point
 from holdfast.testing import Script, fail, say, use
 from tests.crash.processes import Pipe, running
-from tests.runs.opened import store_in
 from tests.runs.world import World
 
 
@@ -278,7 +277,7 @@ def test_a_retry_that_is_killed_repeats_nothing(tmp_path: Path, world: World, po
         store.thread("trip", agent=two_letters(world, fails=True)).run("go", id="m1")
     with running(_retry_and_die, path, world.path, point) as owner:
         owner.process.join()
-    with store_in(path, lease=0.1) as store:
+    with holdfast.open(path) as store:
         thread = store.thread("trip", agent=two_letters(world, fails=False))
 
         result = thread.run("go", id="m1")

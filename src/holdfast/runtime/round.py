@@ -92,6 +92,7 @@ def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Postin
 def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
     is_chained = desk.ground.agent.chain_writes and draft.is_untouched
     if is_chained:
+        draft.extend(event for slot in slots for event in _covered(desk, slot, draft.root))
         _stage_writes(desk, slots, draft.reason)
         draft.root = desk.journal.root
     message = _told(desk, slots, draft) if spoken else None
@@ -127,17 +128,19 @@ def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:
         draft.adopt(patched)
         return
     assert slot.patch is not None
-    if patched is None:
-        draft.extend(_covered(desk, slot, draft.root))
+    draft.extend(_covered(desk, slot, draft.root))
     source = source_of(desk, slot)
     for op in slot.patch.ops:
         reapply(draft.ops, op, source)
 
 
 def _covered(desk: Desk, slot: Slot, root: Digest) -> list[ConflictCovered]:
-    """What others wrote, after the call had read the state, to paths of a patch that comes from the ledger."""
+    """What others wrote, after the call had read the state, to paths of a patch that comes from the ledger.
+
+    A patch that was made here needs no look: the journal stands on the head that the call saw.
+    """
     base = slot.record.patch_base
-    if base is None or slot.patch is None:
+    if base is None or slot.patch is None or slot.patched is not None:
         return []
     try:
         return list(covered(desk.space, base, root, slot.patch))
