@@ -63,7 +63,11 @@ CREATE TABLE entries(
 ) WITHOUT ROWID;
 """
 
-_EVENTS = """
+# A run that rebased its own line has told the same events twice.  Of a group the row with the largest rank is shown.
+_ONCE = """GROUP BY h.conversation_id, json_extract(e.value, '$.id')
+HAVING max(2 * h.in_main + (coalesce(h.timeline, '') NOT GLOB 'run/*')) >= 0"""
+
+_EVENTS = f"""
 CREATE VIEW conversation_events AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
        json_extract(e.value, '$.type') AS event_type,
@@ -78,9 +82,60 @@ SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.ke
                 1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')) AS TEXT))
        END AS payload_json,
        json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
-       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
-FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
-LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key;
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at, h.timeline, h.in_main
+FROM thread_commits h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key
+{_ONCE};
+"""
+
+# What no timeline holds any more was undone.  The run or the call by hand that wrote it knows where; else it was
+# `main` where the thread never had another timeline.
+_COMMITS = """
+CREATE VIEW thread_commits AS
+WITH RECURSIVE beside(timeline, row) AS (
+    SELECT timeline, commit_row FROM timelines
+    WHERE timeline <> 'main' AND commit_row IS NOT NULL AND commit_row NOT IN (SELECT row FROM history)
+    UNION
+    SELECT b.timeline, l.prev FROM beside b JOIN log l ON l.id = b.row
+    WHERE l.prev IS NOT NULL AND l.prev NOT IN (SELECT row FROM history)
+), placed(row, timeline) AS (
+    SELECT row, 'main' FROM history UNION ALL SELECT row, min(timeline) FROM beside GROUP BY row
+)
+SELECT t.id AS conversation_id, l.id AS row, coalesce(
+           p.timeline,
+           (SELECT coalesce(json_extract(c.value, '$.timeline'), 'main') FROM cells c WHERE c.space = l.space AND c.name =
+               'run/' || json_extract(l.changeset, '$.run_id')),
+           (SELECT coalesce(json_extract(c.value, '$.timeline'), 'main') FROM cells c WHERE c.space = l.space AND c.name =
+               replace(json_extract(l.changeset, '$.run_id'), 'call:', 'call/')),
+           iif(EXISTS (SELECT 1 FROM heads h WHERE h.space = l.space AND h.timeline <> 'main'), NULL, 'main')
+       ) AS timeline, coalesce(p.timeline = 'main', 0) AS in_main
+FROM threads t JOIN log l ON l.space = t.space AND l.digest IS NOT NULL LEFT JOIN placed p ON p.row = l.id;
+"""
+
+_TOOLS = """
+CREATE VIEW tool_events AS
+WITH told(conversation_id, call_id, id, args_json, in_main) AS (
+    SELECT conversation_id, json_extract(payload_json, '$.call'),
+           max(iif(event_type = 'tool.call.requested', id, NULL)),
+           max(json_extract(payload_json, '$.args_json')), max(in_main)
+    FROM conversation_events WHERE event_type IN ('tool.call.requested', 'tool.call.started', 'tool.call.completed')
+    GROUP BY 1, 2
+), called(conversation_id, call_id, asked_as, at, record) AS (
+    SELECT t.id, json_extract(e.body, '$.call'),
+           coalesce(json_extract(e.body, '$.record.copied_from'), json_extract(e.body, '$.call')),
+           json_extract(e.body, '$.at'), coalesce(c.value, json_extract(e.body, '$.record'))
+    FROM threads t JOIN entries e ON e.space = t.space AND json_type(e.body, '$.record') = 'object'
+    LEFT JOIN cells c ON c.space = e.space AND c.name = 'call/' || json_extract(e.body, '$.call')
+)
+SELECT coalesce(a.id, c.call_id) AS id, c.conversation_id, json_extract(c.record, '$.tool') AS tool_name, c.call_id,
+       a.args_json, json_extract(c.record, '$.result') AS result_ref,
+       json_extract(c.record, '$.key') AS idempotency_key,
+       coalesce(json_extract(c.record, '$.effect'), 'external_write') AS side_effect_level,
+       strftime('%Y-%m-%dT%H:%M:%fZ', c.at / 1e6, 'unixepoch') AS created_at,
+       json_extract(c.record, '$.state') AS state,
+       coalesce(json_extract(c.record, '$.timeline'), 'main') AS timeline, coalesce(o.in_main, a.in_main, 0) AS in_main
+FROM called c LEFT JOIN told a ON a.conversation_id = c.conversation_id AND a.call_id = c.asked_as
+LEFT JOIN told o ON o.conversation_id = c.conversation_id AND o.call_id = c.call_id;
 """
 
 _CHECKPOINTS = """
@@ -89,17 +144,19 @@ SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
        json_extract(payload_json, '$.state_checkpoint.summary') AS summary,
        coalesce(json_extract(payload_json, '$.state_checkpoint.activeGoals'), '[]') AS active_goals_json,
        coalesce(json_extract(payload_json, '$.state_checkpoint.relevantMemoryRefs'), '[]') AS memory_refs_json,
-       coalesce(json_extract(payload_json, '$.state_checkpoint.activeArtifacts'), '[]') AS artifact_refs_json, created_at
+       coalesce(json_extract(payload_json, '$.state_checkpoint.activeArtifacts'), '[]') AS artifact_refs_json, created_at,
+       timeline, in_main
 FROM conversation_events WHERE event_type = 'checkpoint.created';
 """
 
 _REFERENCES = """
 CREATE VIEW memory_references AS
 SELECT id, conversation_id, owner, item, scope, CASE WHEN owner NOT GLOB '*[^A-Za-z0-9._~-]*'
-       THEN 'mem://' || scope || '/' || owner || '/' || item END AS reference, call_id, created_at
+       THEN 'mem://' || scope || '/' || owner || '/' || item END AS reference, call_id, created_at,
+       timeline, in_main
 FROM (SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
              json_extract(payload_json, '$.item') AS item, json_extract(payload_json, '$.scope') AS scope,
-             json_extract(payload_json, '$.call') AS call_id, created_at
+             json_extract(payload_json, '$.call') AS call_id, created_at, timeline, in_main
       FROM conversation_events WHERE event_type = 'memory.written');
 
 CREATE VIEW artifact_references AS
@@ -135,37 +192,30 @@ WITH RECURSIVE back(conversation_id, row) AS (
 )
 SELECT conversation_id, row FROM back;
 
+{_COMMITS}
 {_EVENTS}
 CREATE VIEW conversations AS
 SELECT t.id, t.agent AS agent_id, (
-    SELECT coalesce(json_extract(e.payload_json, '$.to_backend'), e.provider || ':' || e.model)
-    FROM conversation_events e WHERE e.conversation_id = t.id
-    AND (e.event_type = 'backend.switched' OR (e.provider IS NOT NULL AND e.model IS NOT NULL))
-    ORDER BY e.sequence_number DESC LIMIT 1
+    SELECT iif(json_extract(e.value, '$.type') = 'backend.switched', json_extract(e.value, '$.to_backend'),
+               json_extract(e.value, '$.provider') || ':' || json_extract(e.value, '$.model')) AS backend
+    FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+    WHERE h.conversation_id = t.id AND backend IS NOT NULL
+    ORDER BY l.sequence + e.key DESC LIMIT 1
 ) AS current_backend, strftime('%Y-%m-%dT%H:%M:%fZ', t.begun_at / 1e6, 'unixepoch') AS created_at
 FROM threads t;
 
 {_CHECKPOINTS}
-CREATE VIEW tool_events AS
-SELECT r.id, r.conversation_id, json_extract(r.payload_json, '$.tool') AS tool_name,
-       json_extract(r.payload_json, '$.call') AS call_id, json_extract(r.payload_json, '$.args_json') AS args_json,
-       json_extract(c.payload_json, '$.result_ref') AS result_ref,
-       json_extract(r.payload_json, '$.idempotency_key') AS idempotency_key,
-       json_extract(r.payload_json, '$.side_effects') AS side_effect_level, r.created_at
-FROM conversation_events r LEFT JOIN conversation_events c
-     ON c.conversation_id = r.conversation_id AND c.event_type = 'tool.call.completed'
-     AND json_extract(c.payload_json, '$.call') = json_extract(r.payload_json, '$.call')
-WHERE r.event_type = 'tool.call.requested';
-
+{_TOOLS}
 {_REFERENCES}
 CREATE VIEW provider_metadata AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
        json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
            1 + json_extract(s.value, '$[3]'), json_extract(s.value, '$[4]')) AS TEXT) AS metadata_json,
-       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at
-FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.spans) s
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at, h.timeline, h.in_main
+FROM thread_commits h JOIN log l ON l.id = h.row JOIN json_each(l.spans) s
 JOIN json_each(l.changeset, '$.events') e ON json_extract(s.value, '$[0]') = e.key
-WHERE json_extract(s.value, '$[4]') > 0;
+WHERE json_extract(s.value, '$[4]') > 0
+{_ONCE};
 
 CREATE VIEW state_commits AS
 SELECT lower(hex(l.digest)) AS hash, lower(hex(l.root)) AS snapshot_hash, lower(coalesce(hex(p.digest), '')) AS parent_hash
