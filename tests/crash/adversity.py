@@ -16,11 +16,20 @@ from holdfast.errors import HoldfastError
 from tests.crash.powers import lay_down
 from tests.crash.processes import Pipe
 
-__all__ = ["CANNOT", "full_disk", "limited_file_size", "read_only_directory", "read_only_file"]
+__all__ = [
+    "CANNOT",
+    "full_disk",
+    "limited_file_size",
+    "read_only_directory",
+    "read_only_file",
+    "read_only_mount",
+    "read_only_mount_of_a_live_store",
+]
 
 CANNOT = "this machine does not let the test do that"
 
 _NEW_MOUNTS, _PRIVATE, _RECURSIVE = 0x00020000, 1 << 18, 1 << 14
+_READ_ONLY, _REMOUNT, _BIND = 1, 1 << 5, 1 << 12
 _CHUNK = "x" * 100_000
 
 
@@ -85,18 +94,90 @@ def read_only_directory(pipe: Pipe, directory: str) -> None:
 
 def full_disk(pipe: Pipe, directory: str) -> None:
     """A small file system, which nobody else sees, fills up; then something else on it is deleted."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if (
-        not hasattr(libc, "unshare")
-        or libc.unshare(_NEW_MOUNTS) != 0
-        or libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None) != 0
-        or libc.mount(b"tmpfs", directory.encode(), b"tmpfs", 0, b"size=4m") != 0
-    ):
+    libc = _own_mounts()
+    if libc is None or libc.mount(b"tmpfs", directory.encode(), b"tmpfs", 0, b"size=4m") != 0:
         pipe.send(CANNOT)
         return
     path, ballast = Path(directory) / "store.db", Path(directory) / "ballast"
     ballast.write_bytes(bytes(1_500_000))
     _meet_the_limit(pipe, path, ballast.unlink)
+
+
+def _own_mounts() -> ctypes.CDLL | None:
+    """The C library in a process whose mounts nobody else sees; None where that cannot be had."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (
+        not hasattr(libc, "unshare")
+        or libc.unshare(_NEW_MOUNTS) != 0
+        or libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None) != 0
+    ):
+        return None
+    return libc
+
+
+def _mounted_read_only(directory: Path) -> Path | None:
+    """The same directory by another name, where nothing can be written; None where that cannot be had."""
+    libc, mount = _own_mounts(), directory.with_name(directory.name + "-mounted")
+    mount.mkdir()
+    where, what = str(mount).encode(), str(directory).encode()
+    if (
+        libc is None
+        or libc.mount(what, where, None, _BIND, None) != 0
+        or libc.mount(b"none", where, None, _BIND | _REMOUNT | _READ_ONLY, None) != 0
+    ):
+        return None
+    return mount
+
+
+def _left_by_a_killed_process(path: Path, left: str) -> None:
+    """A store as a process leaves it that is killed, or closes it."""
+    pid = os.fork()
+    if not pid:
+        store = holdfast.open(path)
+        store.thread("trip-42", agent="planner").put("/1", 1)
+        if left == "nothing":
+            store.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    if left == "log":
+        path.with_name(path.name + "-shm").unlink()
+
+
+def read_only_mount(pipe: Pipe, directory: str, left: str) -> None:
+    """The store lies where nothing can be written, with its log or without."""
+    place = Path(directory) / "store"
+    place.mkdir()
+    _left_by_a_killed_process(place / "store.db", left)
+    before = sorted(each.name for each in place.iterdir())
+    mount = _mounted_read_only(place)
+    if mount is None:
+        pipe.send(CANNOT)
+        return
+    path = mount / "store.db"
+    read = _tried(lambda: _get(path, 1))
+    with holdfast.open(path, read_only=True) as store:
+        verified = "done" if store.verify().ok else "damaged"
+    write = _tried(lambda: _put(path, 2))
+    made = sorted({each.name for each in place.iterdir()} - set(before))
+    pipe.send({"read": read, "verified": verified, "write": write, "made": str(made)})
+
+
+def read_only_mount_of_a_live_store(pipe: Pipe, directory: str) -> None:
+    """The store can be written by another way to it."""
+    place = Path(directory) / "store"
+    place.mkdir()
+    _put(place / "store.db", 1)
+    mount = _mounted_read_only(place)
+    if mount is None:
+        pipe.send(CANNOT)
+        return
+    with holdfast.open(mount / "store.db", read_only=True) as store:
+        thread = store.thread("trip-42")
+        before = _tried(lambda: thread.get("/1"))
+        _put(place / "store.db", 2)
+        meanwhile = _tried(lambda: thread.get("/2"))
+    again = _tried(lambda: _get(mount / "store.db", 2))
+    pipe.send({"before": before, "meanwhile": meanwhile, "again": again})
 
 
 def limited_file_size(pipe: Pipe, directory: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from holdfast.engines.sqlite import SqliteEngine, forking
+from holdfast.engines.sqlite.connections import Connections
 from holdfast.errors import HoldfastError
 from holdfast.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.processes import Pipe
@@ -69,6 +70,7 @@ def child_writes_after_parent_closed(pipe: Pipe, path: str, how: str = "") -> No
     engine = SqliteEngine(Path(path))
     if how == "unprepared":
         forking._watched.clear()
+        Connections.remember_files = lambda self: None  # else the child is refused: its log was deleted
     Pen(engine, space="parent").commit("before the fork")
     opened, closed = Signal(), Signal()
 

@@ -255,6 +255,25 @@ class TestFileSystems:
         with pytest.raises(Unsupported, match=f"network file system \\({kind}\\)"):
             check_local(Path(place), mounts)
 
+    @pytest.mark.parametrize(
+        "kind", ["rclone", "gcsfuse", "juicefs", "s3fs", "cephfs", "blobfuse2", "mfs", "a-new-one"]
+    )
+    def test_file_systems_in_user_space_are_taken_for_networks(self, tmp_path: Path, kind: str) -> None:
+        """Most are, and new ones appear every year."""
+        mounts = tmp_path / "mountinfo"
+        mounts.write_text(f"1 1 0:1 / / rw - fuse.{kind} remote rw\n")
+
+        with pytest.raises(Unsupported, match=f"fuse.{kind}"):
+            check_local(Path("/srv"), mounts)
+
+    @pytest.mark.parametrize("kind", ["fuseblk", "fuse.mergerfs", "fuse.gocryptfs", "fuse.fuse-overlayfs"])
+    def test_those_that_are_known_to_be_local_are_not(self, tmp_path: Path, kind: str) -> None:
+        """They keep their files on a disk of this machine."""
+        mounts = tmp_path / "mountinfo"
+        mounts.write_text(f"1 1 0:1 / / rw - {kind} /dev/sda1 rw\n")
+
+        check_local(Path("/srv"), mounts)
+
     @pytest.mark.parametrize("place", ["/", "/srv/agents", "/mnt/nas/local/agents", "/mnt/nasty", "/mnt"])
     def test_a_local_one_is_not(self, mounts: Path, place: str) -> None:
         """Also when it is mounted below a network file system, or its name begins like one."""

@@ -10,11 +10,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.engines.contract import Engine
 from holdfast.errors import HoldfastError, InDoubt, Unavailable
 from holdfast.testing.disk import Disk
+from holdfast.testing.disk.faults import Call
 from holdfast.testing.engines.hand import SPACE, value, write
 from tests.crash import adversity
 from tests.crash.campaign import SEED
@@ -23,11 +25,11 @@ from tests.crash.powers import can_be_stopped
 from tests.crash.processes import running
 
 
-def met(job: Callable[..., None], directory: Path) -> dict[str, str]:
+def met(job: Callable[..., None], directory: Path, *arguments: str) -> dict[str, str]:
     """What a process of its own met; skips where it cannot be brought about."""
     if not can_be_stopped():
         pytest.skip("permission bits do not stop this user, and it cannot lay down its powers")
-    with running(job, str(directory)) as other:
+    with running(job, str(directory), *arguments) as other:
         answers = other.answer()
     if answers == adversity.CANNOT:
         pytest.skip("a file system of its own needs the right to mount one")
@@ -71,6 +73,23 @@ def test_a_full_disk_is_named_and_works_again(tmp_path: Path) -> None:
     assert answers["faults"] == "[]"
 
 
+@pytest.mark.parametrize("left", ["nothing", "log", "log and memory"])
+def test_a_read_only_mount_is_read_with_everything_that_was_acknowledged(tmp_path: Path, left: str) -> None:
+    """Also what a killed process left in its log; writing is refused, and nothing is made there."""
+    answers = met(adversity.read_only_mount, tmp_path, left)
+
+    assert answers.pop("write").startswith("Unavailable: ")
+    assert answers == {"read": "done", "verified": "done", "made": "[]"}
+
+
+def test_a_read_only_mount_that_others_change_is_not_read_on(tmp_path: Path) -> None:
+    """It is read without locks, so what is read after a change could be of two times."""
+    answers = met(adversity.read_only_mount_of_a_live_store, tmp_path)
+
+    assert answers.pop("meanwhile").startswith("Unavailable: ")
+    assert answers == {"before": "done", "again": "done"}
+
+
 def test_a_limit_of_file_size_is_met_without_harm(tmp_path: Path) -> None:
     """On a real file system, without rights: typed errors, reading goes on, and later writing does as well."""
     answers = met(adversity.limited_file_size, tmp_path)
@@ -103,6 +122,24 @@ class TestSimulated:
             there = {op_id for op_id in told if engine.recorded(SPACE, op_id)}
             assert there == {op_id for op_id, answer in told.items() if answer == "written"}
             assert [applied(engine, number) for number in range(6)] == ["written"] * 6
+
+    @pytest.mark.parametrize(("times", "told"), [(1, Unavailable), (None, InDoubt)])
+    def test_a_disk_that_fills_at_the_commit(
+        self, lock: Path, times: int | None, told: type[HoldfastError]
+    ) -> None:
+        """With room for the barrier the write was not made; without it is in doubt, and is made once when asked again."""
+        disk = Disk(seed=SEED)
+        with engine_on(disk, lock) as engine:
+            engine.apply(write("before", value("before")))
+            disk.fail(at=disk.calls, calls=frozenset({Call.WRITE}), error=apsw.SQLITE_FULL, times=times)
+            with pytest.raises(told) as error:
+                engine.apply(write("op", value("small")))
+            disk.heal()
+
+            assert type(error.value) is told
+            assert "full" in str(error.value)
+            assert engine.recorded(SPACE, "op") is None
+            assert engine.apply(write("op", value("small"))) == engine.apply(write("op", value("small")))
 
     def test_a_write_protected_disk_is_named_and_works_again(self, lock: Path) -> None:
         """Opening for writing says read-only; afterwards everything is there."""

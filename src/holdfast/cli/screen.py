@@ -179,7 +179,7 @@ class Screen:
 def _add(table: Table, column: Column) -> None:
     justify = "right" if column.right else "left"
     # To the table a column that may be wrapped is one that gives way; its cells are shortened instead.
-    table.add_column(column.name, style=column.style, justify=justify, no_wrap=not column.gives_way)
+    table.add_column(inline(column.name), style=column.style, justify=justify, no_wrap=not column.gives_way)
 
 
 def _cell(cell: Cell) -> Text:

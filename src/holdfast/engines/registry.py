@@ -85,7 +85,7 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
     path = Path(url.partition(":///")[2] if _scheme(url) else url)
     if not path.exists():
         raise NotFound(f"there is no store at {path}; nothing was opened.")
-    return Sql(path.absolute(), entries=entries)
+    return Sql(path.resolve(), entries=entries)
 
 
 def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
@@ -97,7 +97,9 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 
     if owner is None or _scheme(url) not in ("", "sqlite"):
         return SqliteSearch(None)
-    store = Path(url.partition(":///")[2] if _scheme(url) else url).absolute()
+    store = Path(
+        url.partition(":///")[2] if _scheme(url) else url
+    ).resolve()  # one index, whichever link is used
     file = f"{sha256(owner.encode()).hexdigest()}.db"  # a name found in data never becomes a path
     return SqliteSearch(store.with_name(f"{store.name}-memory") / file, read_only=read_only)
 

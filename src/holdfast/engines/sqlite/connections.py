@@ -7,11 +7,13 @@ parent's locks, so inherited connections are kept, unused, until the process end
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, cast
+from urllib.parse import quote
 
 import apsw
 import msgspec
@@ -19,10 +21,11 @@ import msgspec
 from holdfast.engines.sqlite import schema
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.filesystem import StoreFiles, beside
 from holdfast.errors import Unavailable
 from holdfast.model.forks import keep_forever
 
-__all__ = ["Connections", "Options", "check_store"]
+__all__ = ["Connections", "Options", "check_store", "connect"]
 
 _BUSY_MS = 5_000  # for programs that use the file without our lock
 
@@ -35,12 +38,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True  # False: survives the process, not a power loss
     vfs: str | None = None
     exclusive: bool = False  # one connection for everything: no shared memory is needed
+    is_frozen: bool = False  # nothing can be written where it lies: it is read without locks
+
+
+def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
+    """A connection on which no trigger runs, and SQL cannot edit the schema by hand."""
+    connection = apsw.Connection(path, flags=flags, vfs=vfs)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    return cast("Database", connection)
 
 
 def check_store(path: Path) -> None:
     """Raise `Corrupt` or `Unsupported` for a file that is no store of ours, changing nothing."""
     try:
-        connection = cast("Database", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+        connection = connect(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             connection.set_busy_timeout(_BUSY_MS)
             schema.check(connection, str(path))
@@ -57,7 +69,7 @@ class Connections:
 
     def __init__(self, options: Options) -> None:
         """Open the connection that writes."""
-        self._options = options
+        self.options = options
         self._idle: deque[Database] = deque()
         self._closed = False
         self._lock = Lock()  # taken by itself where nobody waits: that is a third of the cost
@@ -65,6 +77,17 @@ class Connections:
         self._in_use = 0  # readers that have not been given back
         self._is_at_rest = False
         self.writer = self._open()
+        self.files: StoreFiles | None = None  # None: nobody writes there, or not to a file
+
+    def remember_files(self) -> None:
+        """Take the files as they are now for those of the store; called once its schema is there."""
+        if self.options.vfs is None and not self.options.read_only:
+            self.files = StoreFiles(Path(self.options.path))
+
+    def check_files(self) -> None:
+        """Raise `Unavailable` if a file of the store was deleted or replaced since it was opened."""
+        if self.files is not None:
+            self.files.check()
 
     def take(self) -> Database:
         """A connection for reading, which must be given back."""
@@ -72,7 +95,7 @@ class Connections:
             while self._is_at_rest:
                 self._turn.wait()
             if self._closed:
-                raise Unavailable(f"{self._options.path} was closed; nothing was done. Open it again.")
+                raise Unavailable(f"{self.options.path} was closed; nothing was done. Open it again.")
             self._in_use += 1
             if self._idle:
                 return self._idle.pop()
@@ -117,6 +140,7 @@ class Connections:
         with self._turn:
             if reopen:
                 self.writer = self._open()
+                self.remember_files()
             self._is_at_rest = False
             self._turn.notify_all()
 
@@ -137,21 +161,42 @@ class Connections:
             self._turn.notify_all()
 
     def _open(self) -> Database:
-        options = self._options
-        flags = (
-            apsw.SQLITE_OPEN_READONLY
-            if options.read_only
-            else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        )
-        connection = cast("Database", apsw.Connection(options.path, flags=flags, vfs=options.vfs))
+        options = self.options
+        if options.is_frozen:
+            connection = _frozen(Path(options.path))
+        elif options.read_only:
+            connection = connect(options.path, flags=apsw.SQLITE_OPEN_READONLY, vfs=options.vfs)
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            connection = connect(options.path, flags=flags, vfs=options.vfs)
         try:
             _prepare(connection, options)
         except BaseException as error:
             connection.close()
             if options.read_only and isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                if not options.is_frozen and _is_frozen(Path(options.path)):
+                    self.options = msgspec.structs.replace(options, exclusive=True, is_frozen=True)
+                    return self._open()
                 raise _unreadable(options.path) from error
             raise
         return connection
+
+
+def _is_frozen(path: Path) -> bool:
+    """Whether nothing can be written beside the store, and no process has it open: it would have shared memory there."""
+    return path.exists() and not os.access(path.parent, os.W_OK) and not beside(path)[2].exists()
+
+
+def _frozen(path: Path) -> Database:
+    """A connection to a store that nobody can write to.
+
+    Without locks SQLite reads an unmerged log and needs no shared memory for that.  It cannot do without a log
+    unless it is told that the file never changes.  It is never told so while there is a log: it would ignore it.
+    """
+    if beside(path)[1].exists():
+        return connect(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none")
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return connect(f"file:{quote(str(path))}?mode=ro&immutable=1", flags=flags)
 
 
 def _unreadable(path: str) -> Unavailable:

@@ -9,6 +9,7 @@ import apsw
 from holdfast.engines.sqlite.connections import Options
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.filesystem import file_system_of
+from holdfast.engines.sqlite.schema import foreign_objects
 
 __all__ = ["described"]
 
@@ -16,6 +17,7 @@ __all__ = ["described"]
 def described(db: Database, options: Options) -> dict[str, str | int]:
     """Kind, place, versions, settings and sizes."""
     size = _pragma(db, "page_size")
+    others = foreign_objects(db)
     return {
         "engine": "sqlite",
         "path": options.path,
@@ -28,6 +30,7 @@ def described(db: Database, options: Options) -> dict[str, str | int]:
         "bytes": _pragma(db, "page_count") * size,
         "bytes_free": _pragma(db, "freelist_count") * size,
         "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
+        **({"other_tables": ", ".join(others)} if others else {}),
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar
@@ -21,12 +20,12 @@ from holdfast.engines.rules import check_standing, check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import recorded_in
 from holdfast.engines.sqlite.backup import back_up, sync_names
-from holdfast.engines.sqlite.connections import Connections, Options
+from holdfast.engines.sqlite.connections import Connections, Options, check_store
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.describing import described
-from holdfast.engines.sqlite.failures import check_writable, translated
-from holdfast.engines.sqlite.filesystem import check_local
-from holdfast.engines.sqlite.forking import watch
+from holdfast.engines.sqlite.failures import check_writable, confirmed, translated
+from holdfast.engines.sqlite.filesystem import UnchangedFiles, check_place, make_database, mode_beside
+from holdfast.engines.sqlite.forking import Rest, watch
 from holdfast.engines.sqlite.group import Group
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.known import hold_of, holds_of
@@ -35,7 +34,7 @@ from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.recent import LEDGER, Name, Recent
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.engines.sqlite.seals import Seals, ledger_end, newest_row
-from holdfast.errors import Corrupt, HoldfastError, InDoubt, Unavailable
+from holdfast.errors import HoldfastError, InDoubt, Unavailable
 from holdfast.model.commit import LedgerRead, MoveRecord
 from holdfast.model.digest import Digest, Object
 
@@ -45,16 +44,6 @@ T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
 _REST_SECONDS = 10.0  # how long a fork waits for a store to come to rest
-
-
-class _Rest(IntEnum):
-    """How far a store has come to rest before a fork."""
-
-    NONE = 0  # it was not asked to
-    MISSED = 1  # not at all
-    ALONE = 2  # nothing else begins
-    LED = 3  # nobody writes
-    FULL = 4  # nobody reads, and everything is closed
 
 
 class SqliteEngine:
@@ -76,7 +65,7 @@ class SqliteEngine:
 
         `vfs`, `exclusive`, `sync_directory` and `lock_path` let a test put a faulty disk under the store.
         """
-        self._path = path
+        self._path = path = path if vfs else path.resolve()  # one lock and one log, however it is named
         self._lock_path = lock_path or path.with_name(path.name + "-lock")
         self._sync_directory = sync_directory or (lambda: sync_names(path.parent))
         self._wait_seconds = wait_seconds
@@ -85,16 +74,19 @@ class SqliteEngine:
         )
         self._presence = Presence(self._lock_path if vfs else path, read_only=read_only)
         self._one_at_a_time = RLock()
+        self._unchanged: UnchangedFiles | None = None  # where it is read without locks
         self._pid = 0  # of the process that opened it; 0: none has
         self._closed = False
-        self._rest = _Rest.NONE
+        self._rest = Rest.NONE
         watch(self)
         self._reopen()
 
     def _open(self) -> None:
         options = self._options
         if options.vfs is None:
-            check_local(self._path.parent)
+            check_place(self._path)
+            if self._path.exists() and not self._lock_path.exists():
+                check_store(self._path)  # before anything is left beside a file that is none
             if not options.read_only:
                 check_writable(self._path)
         self._lock = None if options.read_only else self._lock_file()
@@ -111,7 +103,7 @@ class SqliteEngine:
         if self._lock is not None:
             self._recent = Recent(self._lock)
             self._group = Group(
-                self._connections.writer,
+                self._connections,
                 self._lock,
                 self._rows,
                 self._recent,
@@ -122,23 +114,28 @@ class SqliteEngine:
         self._pid = os.getpid()
 
     def _lock_file(self) -> FileLock:
-        return self._guard("opening", lambda: FileLock(self._lock_path))
+        return self._guard("opening", lambda: FileLock(self._lock_path, mode_beside(self._path)))
 
     def _ready(self) -> Connections:
         """Open the database under the lock, so that two processes that come first do not lay the schema twice."""
         if self._lock is None:
-            return self._checked(self._guard("opening", lambda: Connections(self._options)))
+            connections = self._checked(self._guard("opening", lambda: Connections(self._options)))
+            self._options = connections.options
+            self._unchanged = UnchangedFiles(self._path) if self._options.is_frozen else None
+            return connections
         lock = self._lock
         is_left = self._guard("opening", lambda: lock.acquire(self._wait_seconds))
         try:
-            connections = self._guard("opening", lambda: Connections(self._options))
-            return self._checked(connections)
+            if self._options.vfs is None:
+                self._guard("opening", lambda: make_database(self._path))
+            return self._checked(self._guard("opening", lambda: Connections(self._options)))
         finally:
             lock.release(settled=not is_left)
 
     def _checked(self, connections: Connections) -> Connections:
         try:
             self._guard("opening", lambda: self._lay(connections.writer))
+            connections.remember_files()
         except BaseException:
             with suppress(apsw.Error):  # what went wrong first is what counts
                 connections.close()
@@ -385,21 +382,21 @@ class SqliteEngine:
         self._check_process()
         if self._closed:
             raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
+        if self._options.exclusive:
+            with self._one_at_a_time:
+                try:
+                    return self._confirmed(read, self._connections.writer)
+                finally:
+                    if self._unchanged is not None:
+                        self._unchanged.check()
+        db = self._guard("reading", self._connections.take)
         try:
-            if self._options.exclusive:
-                with self._one_at_a_time:
-                    return read(self._connections.writer)
-            db = self._connections.take()
-            try:
-                return read(db)
-            finally:
-                self._connections.give_back(db)
-        except UnicodeDecodeError as error:  # a column that was never text has become text
-            raise Corrupt(
-                f"{self._path} holds text that is none; nothing was read. Run `holdfast verify`."
-            ) from error
-        except apsw.Error as error:
-            raise translated(error, "reading", str(self._path)) from error
+            return self._confirmed(read, db)
+        finally:
+            self._connections.give_back(db)
+
+    def _confirmed(self, read: Callable[[Database], T], db: Database) -> T:
+        return confirmed(read, db, forget=self._rows.forget, place=str(self._path), vfs=self._options.vfs)
 
     def _recall(self, name: Name, read: Callable[[Database], T]) -> T:
         """A head or a cell, from memory while nobody has written since it was seen."""
@@ -412,7 +409,7 @@ class SqliteEngine:
         try:
             return work()
         except (apsw.Error, OSError) as error:
-            raise translated(error, doing, str(self._path)) from error
+            raise translated(error, doing, str(self._path), vfs=self._options.vfs) from error
 
     def _space(self, db: Database, name: str) -> int | None:
         found = self._spaces.get(name)
@@ -434,7 +431,7 @@ class SqliteEngine:
     def _reopen(self) -> None:
         """Open everything, in a forked child anew."""
         with self._one_at_a_time:
-            if self._rest is _Rest.MISSED:
+            if self._rest is Rest.MISSED:
                 raise Unavailable(
                     f"{self._path} was in use when this process was forked, and did not come to rest; nothing was "
                     "done. Fork when it is idle, or start the process anew."
@@ -446,31 +443,31 @@ class SqliteEngine:
         """Come to rest: finish what is under way, and close everything."""
         if self._closed or self._pid not in (0, os.getpid()) or self._options.vfs is not None:
             return
-        self._rest = _Rest.MISSED
+        self._rest = Rest.MISSED
         if not self._one_at_a_time.acquire(timeout=_REST_SECONDS):
             return
-        self._rest = _Rest.ALONE
+        self._rest = Rest.ALONE
         if self._pid == 0:  # whoever was opening it has failed: nothing is open
             return
         with suppress(apsw.Error, HoldfastError):
             if self._group is not None:
                 self._group.rest()
-            self._rest = _Rest.LED
+            self._rest = Rest.LED
             if self._connections.rest(_REST_SECONDS):
-                self._rest = _Rest.FULL
+                self._rest = Rest.FULL
 
     def after_fork_in_parent(self) -> None:
         """Go on where `before_fork` stopped."""
-        rest, self._rest = self._rest, _Rest.NONE
+        rest, self._rest = self._rest, Rest.NONE
         try:
-            if rest >= _Rest.LED:
-                self._connections.wake(reopen=rest is _Rest.FULL)
+            if rest >= Rest.LED:
+                self._connections.wake(reopen=rest is Rest.FULL)
                 if self._group is not None:
                     self._group.wake(self._connections.writer)
         except (apsw.Error, HoldfastError):
             self._give_up()
         finally:
-            if rest >= _Rest.ALONE:
+            if rest >= Rest.ALONE:
                 self._one_at_a_time.release()
 
     def _give_up(self) -> None:
@@ -486,12 +483,12 @@ class SqliteEngine:
             return
         self._one_at_a_time = RLock()
         if self._pid == 0:
-            self._rest = _Rest.NONE
+            self._rest = Rest.NONE
             return
-        if self._options.vfs is None and self._rest is not _Rest.FULL:
-            self._rest = _Rest.MISSED
+        if self._options.vfs is None and self._rest is not Rest.FULL:
+            self._rest = Rest.MISSED
             self._connections.inherit()
         else:
-            self._rest = _Rest.NONE
+            self._rest = Rest.NONE
         if self._lock is not None:
             self._lock.inherit()

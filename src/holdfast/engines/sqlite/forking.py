@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from enum import IntEnum
 from threading import RLock
 from typing import Protocol
 
-__all__ = ["Forked", "watch"]
+__all__ = ["Forked", "Rest", "watch"]
 
 
 class Forked(Protocol):
@@ -35,6 +36,16 @@ class Forked(Protocol):
     def after_fork_in_child(self) -> None:
         """Keep nothing of what was inherited."""
         ...
+
+
+class Rest(IntEnum):
+    """How far a store has come to rest before a fork."""
+
+    NONE = 0  # it was not asked to
+    MISSED = 1  # not at all
+    ALONE = 2  # nothing else begins
+    LED = 3  # nobody writes
+    FULL = 4  # nobody reads, and everything is closed
 
 
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()

@@ -19,8 +19,10 @@ from threading import Lock, get_ident
 import apsw
 
 from holdfast.engines.contract import Receipt, Write
+from holdfast.engines.sqlite import schema
 from holdfast.engines.sqlite.applying import Applied, Applier, recorded_in
 from holdfast.engines.sqlite.bases import Bases
+from holdfast.engines.sqlite.connections import Connections
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import cause_of, translated
 from holdfast.engines.sqlite.lock import FileLock
@@ -42,7 +44,7 @@ class Group:
 
     def __init__(
         self,
-        connection: Database,
+        connections: Connections,
         lock: FileLock,
         rows: Rows,
         recent: Recent,
@@ -51,12 +53,14 @@ class Group:
         place: str,
         wait_seconds: float,
     ) -> None:
-        """Write on `connection`, under `lock`."""
+        """Write on the connection that `connections` has for that, under `lock`."""
+        self._check_files = connections.check_files
         self._file_lock = lock
         self._rows = rows
         self._recent = recent
         self._seals = seals
         self._bases = Bases()
+        self._schema_version: object = None  # of the schema that was checked; None: it was not yet
         self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
         self._spaces: dict[str, int] = {}
         self._place = place
@@ -70,7 +74,7 @@ class Group:
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
         self._has_written = False
-        self._connect(connection)
+        self._connect(connections.writer)
 
     def _connect(self, connection: Database) -> None:
         self._db = connection
@@ -253,6 +257,7 @@ class Group:
         except OSError as error:
             raise translated(error, doing, self._place) from error
         try:
+            self._check_files()
             self._recent.begin(self._file_lock.count)
             if self._in_doubt:
                 self._barrier(doing)
@@ -331,6 +336,10 @@ class Group:
 
     def _catch_up(self) -> None:
         """Another connection has written: it may have moved what we know, or forgotten what we build on."""
+        version = self._db.execute("PRAGMA schema_version").get
+        if version != self._schema_version:
+            schema.check_objects(self._db, self._place)
+            self._schema_version = version
         generation = self._rows.refresh(self._db)
         if generation == self._generation:
             self._applier.known.renew()

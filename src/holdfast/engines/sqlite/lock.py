@@ -22,6 +22,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.engines.sqlite.filesystem import open_file
 from holdfast.errors import Unavailable
 
 __all__ = ["FileLock"]
@@ -38,16 +39,16 @@ _IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
 class FileLock:
     """One process's handle on the lock file.  Not reentrant; one thread of the process holds it at a time."""
 
-    def __init__(self, path: Path) -> None:
-        """Open, and create, the lock file."""
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        """Open the lock file; one that is created gets `mode`."""
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = open_file(path, mode)
         self._mine = b"%-12d" % os.getpid()
         self.count = (
             0  # what the file told when the lock was taken, or was told when it was let go; -1: it was not
         )
         self.is_held = False  # by this process, for certain
-        self._waiter = _Waiter(path)
+        self._waiter = _Waiter(path, mode)
 
     def acquire(self, seconds: float) -> bool:
         """Hold the lock; whether the holder before has left something unsettled.
@@ -139,9 +140,9 @@ class _Waiter:
     whoever waits by that time.  An interruption at any point leaves it usable.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int) -> None:
         self.file: int | None = None  # the thread's own descriptor; None: it was not needed yet, or is closed
-        self._path = path
+        self._path, self._mode = path, mode
         self._thread: threading.Thread | None = None
         self._decided = threading.Lock()  # over the four that follow
         self._is_asked = False  # the thread is to get the lock, and has not
@@ -186,7 +187,7 @@ class _Waiter:
                 return False
             self._answer.acquire(blocking=False)  # to one who waits no more
             if self.file is None:
-                self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self.file = open_file(self._path, self._mode)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="holdfast-lock", daemon=True)
                 self._thread.start()

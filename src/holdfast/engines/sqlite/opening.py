@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engines.sqlite.connections import check_store
 from holdfast.engines.sqlite.engine import SqliteEngine
 from holdfast.errors import Invalid, NotFound
 
@@ -25,6 +24,4 @@ def open_sqlite(
         raise NotFound(
             f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'holdfast.db'}."
         )
-    if path.exists() and not path.with_name(path.name + "-lock").exists():
-        check_store(path)  # before anything is left beside a file that is none
-    return SqliteEngine(path.absolute(), read_only=read_only, durable=durability == "power_loss")
+    return SqliteEngine(path, read_only=read_only, durable=durability == "power_loss")

@@ -34,6 +34,7 @@ import msgspec
 from holdfast.engines.contract import Instant
 from holdfast.engines.openings import is_name, new_name
 from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.filesystem import make_file, mode_beside
 from holdfast.engines.sqlite.forking import watch
 from holdfast.errors import Unavailable
 
@@ -115,10 +116,10 @@ class Presence:
         try:
             for _ in range(_TRIES):
                 with suppress(FileExistsError):
-                    self._marks.mkdir()
+                    self._make_directory()
                 # Somebody who tidies up may take a file that is not locked yet, or an empty directory.
                 with suppress(FileNotFoundError, BlockingIOError):
-                    return _new_mark(self._marks)
+                    return _new_mark(self._marks, mode_beside(Path(self._place)))
         except OSError as error:
             raise translated(error, "marking who holds it", self._place) from error
         finally:
@@ -126,6 +127,12 @@ class Presence:
         raise Unavailable(
             f"{self._marks} cannot be written to; nothing was done. Try again.", retry_after=1.0
         )
+
+    def _make_directory(self) -> None:
+        """Make the directory of the marks; whoever may use the store may use it."""
+        self._marks.mkdir(mode=0o700)
+        mode = mode_beside(Path(self._place))
+        self._marks.chmod(mode | (mode & 0o444) >> 2)
 
     # ---- forks
 
@@ -148,11 +155,11 @@ class Presence:
             self._mark = None
 
 
-def _new_mark(directory: Path) -> _Mark:
+def _new_mark(directory: Path, mode: int) -> _Mark:
     """A locked file of a new name; raises `OSError` if somebody tidied it away in the making."""
     path = directory / new_name()
     new = path.with_suffix(_NEW)
-    file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    file = make_file(new, mode)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(path)

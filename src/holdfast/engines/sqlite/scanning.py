@@ -12,6 +12,7 @@ import re
 from holdfast.engines.contract import Fact
 from holdfast.engines.sqlite.auditing import row_faults
 from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.failures import look_again
 from holdfast.engines.sqlite.keys import KEY_BYTES
 from holdfast.engines.sqlite.pack import KINDS, Form, buried_of, why_of
 from holdfast.engines.sqlite.rows import COLUMNS, Row, Rows, changeset_of, moves_of, row_of
@@ -28,7 +29,17 @@ _ROWS_AT_ONCE = 64
 def scan(
     db: Database, rows: Rows, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
-    """Up to about `limit` facts from the rows after `after`, and where to go on."""
+    """Up to about `limit` facts from the rows after `after`, and where to go on; damage counts if it is found twice."""
+    found = _scan(db, rows, space, after, limit)
+    if not any(fact.fault is not None for fact in found[0]):
+        return found
+    look_again(db, rows.forget)
+    return _scan(db, rows, space, after, limit)
+
+
+def _scan(
+    db: Database, rows: Rows, space: int | None, after: int, limit: int
+) -> tuple[list[Fact], int | None]:
     facts: list[Fact] = []
     while space is not None and len(facts) < limit:
         numbers = rows.index.rows_of(db, space, after, _ROWS_AT_ONCE)

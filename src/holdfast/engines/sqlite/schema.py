@@ -10,16 +10,32 @@ of steps.  `places` finds rows by key; it is filled in batches, and rows above
 The views have the columns of the documents that Holdfast implements.  Those that need
 stored objects (`state_snapshots`, `state_values`) work where `holdfast sql` has added
 its functions; all others work in stock `sqlite3`.
+
+A trigger, a constraint or an index that somebody added would change what a write does.  So a database
+is refused unless every object of ours is there exactly as this module makes it, and no trigger is.
+Tables of other programs are let be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import cast
+
+import apsw
 
 from holdfast.engines.sqlite.database import Database
 from holdfast.errors import Corrupt, NotFound, Unsupported
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check", "lay"]
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA_VERSION",
+    "check",
+    "check_objects",
+    "foreign_objects",
+    "lay",
+    "read_objects",
+]
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has its seal
@@ -241,15 +257,15 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
     if not is_there and not may_write:
         raise NotFound(f"{place} holds no store; nothing was opened. Create one with `holdfast init`.")
     if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
-        _transaction(connection, _upgrade if is_there else _create)
+        _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
     return not is_there
 
 
 def check(connection: Database, place: str) -> bool:
     """Whether the database has a schema at all, without changing it.
 
-    Raises `Corrupt` if it is another program's, `Unsupported` if it is from a newer Holdfast, or an
-    older one than was ever released.
+    Raises `Corrupt` if it is another program's or its objects are not ours, `Unsupported` if it is from a newer
+    Holdfast, or an older one than was ever released.
     """
     application, version = _number(connection, "application_id"), _number(connection, "user_version")
     if (
@@ -272,7 +288,61 @@ def check(connection: Database, place: str) -> bool:
             f"{place} has schema version {version}, this Holdfast knows up to {SCHEMA_VERSION}; "
             "nothing was changed. Upgrade Holdfast."
         )
+    if version == SCHEMA_VERSION:
+        check_objects(connection, place)
+    else:
+        _check_triggers(read_objects(connection), place)  # the rest is checked once it is upgraded
     return True
+
+
+def check_objects(connection: Database, place: str) -> None:
+    """Raise `Corrupt`, naming the object, unless tables, indexes and views of ours are as this version makes them."""
+    there, ours = read_objects(connection), _known()
+    _check_triggers(there, place)
+    for name, known in ours.items():
+        if there.get(name) != known:
+            raise _not_ours(place, f"{known[0]} '{name}' is {'changed' if name in there else 'missing'}")
+    for name, (kind, table, _) in there.items():
+        if table in ours and name not in ours:
+            raise _not_ours(place, f"{kind} '{name}' on '{table}' was added")
+
+
+def foreign_objects(connection: Database) -> list[str]:
+    """The names of tables and views in the database that are not ours; what SQLite keeps for itself counts."""
+    return sorted(
+        name
+        for name, (kind, _, _) in read_objects(connection).items()
+        if kind != "index" and name not in _known()
+    )
+
+
+def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
+    """Type, table and SQL of every object in the database, by name."""
+    rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema")
+    return {name: (kind, table, sql) for name, kind, table, sql in rows}
+
+
+@cache
+def _known() -> Mapping[str, tuple[str, str, str | None]]:
+    connection = apsw.Connection(":memory:")
+    try:
+        _create(cast("Database", connection))
+        return read_objects(cast("Database", connection))
+    finally:
+        connection.close()
+
+
+def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str) -> None:
+    for name, (kind, table, _) in there.items():
+        if kind == "trigger":
+            raise _not_ours(place, f"trigger '{name}' on '{table}' was added")
+
+
+def _not_ours(place: str, what: str) -> Corrupt:
+    return Corrupt(
+        f"{place} has another schema than Holdfast makes: {what}; nothing was changed. Restore a backup, or find out "
+        "who changed it: what was written since may be wrong."
+    )
 
 
 def _create(connection: Database) -> None:
@@ -282,10 +352,11 @@ def _create(connection: Database) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _upgrade(connection: Database) -> None:
+def _upgrade(connection: Database, place: str) -> None:
     for version in range(_number(connection, "user_version"), SCHEMA_VERSION):
         connection.execute(_STEPS[version])
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    check_objects(connection, place)
 
 
 def _transaction(connection: Database, work: Callable[[Database], None]) -> None:

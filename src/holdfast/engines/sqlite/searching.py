@@ -14,8 +14,10 @@ As with the store itself, no connection to the file is open while the process fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar, cast
@@ -25,7 +27,9 @@ import apsw
 from holdfast.engines.searching import Filters, Hit, Row, Standing
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.filesystem import make_database
 from holdfast.engines.sqlite.forking import watch
+from holdfast.engines.sqlite.schema import read_objects
 from holdfast.errors import Unsupported
 from holdfast.model.digest import Digest
 from holdfast.model.forks import keep_forever
@@ -54,6 +58,10 @@ CREATE VIRTUAL TABLE words USING fts5(terms, tokenize = 'porter unicode61 remove
 INSERT INTO words(words, rank) VALUES ('secure-delete', 1);
 """
 
+_VECTOR_TABLE = re.compile(
+    r"CREATE VIRTUAL TABLE vectors USING vec0\("
+    r"embedding float\[\d+\] distance_metric=cosine, kind TEXT, scope TEXT\)"
+)
 _FOUND = "SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
 _FOUND_AMONG = """
 SELECT words.rowid, words.rank FROM words JOIN versions v ON v.row = words.rowid
@@ -299,7 +307,9 @@ class SqliteSearch:
                 flags = apsw.SQLITE_OPEN_READONLY
             else:
                 self._path.parent.mkdir(mode=0o700, exist_ok=True)  # it holds words of the items
+                make_database(self._path)
         connection = apsw.Connection(place, flags=flags)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
         try:
             return self._prepared(connection)
         except BaseException:
@@ -316,6 +326,7 @@ class SqliteSearch:
         db.pragma("trusted_schema", 0)
         db.pragma("cache_size", -16_000)
         if self._read_only and self._path is not None:
+            _check_objects(db)
             return db
         db.pragma("secure_delete", 1)
         if self._path is not None:
@@ -326,6 +337,7 @@ class SqliteSearch:
             if not _is_laid(db):
                 self._drop(db)
             db.execute("COMMIT")
+        _check_objects(db)
         return db
 
     def _drop(self, db: Database) -> None:
@@ -348,6 +360,28 @@ class SqliteSearch:
             db.execute("DELETE FROM words WHERE rowid = ?", (row,))
             if has_vectors:
                 db.execute("DELETE FROM vectors WHERE rowid = ?", (row,))
+
+
+def _check_objects(db: Database) -> None:
+    """Raise what a damaged index raises, unless its schema is the one that is made here."""
+    there = read_objects(db)
+    vectors = there.pop("vectors", None)
+    for name, (kind, table, _) in list(there.items()):
+        if kind != "trigger" and table.startswith(("vectors_", "sqlite_")):
+            del there[name]  # sqlite-vec and SQLite keep them for themselves
+    if there != _known() or not (vectors is None or _VECTOR_TABLE.fullmatch(vectors[2] or "")):
+        raise apsw.CorruptError("the index has another schema than the one that is made")
+
+
+@cache
+def _known() -> Mapping[str, tuple[str, str, str | None]]:
+    connection = apsw.Connection(":memory:")
+    try:
+        db = cast("Database", connection)
+        db.execute(_TABLES)
+        return read_objects(db)
+    finally:
+        connection.close()
 
 
 def _is_laid(db: Database) -> bool:

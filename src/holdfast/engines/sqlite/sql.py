@@ -18,6 +18,7 @@ import apsw.ext
 from holdfast.engines.sqlite.connections import Connections, Options
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import translated
+from holdfast.engines.sqlite.filesystem import check_one_name
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.rows import Rows
 from holdfast.engines.sqlite.scanning import facts_of
@@ -43,6 +44,63 @@ _info = cast("Callable[[Database, str], _Info]", apsw.ext.query_info)  # pyright
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
+_READS = frozenset(
+    [
+        apsw.SQLITE_SELECT,
+        apsw.SQLITE_READ,
+        apsw.SQLITE_FUNCTION,
+        apsw.SQLITE_RECURSIVE,
+        apsw.SQLITE_TRANSACTION,
+        apsw.SQLITE_SAVEPOINT,
+    ]
+)
+_PRAGMAS = frozenset(
+    [
+        "application_id",
+        "collation_list",
+        "compile_options",
+        "data_version",
+        "database_list",
+        "encoding",
+        "foreign_key_check",
+        "foreign_key_list",
+        "freelist_count",
+        "function_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "integrity_check",
+        "journal_mode",
+        "module_list",
+        "page_count",
+        "page_size",
+        "pragma_list",
+        "quick_check",
+        "schema_version",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+        "user_version",
+    ]
+)
+_PRAGMAS_WITH_ARGUMENT = frozenset(
+    name for name in _PRAGMAS if name.endswith(("_info", "_xinfo", "_list", "_check"))
+)
+
+
+def _may(
+    action: int, first: str | None, second: str | None, _database: str | None, _inside: str | None
+) -> int:
+    """Whether a statement may do that: read, and nothing else."""
+    allowed = action in _READS
+    if action == apsw.SQLITE_PRAGMA:
+        name = (first or "").lower()
+        allowed = name in _PRAGMAS and (second is None or name in _PRAGMAS_WITH_ARGUMENT)
+    elif action == apsw.SQLITE_FUNCTION:
+        allowed = (second or "").lower() != "load_extension"
+    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+
 class Sql:
     """A store opened for questions in SQL.  Nothing can be written through it."""
 
@@ -50,6 +108,7 @@ class Sql:
         """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
         self._place = str(path)
         self._entries = entries
+        check_one_name(path)
         try:
             self._connections = Connections(Options(path=str(path), read_only=True))
         except apsw.Error as error:
@@ -60,6 +119,8 @@ class Sql:
         self._db.pragma("trusted_schema", 1)  # the views of our own schema call the two functions below
         self._db.create_scalar_function("holdfast_objects", self._objects, 1)
         self._db.create_scalar_function("holdfast_snapshot", self._snapshot, 2)
+        # A read-only connection can still make files: by VACUUM INTO, ATTACH and temporary tables.
+        cast("apsw.Connection", self._db).authorizer = _may
 
     def query(self, sql: str) -> tuple[list[str], Iterator[tuple[object, ...]]]:
         """The columns and the rows of one statement; raises `Invalid` if it is not SQL, or is several statements."""
@@ -110,7 +171,7 @@ class Sql:
 
 
 def _refused(error: apsw.Error, place: str) -> HoldfastError:
-    if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError):
+    if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError | apsw.AuthError):
         return Invalid(
             f"the query was not run on {place}: {error}. The store is open read-only; see `holdfast sql`."
         )

@@ -35,7 +35,7 @@ EVERY_CALL = frozenset(Call)
 _ERRORS = {
     Call.OPEN: apsw.SQLITE_CANTOPEN,
     Call.CREATE: apsw.SQLITE_CANTOPEN,
-    Call.READ: apsw.SQLITE_IOERR_READ,
+    Call.READ: apsw.SQLITE_IOERR_CORRUPTFS,  # of which SQLite makes SQLITE_CORRUPT on its way up
     Call.WRITE: apsw.SQLITE_IOERR_WRITE,
     Call.TRUNCATE: apsw.SQLITE_IOERR_TRUNCATE,
     Call.SYNC: apsw.SQLITE_IOERR_FSYNC,

@@ -69,8 +69,8 @@ def test_an_object_that_was_never_written_is_not_found(tmp_path: Path) -> None:
 
 
 def _unsorted(path: Path) -> int:
-    """How many rows have keys that are not sorted in."""
-    with closing(sqlite3.connect(path)) as stock:
+    """How many rows have keys that are not sorted in; read-only, as any other close may take the log away."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as stock:
         (rows,) = stock.execute(
             "SELECT count(*) FROM log WHERE id > (SELECT value FROM meta WHERE name='indexed_upto')"
         ).fetchone()
