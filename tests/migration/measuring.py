@@ -4,7 +4,8 @@
 
 `key.json` names recorded conversations by id, with phrases that a right answer holds.  Those under
 `unseen` were labelled before the rules were run on them.  The recordings hold few decisions, so `composed.json`
-holds conversations that were made up for this, with more of them.
+holds conversations that were made up for this, with more of them; its `unseen` ones were never looked at while the
+rules were made.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Score(msgspec.Struct, frozen=True):
 
 def measured(part: str) -> dict[str, Score]:
     """The scores on one part of the keys, by what was looked for."""
-    if part == "composed":
+    if part.startswith("composed"):
         made = json.loads((_HERE / "composed.json").read_text("utf-8"))
-        return _total((_said(each["said"]), each) for each in made)
+        return _total((_said(each["said"]), each) for each in made if part == f"composed_{each['part']}")
     known = conversations()
     return _total((known[id], wanted) for id, wanted in key(part).items())
 
@@ -101,9 +102,9 @@ def _score(found: list[Found], wanted: list[str]) -> Score:
 
 
 if __name__ == "__main__":
-    for name in ("looked_at", "unseen", "composed"):
+    for name in ("looked_at", "unseen", "composed_seen", "composed_unseen"):
         for part, score in measured(name).items():
             print(
-                f"{name:<10} {part:<10} precision {score.precision:.2f} ({score.right}/{score.found})  "
+                f"{name:<15} {part:<10} precision {score.precision:.2f} ({score.right}/{score.found})  "
                 f"recall {score.recall:.2f} ({score.right}/{score.wanted})"
             )

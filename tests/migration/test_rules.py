@@ -104,7 +104,11 @@ def test_the_task_is_the_last_thing_that_the_user_asked_for(said: list[Words], t
         (talk("a:I suggest Postgres.", "u:sounds good"), ["I suggest Postgres."]),
         (talk("a:I suggest Postgres.", "u:Tell me more."), []),
         (talk("a:We decided to use Postgres."), []),
-        (talk("u:Let's use Postgres.", "a:Ok.", "u:Never mind, no database."), []),
+        (talk("u:Let's use Postgres.", "a:Ok.", "u:Never mind."), []),
+        (
+            talk("u:Let's use Postgres.", "a:Ok.", "u:Never mind, no database."),
+            ["Never mind, no database."],
+        ),
         (talk("u:From now on answer in Danish."), ["From now on answer in Danish."]),
     ],
 )
@@ -139,3 +143,105 @@ def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(said: list[Words],
 def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Words], found: list[str]) -> None:
     """One that was declared open stays so until somebody decides about the same thing."""
     assert [each.text for each in questions(said)] == found
+
+
+def test_the_goal_is_the_request_that_opened_the_present_topic() -> None:
+    """Not the first of the thread, and not what goes on with it."""
+    said = talk(
+        "u:What is the capital of Peru?",
+        "a:Lima.",
+        "u:Can you help me plan a birthday cake for my daughter?",
+        "a:Sure.",
+        "u:And make it vegan.",
+    )
+
+    found = goal(None, said, whole=True)
+
+    assert found is not None
+    assert (found.event, found.rule) == ("m2", "goal.topic_request")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "Shorter, please.",
+        "And in Danish?",
+        "Make it three days instead.",
+        "Which hotel is closest to the beach?",
+        "From now on use metric units in all answers.",
+        "Give me five more titles.",
+    ],
+)
+def test_what_goes_on_with_a_topic_opens_none(more: str) -> None:
+    """It leans on what was said, says little by itself, shares a word with it, or is a rule for later."""
+    said = talk("u:Plan a trip to Crete with two nights in a hotel.", "a:The hotel is booked.", f"u:{more}")
+
+    found = goal(None, said, whole=True)
+
+    assert found is not None
+    assert found.event == "m0"
+
+
+def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
+    """The superseded decision is not told any more."""
+    said = talk("u:Let's meet on Friday.", "a:Ok.", "u:Actually make that Saturday.")
+
+    assert [(each.text, each.rule) for each in decisions(said)] == [
+        ("Actually make that Saturday.", "decision.correction")
+    ]
+
+
+def test_another_decision_leaves_the_one_before_in_force() -> None:
+    """Control: "instead" about something else corrects nothing that was decided."""
+    said = talk("u:From now on answer in Danish.", "a:Ok.", "u:Use a bullet list instead of a table.")
+
+    assert len(decisions(said)) == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "found"),
+    [
+        ("CSV or Excel?", "CSV", ["CSV or Excel? CSV"]),
+        ("Do you want it as CSV or as Excel?", "Not sure yet.", []),
+        ("Do you want it as CSV or as Excel?", "What is the difference?", []),
+        ("Which order number is it?", "8812", []),
+        ("Gas or induction?", "We'll go with induction.", ["We'll go with induction."]),
+    ],
+)
+def test_a_choice_with_its_answer_is_a_decision(question: str, answer: str, found: list[str]) -> None:
+    """An answer to another kind of question, or a way around the choice, is none."""
+    said = talk("u:Export the orders.", f"a:{question}", f"u:{answer}")
+
+    assert [each.text for each in decisions(said)] == found
+
+
+@pytest.mark.parametrize(
+    "handed", ["See attached document(s).", "Please see the attached file.", "Here is the image."]
+)
+def test_what_a_framework_says_of_an_attachment_is_no_task(handed: str) -> None:
+    """The request that comes with it is."""
+    said = talk("u:Summarise the contract.", f"u:{handed}")
+
+    found = task(said)
+
+    assert found is not None
+    assert found.event == "m0"
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "What do you think?",
+        "Would you like me to adjust anything?",
+        "Does that help?",
+        "Can I help you with anything else?",
+        "Shall I continue?",
+        "Do you have any other questions?",
+    ],
+)
+def test_a_polite_ending_is_no_open_question(ending: str) -> None:
+    """A real one beside it is."""
+    said = talk("u:Book a flight.", f"a:Booked. {ending}")
+
+    assert questions(said) == []
+    assert questions(talk("u:Book a flight.", "a:When does your passport expire?")) != []

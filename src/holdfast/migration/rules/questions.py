@@ -23,7 +23,11 @@ QUESTIONS_MAX = 12  # the newest
 _POLITE = re.compile(
     r"\b(?:anything else|something (?:else|specific)|how (?:can|may|could) i (?:help|assist)|what can i (?:do|help)"
     r"|how are you|help you (?:today|with)|assist you|let me know|what would you like to (?:do|know|talk|discuss)"
-    r"|would you like (?:me to|to know|more)|do you (?:want me to|have any (?:other |further )?questions)|make sense|right)\b[^?]*\?",
+    r"|would you like (?:me to|to know|more)|do you (?:want me to|have any (?:other |further )?questions)|make sense|right)\b[^?]*\?"
+    r"|\b(?:any (?:other|further|more) questions|want to know more|what do you think|how does (?:that|this|it) (?:sound|look)"
+    r"|does (?:that|this|it) (?:help|work|answer|look)|is (?:that|this|it) (?:ok(?:ay)?|all right|alright|what you)"
+    r"|(?:would you like|do you want|shall we|can i|could i|may i)\b[^?]*\b(?:else|more|further|anything|adjust\w*|changes?)"
+    r"|shall i (?:go on|continue|proceed)(?=\?))\b[^?]*\?",
     re.IGNORECASE,
 )
 _DECLARED = re.compile(

@@ -1,8 +1,5 @@
-"""What the user asks for: the goal that a conversation began with, and the request that it is at.
+"""What the user asks for: which sentences are requests, and the one that a conversation is at.
 
-    goal   1 the newest sentence of the user that names one ("my goal is …", "we are trying to …")
-           2 the first request of the user: a question, an order, a wish
-           3 the first sentence of the user that is no greeting
     task   1 the newest message of the user that asks for something
            2 the same, where nothing the user says is a request
 
@@ -19,17 +16,11 @@ import msgspec
 
 from holdfast.migration.rules.words import Found, Words, sentences, shortened
 
-__all__ = ["agrees", "asked", "goal", "is_courtesy", "is_request", "task", "users_own"]
+__all__ = ["ORDERS", "agrees", "asked", "is_courtesy", "is_request", "is_standing", "task", "users_own"]
 
 TASK_MAX = 600  # characters
+NOD_WORDS_MAX = 4
 
-_GOAL = re.compile(
-    r"\b(?:(?:my|our|the|your)(?: \w+)? (?:goal|objective|aim|mission) (?:is|was|here is|now is)"
-    r"|(?:i am|i'm|i’m|we are|we're|we’re) (?:now )?(?:trying|working|aiming|looking) (?:to|on|at)"
-    r"|(?:what (?:i|we) (?:really |actually )?(?:want|need) is)"
-    r"|(?:new|change of|changed) (?:goal|plan)\b)",
-    re.IGNORECASE,
-)
 _LABEL = re.compile(
     r"^(?:current |your |the )?(?:task|goal|objective|request|question|query|prompt)\s*:\s*", re.IGNORECASE
 )
@@ -54,7 +45,9 @@ _AGREES = re.compile(
 )
 _NOT_THE_USERS = re.compile(
     r"^(?:</?[a-z][\w-]*(?: [^>]*)?>|analyze the tool result\b|validation feedback:|\d+ validation errors?:"
-    r"|for context:\s*\[|fix the errors and try again)",
+    r"|for context:\s*\[|fix the errors and try again)"
+    r"|^(?:please )?(?:see|find|refer to|view|here(?:'s| is| are)|attached(?: is| are)?)\b[^.!?\n]{0,40}"
+    r"\b(?:attach\w*|files?|documents?|images?|pictures?|screenshots?)(?:\(s\))?\W*\Z",
     re.IGNORECASE,
 )
 _HANDED_OVER = re.compile(r"^(?:(?:this is file \w+|attachments from tool call [\w-]+):\s*)+", re.IGNORECASE)
@@ -72,7 +65,19 @@ _WISH = re.compile(
 )
 _LEAD = re.compile(
     r"^(?:(?:and|now|then|so|also|next|first|second|finally|briefly|ok(?:ay)?|great|thanks|thank you|please|just|only|again|once more"
-    r"|actually|instead|but|well|yes|no|alright|perfect|in one sentence)\b[,:.!]*\s*)+",
+    r"|actually|instead|but|well|yes|no|alright|perfect|sorry|wait|hm+|oh|on second thoughts?|in one sentence)\b[,:.!]*\s*)+",
+    re.IGNORECASE,
+)
+_STANDING = re.compile(
+    r"^(?:(?:and|also|please|but|ok(?:ay)?)\b[, ]*)*(?:from now on|going forward|in (?:the )?future|always|never|don'?t ever|do not ever)\b",
+    re.IGNORECASE,
+)
+_SETTLES = re.compile(
+    r"^(?:(?:ok(?:ay)?|then|so|well|yes|hm+|and)\b[, ]*)*(?:let'?s (?:go with|use|stick|take|keep|do|start with)|go with|stick (?:with|to))\b",
+    re.IGNORECASE,
+)
+_STATES = re.compile(
+    r"^(?:i'?m|i’m|i am|i have|i've|we're|we are|we have|it'?s|it is|my|our|that'?s|there (?:is|are))\b",
     re.IGNORECASE,
 )
 _VERBS = """
@@ -96,7 +101,7 @@ _VERBS = """
     transform translate try turn type understand undo update upload use validate verify visit wait walk watch
     write
 """
-_ORDERS = frozenset(_VERBS.split())
+ORDERS = frozenset(_VERBS.split())
 
 
 def users_own(said: Iterable[Words]) -> list[Words]:
@@ -109,49 +114,79 @@ def users_own(said: Iterable[Words]) -> list[Words]:
     return [words for words in spoken if words.text.strip() and not _is_framework(words.text)]
 
 
-def goal(first: Words | None, said: Sequence[Words], *, whole: bool) -> Found | None:
-    """What the user wants in all; `first` are the user's first words, `whole` whether `said` begins with them."""
-    own = users_own(said)
-    for words in reversed(own):
-        for sentence in reversed(sentences(words.text)):
-            if _GOAL.search(sentence):
-                return Found(shortened(sentence), words.id, "goal.stated")
-    begin = own if whole else users_own([first] if first else [])
-    for words in begin:
-        first_asked = next((sentence for sentence in asked(words) if is_request(sentence)), None)
-        if first_asked is not None:
-            return Found(shortened(first_asked), words.id, "goal.first_request")
-    for words in begin:
-        for sentence in asked(words):
-            if not is_courtesy(sentence):
-                return Found(shortened(sentence), words.id, "goal.first_words")
-    return None
-
-
 def task(said: Sequence[Words]) -> Found | None:
     """What the user asked for last, and whether it was answered."""
     own = users_own(said)
     asked_before = _questioned(said)
     for words in reversed(own):
-        found = asked(words)
-        begin = next((at for at, sentence in enumerate(found) if is_request(sentence)), None)
-        if begin is not None:
+        found = [sentence for sentence in asked(words) if not _is_nod(sentence)]
+        begin = next((at for at, sentence in enumerate(found) if _is_task(sentence)), None)
+        if begin is not None and not (words.id in asked_before and _is_short_answer(found)):
             return _task(said, words, found[begin:])
-        rest = [sentence for sentence in found if not is_courtesy(sentence) and not agrees(sentence)]
+        rest = [sentence for sentence in found if not _is_beside(sentence)]
         if rest and words.id not in asked_before:
             return _task(said, words, rest)
+    unasked = [words for words in own if words.id not in asked_before]
+    return _last_request(said, unasked) or _last_request(said, own)
+
+
+def _last_request(said: Sequence[Words], own: Sequence[Words]) -> Found | None:
+    """The newest request of any kind: a rule for later, or a fact, where the user says nothing else."""
+    for words in reversed(own):
+        found = [each for each in asked(words) if not is_courtesy(each) and not agrees(each)]
+        if found:
+            return _task(said, words, found)
     return None
+
+
+def _is_task(sentence: str) -> bool:
+    return is_request(sentence) and not is_standing(sentence) and not _SETTLES.match(sentence)
+
+
+def _is_nod(sentence: str) -> bool:
+    """Whether a sentence only agrees ("ok do it"); one that agrees and goes on is more."""
+    return agrees(sentence) and len(sentence.split()) <= NOD_WORDS_MAX and not sentence.endswith("?")
+
+
+def _is_short_answer(found: Sequence[str]) -> bool:
+    """Whether these few words answer a question rather than ask for something ("net 30 please")."""
+    return (
+        len(found) == 1
+        and len(found[0].split()) <= NOD_WORDS_MAX
+        and not found[0].endswith("?")
+        and not _orders(found[0])
+    )
+
+
+def _is_beside(sentence: str) -> bool:
+    """Whether a sentence asks for nothing by itself: thanks, consent, a rule for later, a fact about the user."""
+    return bool(is_courtesy(sentence) or agrees(sentence) or is_standing(sentence) or _STATES.match(sentence))
 
 
 def is_request(sentence: str) -> bool:
     """Whether a sentence of the user asks for something."""
     if sentence.rstrip("\"'”’)").endswith("?"):
         return True
-    bare = _LEAD.sub("", _CLAUSE.sub("", _LEAD.sub("", sentence)))
-    verb = re.match(r"[A-Za-z]+(?:'[a-z]+)?", bare)
-    if verb and (verb[0].lower() in _ORDERS or verb[0].lower() in ("don't", "never", "always")):
+    if _orders(sentence):
         return True
+    bare = _bare(sentence)
     return bool(_ASKING.match(bare) or _WISH.search(sentence)) and not is_courtesy(sentence)
+
+
+def is_standing(sentence: str) -> bool:
+    """Whether a sentence lays down a rule for what comes later ("from now on …", "never …")."""
+    return bool(_STANDING.match(sentence))
+
+
+def _orders(sentence: str) -> bool:
+    """Whether a sentence begins with an order."""
+    verb = re.match(r"[A-Za-z]+(?:'[a-z]+)?", _bare(sentence))
+    return verb is not None and (verb[0].lower() in ORDERS or verb[0].lower() in ("don't", "never", "always"))
+
+
+def _bare(sentence: str) -> str:
+    """The sentence without the words that lead up to it."""
+    return _LEAD.sub("", _CLAUSE.sub("", _LEAD.sub("", sentence)))
 
 
 def is_courtesy(sentence: str) -> bool:
