@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from holdfast.providers.capabilities import Capability, Level, Levels
+from holdfast.providers.catalog import shipped
 
 __all__ = [
     "CAPABILITIES",
@@ -13,8 +15,10 @@ __all__ = [
     "IMAGE_TYPES",
     "Traits",
     "by_traits",
+    "room_for",
     "same_model",
     "supports",
+    "thinking_budget",
     "traits_of",
 ]
 
@@ -65,10 +69,15 @@ EFFORT_BUDGETS = {
 }
 
 
+_BUDGET_MIN = 1_024  # tokens of thinking that Claude takes at the least
+_ANSWER_ROOM = 8_192  # tokens that a budget of ours leaves for the answer
+
+
 class Traits(NamedTuple):
     """What one model takes."""
 
     max_tokens: int = 8_192  # asked for where the context does not say
+    output_limit: int = 8_192  # the longest answer that can be asked for
     sampling: bool = True  # temperature, top_p, top_k
     both_samplings: bool = True  # temperature and top_p together
     thinking: bool = True
@@ -86,8 +95,9 @@ _PREFIX = re.compile(r"^.*?(?=claude)")
 _SUFFIX = re.compile(r"(?:@.*|:.*|-v\d+.*|[-@]\d{8}.*|-latest)$")
 
 
+@cache
 def traits_of(model: str) -> Traits:
-    """What a model takes, by its generation."""
+    """What a model takes, by its generation and the catalog."""
     found = _generation(model)
     if found is None:
         return Traits()
@@ -97,8 +107,12 @@ def traits_of(model: str) -> Traits:
         efforts = ("low", "medium", "high", *(["max"] if generation >= (4, 6) else []))
     if generation >= (4, 7):
         efforts = ("low", "medium", "high", "xhigh", "max")
+    card = shipped().card("anthropic", _PREFIX.sub("", model))
+    output_limit = card.output_limit or _ANSWER_ROOM
     return Traits(
-        max_tokens=4_096 if generation < (3, 5) else 8_192,
+        # A quarter of the window is what a context keeps free for the answer; more could exceed the window.
+        max_tokens=min(output_limit, card.context_window // 4),
+        output_limit=output_limit,
         sampling=generation < (4, 7),
         both_samplings=generation < (4, 1),
         thinking=generation >= (3, 7),
@@ -109,6 +123,24 @@ def traits_of(model: str) -> Traits:
         prefill=generation < (4, 6),
         mid_system=generation >= (4, 8),
     )
+
+
+def thinking_budget(wanted: int, limit: int, *, is_exact: bool) -> int | None:
+    """The tokens of thinking within `limit` tokens in all; None if thinking does not fit.
+
+    The answer keeps some room, unless the user gave both numbers (`is_exact`) and they fit.
+    """
+    if limit <= _BUDGET_MIN:
+        return None
+    wanted = max(wanted, _BUDGET_MIN)
+    if is_exact and wanted < limit:
+        return wanted
+    return min(wanted, max(_BUDGET_MIN, limit - min(_ANSWER_ROOM, limit // 2)))
+
+
+def room_for(budget: int, traits: Traits) -> int:
+    """The `max_tokens` that leaves an answer beside so much thinking, where the user set none."""
+    return min(traits.output_limit, max(traits.max_tokens, budget + _ANSWER_ROOM))
 
 
 def same_model(one: object, other: object) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, traits_of
+from holdfast.providers.anthropic.capabilities import (
+    EFFORT_BUDGETS,
+    room_for,
+    thinking_budget,
+    traits_of,
+)
 from holdfast.providers.anthropic.parse import VENDOR
 from holdfast.providers.anthropic.request import API, reasoning_of
 from holdfast.providers.anthropic.tools import closed
@@ -14,7 +19,6 @@ from holdfast.providers.wire.options import output_words, own_options
 
 __all__ = ["Settings"]
 
-_BUDGET_MIN = 1_024
 _BUDGET_USUAL = 8_192
 _WRITTEN = frozenset({"tools", "system", "thinking", "output_config", "output_format", "metadata"})
 _KNOWN = frozenset(
@@ -68,10 +72,7 @@ class Settings:
         self.losses.append(Loss(kind=kind, where=f"options.{option}", what=option, why=why))
 
     def _limits(self) -> None:
-        wanted = self._options.get("max_tokens")
-        self._body["max_tokens"] = (
-            wanted if isinstance(wanted, int) and wanted > 0 else self._traits.max_tokens
-        )
+        self._body["max_tokens"] = self._given_limit() or self._traits.max_tokens
         stops = self._options.get("stop")
         listed = [stops] if isinstance(stops, str) else cast("list[Any]", stops or [])
         told = [stop for stop in listed if isinstance(stop, str) and stop.strip()]
@@ -79,6 +80,11 @@ class Settings:
             self._lose("dropped", "stop", "Anthropic refuses stops of white space only")
         if told:
             self._body["stop_sequences"] = told
+
+    def _given_limit(self) -> int | None:
+        """The longest answer that the options name; None: they name none."""
+        wanted = self._options.get("max_tokens")
+        return wanted if isinstance(wanted, int) and wanted > 0 else None
 
     def _choice(self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
         wanted, parallel = self._options.get("tool_choice"), self._options.get("parallel_tool_calls")
@@ -208,16 +214,15 @@ class Settings:
             return self._unthought("a tool is forced, and then Claude does not think")
         if loop:
             return self._unthought("tools have just answered a turn that has no thinking of this model")
-        limit = self._body["max_tokens"]
-        budget = min(max(thinking.get("budget_tokens", _BUDGET_USUAL), _BUDGET_MIN), limit - 1)
-        if budget < _BUDGET_MIN:
+        wanted, given = thinking.get("budget_tokens", _BUDGET_USUAL), self._given_limit()
+        limit = given or room_for(wanted, self._traits)
+        budget = thinking_budget(wanted, limit, is_exact=self._is_budgeted() and given is not None)
+        if budget is None:
             return self._unthought(f"max_tokens of {limit} leaves no room for it")
         if budget != thinking.get("budget_tokens") and self._is_budgeted():
-            self._lose(
-                "repaired",
-                "reasoning.budget_tokens",
-                f"it is {budget} here: at least {_BUDGET_MIN} and below max_tokens",
-            )
+            why = f"it is {budget} here, so that max_tokens of {limit} leaves room for an answer"
+            self._lose("repaired", "reasoning.budget_tokens", why)
+        self._body["max_tokens"] = limit
         return thinking | {"budget_tokens": budget}
 
     def _is_budgeted(self) -> bool:

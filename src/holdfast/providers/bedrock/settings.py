@@ -6,7 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS, Traits
+from holdfast.providers.anthropic.capabilities import (
+    EFFORT_BUDGETS,
+    Traits,
+    room_for,
+    thinking_budget,
+)
 from holdfast.providers.bedrock.capabilities import claude, family, keeps_to_schema, refuses, takes_top_k
 from holdfast.providers.bedrock.request import of_fields, output_of
 from holdfast.providers.capabilities import Capability
@@ -15,7 +20,6 @@ from holdfast.providers.wire.options import output_words
 
 __all__ = ["Settings"]
 
-_BUDGET_MIN = 1_024
 _BUDGET_USUAL = 8_192
 _FIELDS = "additionalModelRequestFields"
 _WRITTEN = frozenset({"tools", "system", "outputConfig", _FIELDS})
@@ -249,17 +253,15 @@ class Settings:
         if not isinstance(budget, int):
             budget = EFFORT_BUDGETS.get(str(wanted.get("effort")), _BUDGET_USUAL)
             self._lose("converted", "reasoning", f"this model takes a number of tokens: {budget}")
-        limit = self._inference.get("maxTokens", budget + _BUDGET_USUAL)
-        fits = min(max(budget, _BUDGET_MIN), limit - 1)
-        if fits < _BUDGET_MIN:
+        is_exact = isinstance(wanted.get("budget_tokens"), int)
+        limit = self._inference.get("maxTokens") or room_for(budget, traits)
+        fits = thinking_budget(budget, limit, is_exact=is_exact and "maxTokens" in self._inference)
+        if fits is None:
             self._lose("dropped", "reasoning", f"max_tokens of {limit} leaves no room for it")
             return {}
         if fits != budget and wanted.get("budget_tokens") is not None:
-            self._lose(
-                "repaired",
-                "reasoning.budget_tokens",
-                f"it is {fits} here: at least {_BUDGET_MIN} and below max_tokens",
-            )
+            why = f"it is {fits} here, so that max_tokens of {limit} leaves room for an answer"
+            self._lose("repaired", "reasoning.budget_tokens", why)
         return {"thinking": {"type": "enabled", "budget_tokens": fits}}
 
     def _adapted(self, wanted: Mapping[str, Any], traits: Traits) -> None:

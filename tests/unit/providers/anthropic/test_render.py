@@ -10,6 +10,7 @@ import pytest
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from holdfast.providers.anthropic import ADAPTER
+from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS
 from holdfast.providers.contract import Rendered
 from holdfast.providers.wire.server_tools import account
 
@@ -123,7 +124,8 @@ def test_thinking_is_off_where_a_loop_has_none() -> None:
     ("reasoning", "limit", "thinking"),
     [
         ({"budget_tokens": 100}, 4_000, {"type": "enabled", "budget_tokens": 1_024}),
-        ({"budget_tokens": 9_000}, 4_000, {"type": "enabled", "budget_tokens": 3_999}),
+        ({"budget_tokens": 9_000}, 4_000, {"type": "enabled", "budget_tokens": 2_000}),
+        ({"budget_tokens": 3_999}, 4_000, {"type": "enabled", "budget_tokens": 3_999}),
         ({"budget_tokens": 9_000}, 1_000, None),
         ({"effort": "low"}, 8_000, {"type": "enabled", "budget_tokens": 2_048}),
         ({"enabled": False}, 8_000, {"type": "disabled"}),
@@ -134,6 +136,31 @@ def test_a_thinking_budget_fits(reasoning: Any, limit: int, thinking: object) ->
     rendered = render(HELLO, options={"reasoning": reasoning, "max_tokens": limit})
 
     assert rendered.body.get("thinking") == thinking
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ("claude-sonnet-5-5", 128_000),
+        ("claude-opus-4-1", 32_000),
+        ("claude-3-haiku", 4_096),
+        ("claude-haiku-4-5-20251001", 50_000),  # its window is 200,000
+        ("qwen3", 8_192),
+    ],
+)
+def test_room_for_an_answer_comes_from_the_catalog(model: str, limit: int) -> None:
+    """The model's output limit, at most a quarter of its window; careful where the model is none of Claude's."""
+    assert render(HELLO, model=model).body["max_tokens"] == limit
+
+
+@pytest.mark.parametrize("reasoning", [{"effort": effort} for effort in EFFORT_BUDGETS] + [{"enabled": True}])
+@pytest.mark.parametrize("limit", [{}, {"max_tokens": 8_192}, {"max_tokens": 16_384}])
+def test_thinking_leaves_room_for_an_answer(reasoning: dict[str, Any], limit: dict[str, int]) -> None:
+    """Half of a small limit, 8192 tokens of a large one."""
+    body = render(HELLO, model="claude-opus-4-1", options={"reasoning": reasoning, **limit}).body
+
+    left = body["max_tokens"] - body["thinking"]["budget_tokens"]
+    assert left >= min(8_192, body["max_tokens"] // 2)
 
 
 def test_new_models_think_as_they_like_and_take_no_sampling() -> None:
