@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.surfaces.shell import Shell
 
 CHAT_ADAPTER = adapter("openai-chat")
 CHAT = next(vendor for vendor in VENDORS if vendor.api == "openai-chat")
+RESPONSES = next(vendor for vendor in VENDORS if vendor.api == "openai-responses")
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
 
@@ -224,3 +226,28 @@ def test_an_unknown_provider_is_not_found() -> None:
     """Before anything is written."""
     with pytest.raises(NotFound, match="no provider is called 'nobody'"):
         model_of(Agent("planner", backend="nobody:model"))
+
+
+def clock_of(day: str) -> int:
+    """Noon of a day, in µs."""
+    return int(datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize(("day", "said"), [("2026-11-16", "is served"), ("2026-12-12", "was served")])
+def test_a_run_on_a_model_that_ends_warns_once(day: str, said: str) -> None:
+    """It names the day; the second run, and a model that stays, warn of nothing."""
+    ending, staying = "openai:gpt-5", "openai:gpt-6.1-sol"
+
+    def run_on(*names: str) -> None:
+        for name in names:
+            backend = Backend(name, base_url=f"{place.url}/v1", provider="openai", api_key=KEY)
+            store.thread(f"t {name}", agent=Agent("planner", backend=backend)).run("Hi")
+
+    with (
+        playing(RESPONSES.streamed()) as place,
+        holdfast.open("memory:", clock=lambda: clock_of(day)) as store,
+        pytest.warns(UserWarning, match=f"{ending} {said} until 2026-12-11") as told,
+    ):
+        run_on(ending, ending, staying)
+
+    assert len(told) == 1

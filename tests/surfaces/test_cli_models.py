@@ -125,3 +125,13 @@ def test_names_from_a_file_cannot_speak_to_the_terminal(home: Shell) -> None:
 
     shown = home.ok("models", "ls", "openai").out + home.ok("models", "show", "openai:\x1b[2Jgone").out
     assert "\x1b" not in shown
+
+
+def test_the_end_of_a_model_is_listed_and_shown(home: Shell) -> None:
+    """The day on which its vendor stops serving it."""
+    listed = home.ok("models", "ls", "anthropic").out
+    (line,) = (each for each in listed.splitlines() if "claude-sonnet-4-5" in each)
+
+    assert line.endswith("until 2026-11-30")
+    assert "until 2026-11-30" in home.ok("models", "show", "claude-sonnet-4-5").out
+    assert home.ok("models", "show", "claude-sonnet-5-5", "--json").json["model"]["ends"] is None

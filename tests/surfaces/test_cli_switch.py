@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Agent, Image, Message, Policy, Route, Store
+from holdfast import Agent, Backend, Image, Message, Policy, Route, Store
 from holdfast.testing import Script, fail, say, use
 from tests.surfaces.shell import Shell
 
@@ -98,7 +98,7 @@ def test_a_dry_run_changes_nothing_and_needs_no_right_to_write(
         ("nobody:model", 3, "no provider is called 'nobody'"),
         ("openai:gpt-nonsense", 3, "Did you mean"),
         ("nonsense", 2, "names no backend"),
-        ("claude-sonnet", 2, "Did you mean anthropic:claude-sonnet-"),
+        ("claude-sonet", 2, "Did you mean anthropic:claude-sonnet-"),
     ],
 )
 def test_a_backend_that_cannot_be_is_an_error_and_nothing_is_changed(
@@ -254,3 +254,28 @@ def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -
         assert ended.code == 5
     with holdfast.open(shell.store) as store:
         assert store.thread("t").backend == "openai:gpt-5"
+
+
+@pytest.mark.parametrize("command", ["threads switch t", "agents switch planner"])
+def test_the_name_of_a_family_is_its_current_model(
+    command: str, shell: Shell, filled: Callable[[str, str], None]
+) -> None:
+    """The command says which, on the error stream, and the report has the whole name."""
+    filled("t", "planner")
+
+    ended = shell(*command.split(), "--to", "claude-sonnet", "--dry-run", "--json")
+
+    assert "anthropic:claude-sonnet-5-5" in ended.err
+    assert '"to_backend": "anthropic:claude-sonnet-5-5"' in ended.out.replace('":"', '": "')
+
+
+def test_threads_of_an_agent_at_another_server_are_left_alone(shell: Shell) -> None:
+    """A switch of all to the backend that one is on already, elsewhere, would send its conversation away."""
+    private = Backend(A, base_url="https://llm.example.com/v1")
+    with holdfast.open(shell.store) as store:
+        store.thread("private", agent=Agent("planner")).switch(private)
+
+    ended = shell("agents", "switch", "planner", "--to", A, "--json")
+
+    (told,) = ended.json["threads"]
+    assert (told["switched"], told["exit_code"], ended.code) == (False, 5, 5)

@@ -10,6 +10,7 @@ and a note that says so: asking for a provider's model never fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,12 @@ import msgspec
 
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.nearness import did_you_mean
-from holdfast.providers.spellings import elsewhere, spellings
+from holdfast.providers.spellings import elsewhere, family_of, spellings
 
 __all__ = ["Card", "Catalog", "Modality", "Prices", "chosen", "read", "resolve", "shipped"]
 
 Modality: TypeAlias = Literal["text", "image", "file", "audio", "video"]
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BYTES_MAX = 8 * 1024 * 1024  # of a user's file
 
 
@@ -51,6 +53,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     prices: Prices | None = None
     released: str | None = None
     deprecated: bool = False
+    ends: str | None = (
+        None  # the day on which the vendor stops serving it, as YYYY-MM-DD; None: not announced
+    )
     maker: str | None = None  # whose model it is, where the provider serves another's
     also: tuple[str, ...] = ()  # other names for it
     note: str | None = None
@@ -125,6 +130,37 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             if homes:
                 return f"{homes[0]}:{name}"
         return None
+
+    def current(self, name: str) -> str | None:
+        """`provider:model` for the newest model of a family, such as `claude-sonnet`; None if there is no such family.
+
+        Deprecated models and those whose end is announced are not current.
+        Raises `Invalid` if several makers have a family of that name.
+        """
+        provider, colon, family = name.partition(":")
+        homes = [self.aliases.get(provider, provider)] if colon else list(self.models)
+        found = [home for home in homes if self._newest(home, family if colon else name) is not None]
+        own = [home for home in found if colon or self._is_maker(home, name)]
+        if len(own or found) > 1:
+            choices = " or ".join(f"{home}:{name}" for home in own or found)
+            raise Invalid(f"several providers have models '{name}'; nothing was done. Write {choices}.")
+        for home in own or found:
+            return f"{provider if colon else home}:{self._newest(home, family if colon else name)}"
+        return None
+
+    def _newest(self, home: str, family: str) -> str | None:
+        """The name of the newest model of that family: the first in the data, unless another was released later."""
+        newest: str | None = None
+        released = "9999"  # of a model without a date: a vendor's models are listed newest first
+        for name, facts in self.models.get(home, {}).items():
+            if facts.deprecated or facts.ends is not None or family_of(name) != family:
+                continue
+            if newest is None or (facts.released or "") > released:
+                newest, released = name, facts.released or "9999"
+        return newest
+
+    def _is_maker(self, home: str, family: str) -> bool:
+        return self.models[home][self._newest(home, family) or ""].maker in (None, home)
 
     def cards(self, provider: str | None = None) -> list[Card]:
         """All that are known, or all of one provider; raises `NotFound` for one without models."""
@@ -242,6 +278,8 @@ def _over(facts: Facts | None, fields: dict[str, msgspec.Raw], where: str) -> Fa
         made = msgspec.convert(shape | {key: msgspec.json.decode(raw) for key, raw in fields.items()}, Facts)
     except (msgspec.ValidationError, RecursionError) as error:
         raise Invalid(f"{where}: {error}; nothing was done.") from error
+    if made.ends is not None and not _DAY.fullmatch(made.ends):
+        raise Invalid(f"{where}: ends is a day such as 2026-11-30, not {made.ends!r}; nothing was done.")
     for name in ("context_window", "input_limit", "output_limit"):
         limit: int | None = getattr(made, name)
         if limit is not None and limit <= 0:
@@ -258,5 +296,7 @@ def _served(provider: str, model: str, facts: Facts, home: str, entry: str) -> C
     """The maker's card for what another serves."""
     server = provider or "this server"
     note = f"described as {home}:{entry}, as its maker serves it; the prices of {server} are not known"
-    bare = msgspec.structs.replace(facts, prices=None, note=note)
+    bare = msgspec.structs.replace(
+        facts, prices=None, ends=None, note=note
+    )  # each service ends models itself
     return _card(provider, model, bare, home, f"{home}:{entry}")

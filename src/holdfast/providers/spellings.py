@@ -3,6 +3,7 @@
 A server may add a region, a date, a variant or its maker to a model's name.  What is left
 without them is often a name that is known: `us.amazon.nova-pro-v1:0` is `amazon.nova-pro-v1:0`,
 `gpt-5.1-2025-11-13` is `gpt-5.1`, `anthropic/claude-haiku-4.5` is Anthropic's `claude-haiku-4-5`.
+A name without its version is that of a family: `claude-sonnet-5-5` is one of `claude-sonnet`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["elsewhere", "spellings"]
+__all__ = ["elsewhere", "family_of", "spellings"]
 
 _REGION = re.compile(r"^(?:us-gov|us|eu|apac|global|jp|au|in|ca|sa)\.")
 _PROFILE = re.compile(r"^arn:[^/]*/")
@@ -18,6 +19,9 @@ _VARIANT = re.compile(r":(?:free|thinking|nitro|floor|latest|cloud|groq)$")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|00\d|latest|preview|exp)(?:-v\d+(?::\d+)?)?$")
 _PREVIEW = re.compile(r"-(?:preview|exp)(?:-[\d-]+)?$")
 _SIZE = re.compile(r":[\w.-]+$")
+_VERSION = re.compile(
+    r"v?\d+(?:\.\d+)*|latest|preview|exp"
+)  # a word of a name that says which of a family it is
 _FIELDS_MAX = 8  # a name is cut so often at most
 
 
@@ -37,6 +41,11 @@ def elsewhere(name: str) -> Iterator[str]:
     for each in spellings(last.lower()):
         yield each
         yield each.replace(".", "-")
+
+
+def family_of(name: str) -> str:
+    """The name of a model without what says which of its family it is."""
+    return "-".join(word for word in name.split("-") if not _VERSION.fullmatch(word))
 
 
 def _cut(name: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from holdfast.history.space import Space
 from holdfast.migration.backends import RecordedBackend, recorded_in, server_on_record
 from holdfast.migration.facing import Given, name_of, same
 from holdfast.model.digest import Digest
+from holdfast.model.recipe import Sent
 from holdfast.providers.contract import Model, server_of
 from holdfast.providers.transport.address import UNRESOLVED
 from holdfast.runtime.agent import Agent, model_of, taking_steps
@@ -37,6 +39,7 @@ __all__ = [
     "is_same_server",
     "line_backend",
     "model_for",
+    "warn_of_end",
     "whose",
 ]
 
@@ -49,7 +52,15 @@ class Lines:
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = Lock()
+        self._checked: set[str] = set()  # backends whose end was looked up
         self._kept: OrderedDict[tuple[str, str], tuple[Digest | None, RecordedBackend | None]] = OrderedDict()
+
+    def is_first_run(self, backend: str) -> bool:
+        """Whether no run of this store on that backend has asked before."""
+        with self._lock:
+            is_first = backend not in self._checked
+            self._checked.add(backend)
+            return is_first
 
     def backend(self, space: Space, timeline: str, at: Digest | None) -> RecordedBackend | None:
         """The backend of a line that stands at `at`; only what was committed since is read."""
@@ -79,6 +90,23 @@ class Lines:
             self._kept.move_to_end((space.name, timeline))
             while len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
+
+
+def warn_of_end(ground: Ground, model: Model) -> None:
+    """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
+    sent: Sent | None = getattr(model, "sent", None)
+    if sent is None or not ground.lines.is_first_run(model.backend):
+        return
+    ends = ground.models().card(sent.provider, sent.model).ends
+    if ends is None:
+        return
+    today = datetime.fromtimestamp(ground.space.clock() / 1_000_000, UTC).date().isoformat()
+    when = f"is served until {ends}" if today <= ends else f"was served until {ends}"
+    warnings.warn(
+        f"{model.backend} {when}, as its vendor announced: move its threads to another model. "
+        "`holdfast models ls` lists those that stay.",
+        stacklevel=2,
+    )
 
 
 def line_backend(ground: Ground, *, line: str | None = None) -> RecordedBackend | None:

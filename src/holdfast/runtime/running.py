@@ -61,7 +61,7 @@ from holdfast.runtime.made import calls_of
 from holdfast.runtime.plugin import hooked
 from holdfast.runtime.records import Kept
 from holdfast.runtime.recovery import open_calls
-from holdfast.runtime.resolving import model_for, whose
+from holdfast.runtime.resolving import model_for, warn_of_end, whose
 
 __all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
 
@@ -128,6 +128,7 @@ def _started(
         if found is None:
             raise
         return found, None
+    warn_of_end(ground, model)
     wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
     return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
 

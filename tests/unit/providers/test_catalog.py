@@ -17,6 +17,7 @@ from holdfast.providers.catalog import Card, Prices
 from holdfast.providers.registry import Target, target
 
 SHIPPED = catalog.shipped()
+OTHER = "claude-sonnet-5-5"
 
 
 def over(tmp_path: Path, shape: Any) -> catalog.Catalog:
@@ -243,3 +244,42 @@ def test_a_backend_is_looked_up_with_or_without_its_provider() -> None:
     assert SHIPPED.of("amazon.nova-lite-v1:0").provider == "bedrock"
     assert not SHIPPED.of("nobody:nothing").known
     assert not SHIPPED.of("nothing").known
+
+
+def test_the_day_on_which_a_model_ends_is_known() -> None:
+    """As its vendor announced it, for its own service alone; a dated name has the day of its model."""
+    ends = {model: SHIPPED.card("anthropic", model).ends for model in ("claude-sonnet-4-5-20250929", OTHER)}
+
+    assert ends == {"claude-sonnet-4-5-20250929": "2026-11-30", OTHER: None}
+    assert SHIPPED.card("openrouter", "anthropic/claude-sonnet-4.5").ends is None
+    assert all(date.fromisoformat(card.ends) for card in SHIPPED.cards() if card.ends)
+
+
+def test_a_day_that_is_none_is_refused(tmp_path: Path) -> None:
+    """In a user's own file."""
+    with pytest.raises(Invalid):
+        over(tmp_path, {"models": {"openai": {"gpt-5.6": {"ends": "soon"}}}})
+
+
+@pytest.mark.parametrize(
+    ("family", "model"),
+    [
+        ("claude-sonnet", "anthropic:claude-sonnet-5-5"),
+        ("anthropic:claude-haiku", "anthropic:claude-haiku-5-5"),
+        ("gemini-flash", "google:gemini-3.8-flash"),
+        ("openai-chat:gpt-luna", "openai-chat:gpt-6-luna"),
+        ("grok", "xai:grok-4.7"),
+        ("claude", None),
+        ("nobody:claude-sonnet", None),
+    ],
+)
+def test_a_family_has_a_current_model(family: str, model: str | None) -> None:
+    """The newest of the maker that is neither deprecated nor about to end."""
+    assert SHIPPED.current(family) == model
+
+
+def test_a_model_that_ends_is_not_current(tmp_path: Path) -> None:
+    """The one before it is, where its end is announced."""
+    ended = over(tmp_path, {"models": {"anthropic": {"claude-sonnet-5-5": {"ends": "2027-01-01"}}}})
+
+    assert ended.current("claude-sonnet") == "anthropic:claude-sonnet-5"

@@ -12,13 +12,12 @@ from holdfast.cli.answer import Answer
 from holdfast.cli.coding import SwitchCode
 from holdfast.cli.failures import code_of
 from holdfast.cli.guessing import no_agent
-from holdfast.cli.models.listed import known_models
+from holdfast.cli.models.listed import meant_backend
 from holdfast.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBackend
 from holdfast.cli.screen import Screen
 from holdfast.cli.stores import reading, writing
 from holdfast.cli.switched import REFUSED, ReportShape, agent_for, show_report
 from holdfast.cli.wording import count
-from holdfast.providers import registry
 from holdfast.threads.store import Store
 from holdfast.threads.switching import Moved, moved
 
@@ -87,7 +86,7 @@ def switch(
     The default of an agent that is kept as a file changes too, if no thread is refused; one that is declared in code
     keeps its code's. Exits with 5 if any thread is refused, also on a dry run.
     """
-    backend = registry.in_full(to, known_models)
+    backend = meant_backend(to)
     with reading(everywhere) if dry_run else writing(everywhere) as store:
         declared = agent_for(store, agent, code)
         results = [

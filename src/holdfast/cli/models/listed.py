@@ -7,11 +7,21 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.cli.screen import Screen, console
 from holdfast.migration.facing import check_model, facing
 from holdfast.providers import registry
 from holdfast.providers.catalog import Card, Catalog, chosen
 
-__all__ = ["ModelShape", "PricesShape", "abilities", "dollars", "known_backend", "known_models", "tokens"]
+__all__ = [
+    "ModelShape",
+    "PricesShape",
+    "abilities",
+    "dollars",
+    "known_backend",
+    "known_models",
+    "meant_backend",
+    "tokens",
+]
 
 
 class PricesShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +54,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     prices: PricesShape | None
     released: str | None
     deprecated: bool
+    ends: str | None  # the day on which the vendor stops serving it; null: not announced
     note: str | None
     sources: list[str]
     unconfirmed: list[str]  # fields that only one source says
@@ -71,6 +82,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             prices=None if prices is None else PricesShape(**msgspec.structs.asdict(prices)),
             released=card.released,
             deprecated=card.deprecated,
+            ends=card.ends,
             note=card.note,
             sources=list(card.sources),
             unconfirmed=list(card.unconfirmed),
@@ -84,9 +96,22 @@ def known_models() -> Catalog:
 
 def known_backend(name: str) -> str:
     """`provider:model` for what names a backend; raises `NotFound` or `Invalid`, with names that are close."""
-    models = known_models()
+    name, models = meant_backend(name), known_models()
     check_model(name, facing(name, models), models)
-    return registry.in_full(name, lambda: models)
+    return name
+
+
+def meant_backend(name: str) -> str:
+    """`provider:model` for what names a backend; for a family, its newest model, which is said on the error stream."""
+    models = known_models()
+    provider, colon, model = name.partition(":")
+    is_known = models.card(provider, model).known if colon else models.resolve(name) is not None
+    current = None if is_known else models.current(name)
+    if current is None:
+        return registry.in_full(name, lambda: models)
+    told = f"{name} is {current} here: the newest of its family in the catalog of {models.date}."
+    Screen(console(stderr=True)).say((told, "quiet"))
+    return current
 
 
 def abilities(model: ModelShape) -> str:

@@ -40,12 +40,8 @@ class Models(Answer, frozen=True, kw_only=True):
             screen.say("No such model is known.")
             return
         screen.table(_COLUMNS, [_row(each) for each in self.models])
-        screen.say(
-            (
-                f"Dollars for a million tokens, as of {self.date}; ? where only one source gives a limit or a price.",
-                "quiet",
-            )
-        )
+        said = f"Dollars for a million tokens, as of {self.date}; ? where only one source gives a limit or a price"
+        screen.say((f"{said}; until: the day on which the vendor stops serving it.", "quiet"))
         if self.more:
             screen.say((f"The first {count(len(self.models), 'model')}; --limit 0 lists all.", "quiet"))
 
@@ -62,7 +58,7 @@ def ls(
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Models:
-    """List the models that are known, and what they can do
+    """List the models that are known, what they can do, and when they end
 
     No store is needed. What is known comes with Holdfast; a file of your own, `$HOLDFAST_MODELS` or
     `~/.config/holdfast/models.json`, is laid over it.
@@ -74,7 +70,8 @@ def ls(
 
 
 def _row(model: ModelShape) -> tuple[Cell, ...]:
-    mark = "deprecated" if model.deprecated else "?" if _MAIN & set(model.unconfirmed) else ""
+    doubt = "?" if _MAIN & set(model.unconfirmed) else ""
+    mark = f"until {model.ends}" if model.ends else "deprecated" if model.deprecated else doubt
     prices = model.prices
     return (
         model.backend,

@@ -36,6 +36,7 @@ A backend is written `provider:model`.
 A model's name that only one provider has works without it, and where several have it the one that made the model is meant: `gpt-5` is `openai:gpt-5`.
 A region, a date, a variant or a size in a name is seen through: `us.amazon.nova-pro-v1:0` has the facts of `amazon.nova-pro-v1:0`.
 A model that another serves under its maker's name has its maker's facts, without prices.
+A family's name on the command line (`--to claude-sonnet`) is the newest of its models that is not about to end, and the command says which.
 A model that nobody has told of gets the defaults of its provider and a note that says so; it is never refused for that.
 
 ## Your own file
@@ -63,6 +64,7 @@ It has the form of the shipped data; every field may be left out, and a new mode
 | `input`, `output` | lists of `text`, `image`, `file`, `audio`, `video` |
 | `tools`, `strict`, `reasoning`, `computer_use` | true or false; `strict` is keeping to a JSON schema |
 | `prices` | `input` and `output`, and where there is a cache `cache_read` and `cache_write` |
+| `ends` | the day on which its vendor stops serving it, as `2026-11-30`; a run on such a model warns once |
 | `maker`, `also`, `released`, `deprecated`, `note`, `sources`, `unconfirmed` | whose it is, other names, and words for people |
 
 A file that cannot be read, or has a field that is none of these, is an error; nothing is guessed.
@@ -113,8 +115,12 @@ def _model(model: ModelShape) -> tuple[str, ...]:
         abilities(model),
         dollars(prices.input) if prices else "",
         dollars(prices.output) if prices else "",
-        "; ".join(filter(None, ["deprecated" if model.deprecated else "", "?" if doubt else "", model.note])),
+        "; ".join(filter(None, [_end(model), "?" if doubt else "", model.note])),
     )
+
+
+def _end(model: ModelShape) -> str:
+    return f"until {model.ends}" if model.ends else "deprecated" if model.deprecated else ""
 
 
 def _defaults(facts: Facts) -> str:

@@ -60,6 +60,8 @@ def _facts(model: ModelShape, date: str) -> Iterator[tuple[str, Part]]:
     yield "maker", model.maker
     if model.released:
         yield "released", model.released + (", deprecated" if model.deprecated else "")
+    if model.ends:
+        yield "served", f"until {model.ends}"
     yield "window", f"{model.context_window:,} tokens"
     if model.input_limit < model.context_window:
         yield "input", f"at most {model.input_limit:,} tokens"

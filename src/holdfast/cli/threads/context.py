@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.coding import with_code
+from holdfast.cli.models.listed import meant_backend
 from holdfast.cli.moments import resolve
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.screen import Column, Part, Screen
@@ -105,6 +106,7 @@ def context(
         if at is not None and to is None:
             shown = found.shown(resolve(found, at))
             return _planned(thread, timeline, shown.plan, shown)
+        to = None if to is None else meant_backend(to)
         plan = found.plan(to) if at is None else found.plan(to, at=resolve(found, at))
         return _planned(thread, timeline, plan, None)
 

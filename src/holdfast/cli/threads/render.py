@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.losses import LossShape, losses_of, show_losses
-from holdfast.cli.models.listed import known_models
+from holdfast.cli.models.listed import known_models, meant_backend
 from holdfast.cli.moments import resolve
 from holdfast.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from holdfast.cli.safe import safe_json
@@ -54,7 +54,7 @@ def render(
     target = registry.target(to, known_models())
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        rendered = found.render(to, at=UNSET if at is None else resolve(found, at))
+        rendered = found.render(meant_backend(to), at=UNSET if at is None else resolve(found, at))
     return Request(
         thread=thread,
         timeline=timeline,

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from holdfast.cli.answer import Answer
 from holdfast.cli.coding import SwitchCode
-from holdfast.cli.models.listed import known_models
+from holdfast.cli.models.listed import meant_backend
 from holdfast.cli.options import (
     EVERYWHERE,
     ApprovedBy,
@@ -26,7 +26,6 @@ from holdfast.cli.switched import REFUSED, ReportShape, agent_for, show_report
 from holdfast.errors import Refused
 from holdfast.migration.report import Report
 from holdfast.model.head import MAIN
-from holdfast.providers import registry
 
 __all__ = ["Switched", "switch"]
 
@@ -78,7 +77,7 @@ def switch(
     policy refuses it, also on a dry run. Without --code the agent is known as it is kept, or by what its last turn
     was shown.
     """
-    backend = registry.in_full(to, known_models)
+    backend = meant_backend(to)
     with reading(everywhere) if dry_run else writing(everywhere) as store:
         agent = agent_for(store, store.thread(thread).agent, code)
         found = store.thread(thread, agent=agent, timeline=timeline)
