@@ -228,6 +228,21 @@ def test_an_unknown_provider_is_not_found() -> None:
         model_of(Agent("planner", backend="nobody:model"))
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@each_vendor
+def test_the_rebuilt_request_is_the_one_that_was_sent(vendor: Vendor, stream: bool) -> None:
+    """With all that sending added, such as that a stream is to tell what was used."""
+    answer = vendor.streamed() if stream else vendor.whole()
+    with playing(answer) as place, holdfast.open("memory:") as store:
+        backend = vendor.at(place, options={"stream": stream})
+        thread = store.thread("t", agent=Agent("planner", backend=backend, instructions="Be brief."))
+        thread.run("Hi")
+        rebuilt = thread.shown().request
+
+    assert rebuilt is not None
+    assert place.requests[0].body == rebuilt.body
+
+
 def clock_of(day: str) -> int:
     """Noon of a day, in µs."""
     return int(datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp() * 1_000_000)

@@ -308,3 +308,16 @@ def test_an_undone_run_moves_no_agent_that_is_declared_anew(store: Store) -> Non
     thread.undo()
 
     assert store.thread("t", agent=agent("I am B.", backend=B)).run("Who are you?").text == "I am B."
+
+
+def test_a_model_of_the_route_is_found_by_its_name_without_its_sdk(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes steps itself: no package has to be installed that would send to its namesake."""
+    monkeypatch.setattr("holdfast.runtime.switching.find_spec", lambda _: None)
+    spare = Script(say("I am the spare."), backend=B)
+    thread = store.thread("t", agent=Agent("planner", backend=Script(backend=A), route=Route([spare])))
+
+    thread.switch(B)
+
+    assert thread.run("Who are you?").text == "I am the spare."

@@ -1,4 +1,4 @@
-"""The shape that an answer is to have: from the schema of a type to what backends take as strict.
+"""How an answer is to come: its shape, from the schema of a type to what backends take as strict, and its stream.
 
 A type's schema refers to its own definition, and says nothing of further fields.  Strict ones begin
 with an object, and close every object.
@@ -6,12 +6,13 @@ with an object, and close every object.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from holdfast.model.canonical import Json
 
-__all__ = ["output_of", "request_options"]
+__all__ = ["as_sent", "output_of", "request_options"]
 
+_TELLS_USAGE = frozenset({"openai-chat", "azure-inference-chat"})  # in a stream, if it is asked to
 _DEFINITIONS = "#/$defs/"
 
 
@@ -22,6 +23,15 @@ def request_options(given: dict[str, Json]) -> dict[str, Json]:
         given["output"] = output_of(schema)
     given["stream"] = given.get("stream") is not False
     return given
+
+
+def as_sent(api: str, body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    """The rendered body of a request with what sending it adds: how the answer is to come."""
+    if api in _TELLS_USAGE and stream:
+        return {"stream_options": {"include_usage": True}, **body}
+    if api == "anthropic-messages":
+        return {**body, "stream": stream}
+    return body
 
 
 def output_of(schema: Json) -> dict[str, Json]:

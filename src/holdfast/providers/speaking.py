@@ -31,7 +31,7 @@ from holdfast.providers.contract import (
     StreamParser,
     losses_of,
 )
-from holdfast.providers.outputs import request_options
+from holdfast.providers.outputs import as_sent, request_options
 from holdfast.providers.registry import Target
 from holdfast.providers.stop_words import stop_reason
 from holdfast.providers.transport.address import UNRESOLVED, client_address, identity
@@ -131,7 +131,7 @@ class Speaker:
             backend.name,
             provider=target.provider,
             model=target.model,
-            body=rendered.body,
+            body=as_sent(target.api, rendered.body, stream=options["stream"] is True),
             names=rendered.names,
             # Where no field of the body says that the answer is to be streamed, the address does.
             losses=tuple(loss for loss in rendered.losses if loss.where != "options.stream"),

@@ -32,7 +32,7 @@ from holdfast.projections.transcript import TranscriptEntry
 from holdfast.providers import registry
 from holdfast.providers.backend import Backend
 from holdfast.providers.contract import Loss, Rendered, decode_losses
-from holdfast.providers.outputs import request_options
+from holdfast.providers.outputs import as_sent, request_options
 from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.resolving import given_as, given_for
@@ -133,7 +133,9 @@ def request(frame: Frame, context: Context) -> Rendered | None:
         return None
     options = request_options({**context.options, **sent.options})
     made = msgspec.structs.replace(context, options=options)
-    return registry.adapter(sent.api).render(made, model=sent.model, provider=sent.provider)
+    rendered = registry.adapter(sent.api).render(made, model=sent.model, provider=sent.provider)
+    body = as_sent(sent.api, rendered.body, stream=options["stream"] is True)
+    return msgspec.structs.replace(rendered, body=body)
 
 
 def render_as(ground: Ground, api: str, *, at: Digest | None, model: str = "") -> Rendered:

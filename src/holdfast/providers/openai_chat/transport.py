@@ -173,10 +173,8 @@ def _key(base_url: str, request: Request, place: Place) -> str | None:
 
 
 def created(client: Any, request: Request) -> Any:
-    """A request to `/chat/completions` that is not sent yet; a stream is asked to tell what was used."""
+    """A request to `/chat/completions` that is not sent yet."""
     body = request.body
-    if request.stream:
-        body = {"stream_options": {"include_usage": True}, **body}
     return client.chat.completions.with_streaming_response.create(
         model=request.model,
         messages=body.get("messages", []),
