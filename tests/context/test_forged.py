@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, ContextLimits, Message, Store, Text, Thread, ToolResult
-from holdfast.context.layout import shortened
+from holdfast.context.cuts import shortened
 from holdfast.context.notes import SYSTEM
 from holdfast.context.others import as_shown, unforged
 from holdfast.context.sentences import MARK, is_note

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, ContextLimits, Store
-from holdfast.context.layout import shortened
+from holdfast.context.cuts import shortened
 from holdfast.model.context import Context
 from holdfast.providers import tokens
 from holdfast.testing import Script, say, use

@@ -234,3 +234,37 @@ def test_calls_that_a_conversation_begins_with_are_not_left_out(store: Store) ->
     thread.add([*first, {"role": "user", "content": "And Rome?"}], api="openai-chat")
 
     assert "Sunny." in str(list(thread.plan(B).context.messages))
+
+
+def thinking(store: Store, *, model: str) -> Thread:
+    """An imported conversation in which a model of Anthropic's thought, signed that, and called a tool."""
+    call = {"type": "tool_use", "id": "t1", "name": "search", "input": {}}
+    thought = {"type": "thinking", "thinking": "Rome is south.", "signature": "c2lnbmVk"}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "Sunny."}
+    body = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 2_000,
+        "messages": [
+            {"role": "user", "content": "Rome?"},
+            {"role": "assistant", "content": [thought, call]},
+            {"role": "user", "content": [result]},
+        ],
+    }
+    agent = Agent("a", backend=Backend(f"anthropic:{model}"), tools=[search], policy=LENIENT)
+    thread = store.thread(f"on {model}", agent=agent)
+    thread.add(body, api="anthropic-messages")
+    return thread
+
+
+def test_reasoning_is_kept_only_where_the_request_has_all_of_it(store: Store) -> None:
+    """✓ for the model that signed it, ⚠ for another model of the same format and for another vendor."""
+    thread = thinking(store, model="claude-sonnet-4-5")
+    marks = {name: thread.check_switch(name).of("reasoning") for name in ("anthropic:claude-opus-4-5", A)}
+    thread.switch(Backend(A), approved_by="ann")
+
+    home = thread.check_switch("anthropic:claude-sonnet-4-5").of("reasoning")
+
+    assert [item.mark for item in marks.values() if item is not None] == ["converted", "converted"]
+    assert home is not None
+    assert home.mark == "kept"
+    assert "c2lnbmVk" in opaque(thread.render("anthropic:claude-sonnet-4-5").body)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.context.cuts import cuts_in
 from holdfast.context.explain import count_of, items_of
 from holdfast.context.layout import Words, lay, noted
 from holdfast.context.needed import by_id, line
@@ -22,7 +23,7 @@ from holdfast.context.unseen import named
 from holdfast.engines.contract import Step
 from holdfast.errors import Forgotten, NotFound, Unsupported
 from holdfast.history.space import Space
-from holdfast.model.context import Context
+from holdfast.model.context import Context, ToolSpec
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import MessageAppended
 from holdfast.model.message import Message, decode_message, encode_message
@@ -53,7 +54,7 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
 def plan(space: Space, at: Digest | None, ask: Ask) -> Plan:
     """What the next step after `at` would be shown, and why."""
     drawn = draw(space, at, ask)
-    frame = frame_of(drawn, ask.frame)
+    frame = frame_of(drawn, ask.frame, ask.reader)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
     return _planned(drawn, ask, frame, context, recipe_of(drawn, ask.budget.backend, frame))
 
@@ -103,9 +104,13 @@ def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, 
     )
 
 
-def frame_of(drawn: Drawn, frame: Frame) -> Frame:
-    """The frame that belongs to what was drawn: with our words about notes, where there are any."""
-    return framed(frame, notes=drawn.lead is not None or drawn.note is not None or drawn.conversation.tells)
+def frame_of(drawn: Drawn, frame: Frame, reader: ToolSpec | None = None) -> Frame:
+    """The frame that belongs to what was drawn: with our words about notes, where there are any.
+
+    `reader` is the tool that reads artifacts; it is offered where a result is cut.
+    """
+    notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
+    return framed(frame, notes=notes, reader=reader if drawn.has_cut_results else None)
 
 
 def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
@@ -122,7 +127,11 @@ def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
         checkpoint=drawn.checkpoint_digest,
         lead=lead,
         note=body_of(drawn.note).digest if drawn.note is not None else None,
-        cut=drawn.cut,
+        cut=dict(drawn.cuts.texts),
+        cut_results=dict(drawn.cuts.results),
+        stored=dict(drawn.cuts.stored),
+        whole=dict(drawn.cuts.whole),
+        short=dict(drawn.cuts.short),
         earlier=drawn.earlier,
     )
 
@@ -140,7 +149,8 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     lead = decode_message(space.body(recipe.lead)) if recipe.lead is not None else None
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
     shown = [*older, *found.spoken]
-    laid = lay(Words(space), shown, lead=lead, known=found.known, cut=recipe.cut)
+    cuts = cuts_in(recipe)
+    laid = lay(Words(space), shown, lead=lead, known=found.known, cuts=cuts)
     for each in shown:
         if each.id not in laid.spans:
             raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")
@@ -154,7 +164,7 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
         shown=shown,
         first=recipe.first,
         older=older,
-        cut=dict(recipe.cut),
+        cuts=cuts,
         lead=lead,
         lead_digest=recipe.lead,
         note=note,
@@ -182,4 +192,6 @@ def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Rec
         history=drawn.history,
         calls_in_words=drawn.conversation.calls_in_words,
         calls_native=drawn.calls_native,
+        cuts=drawn.cut_texts,
+        losses=drawn.losses,
     )

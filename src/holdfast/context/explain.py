@@ -27,6 +27,7 @@ def items_of(drawn: Drawn, ask: Ask, frame: Frame) -> Iterator[Item]:
     yield from _lead(scale, drawn)
     yield from _note(scale, drawn, tier=3, prefix="Task state ")
     yield from _turns(scale, drawn, ask)
+    yield from _cuts(drawn)
     yield from _note(scale, drawn, tier=5, prefix="Memory ")
     yield from _artifacts(scale, drawn)
     yield from _needed(scale, drawn)
@@ -126,9 +127,12 @@ def _why(drawn: Drawn, ask: Ask, turn: Sequence[Spoken]) -> str:
 
 def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], why: str) -> Item:
     spoken = [each for group in groups for each in group]
-    cuts = [drawn.cut[each.id] for each in spoken if each.id in drawn.cut]
+    ids = {each.id for each in spoken}
+    cuts = [each for each in drawn.cut_texts if each.message in ids]
     if cuts:
-        why += f"; texts over {max(cuts):,} characters are cut: too large for the window"
+        why += (
+            f"; {len(cuts)} text{'s' if len(cuts) > 1 else ''} of it are cut: the window has no room for them"
+        )
     return Item(
         tier=4,
         what=_turn_names(spoken),
@@ -137,6 +141,20 @@ def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], w
         why=why,
         refs=tuple(each.id for each in spoken) if len(groups) == 1 else (),
     )
+
+
+def _cuts(drawn: Drawn) -> Iterator[Item]:
+    """What is shown in part: an item for the rest of each."""
+    turns = {each.id: each.turn for each in drawn.shown}
+    for cut in drawn.cut_texts:
+        yield Item(
+            tier=4,
+            what=f"the rest of {cut.what} in turn {turns[cut.message]}",
+            tokens=0,
+            included=False,
+            why=f"no room for it: {cut.sizes} are shown",
+            refs=(cut.reference,) if cut.reference else (),
+        )
 
 
 def _shown(drawn: Drawn, spoken: Sequence[Spoken]) -> list[Message]:

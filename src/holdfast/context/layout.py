@@ -1,24 +1,27 @@
 """Laying out: from chosen messages of a line to what a model is shown.
 
 The leading note first, then older messages that are needed, then everything from one message on.
-Calls before the last switch are told in sentences; a message that is too large is cut, and says so.
+Calls before the last switch are told in sentences; what the window has no room for is cut, and says so.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast.context.conversation import Conversation
+from holdfast.context.cuts import NO_CUTS, Cuts
 from holdfast.context.others import as_shown, unforged
 from holdfast.context.sentences import Known, is_note
 from holdfast.context.trace import Spoken, messages_of
+from holdfast.errors import Forgotten, NotFound
+from holdfast.history import artifacts
 from holdfast.history.space import Space
-from holdfast.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from holdfast.model.artifact import parse_reference
+from holdfast.model.message import Block, Message, ReasoningSummary, Text, ToolResult
 
-__all__ = ["Laid", "Words", "lay", "longest", "noted", "shortened"]
+__all__ = ["Laid", "Words", "lay", "noted"]
 
 _CHUNK = 200  # messages that are read at a time
 
@@ -30,6 +33,7 @@ class Words:
         """Read from that space."""
         self._space = space
         self._read: dict[str, Message | None] = {}
+        self._texts: dict[str, str | None] = {}  # of artifacts
 
     def of(self, spoken: Sequence[Spoken]) -> list[Message | None]:
         """What was said, with the bytes of media; None where it was forgotten."""
@@ -41,6 +45,54 @@ class Words:
                 message = found.get(each.id)
                 self._read[each.id] = None if message is None else as_shown(self._space, message)
         return [self._read[each.id] for each in spoken]
+
+    def expanded(self, message: Message, whole: Mapping[str, str]) -> Message:
+        """The message with results read from artifacts, which are given by call, in place of what is kept short."""
+        results = tuple(self._expanded(each, whole.get(each.call_id)) for each in message.tool_results)
+        if results == message.tool_results:
+            return message
+        return msgspec.structs.replace(message, tool_results=results, vendor_metadata=None)
+
+    def _expanded(self, result: ToolResult, reference: str | None) -> ToolResult:
+        text = None if reference is None else self.artifact_text(reference)
+        if text is None:
+            return result
+        others = [block for block in result.content if not isinstance(block, Text)]
+        return ToolResult(result.call_id, result.status, (Text(unforged(text)), *others))
+
+    def artifact_text(self, reference: str) -> str | None:
+        """The text that an artifact holds; None: it holds none, or is gone."""
+        if reference not in self._texts:
+            self._texts[reference] = _text_of(self._space, reference)
+        return self._texts[reference]
+
+    def artifact_size(self, reference: str) -> int | None:
+        """The bytes of an artifact; None: it is gone."""
+        try:
+            return artifacts.show(self._space, parse_reference(reference)).size
+        except (Forgotten, NotFound):
+            return None
+
+
+def _text_of(space: Space, reference: str) -> str | None:
+    digest = parse_reference(reference)
+    try:
+        body = b"".join(artifacts.get(space, digest))
+        return _words(body) or body.decode()
+    except (Forgotten, NotFound, UnicodeDecodeError):
+        return None
+
+
+def _words(body: bytes) -> str:
+    """The words of a result that is kept as blocks; empty for any other."""
+    try:
+        blocks = _blocks.decode(body) if body.startswith(b'[{"type":') else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return "\n".join(block.text for block in blocks if isinstance(block, Text | ReasoningSummary))
+
+
+_blocks = msgspec.json.Decoder(list[Block])
 
 
 class Laid(msgspec.Struct, frozen=True):
@@ -57,7 +109,7 @@ def lay(
     *,
     lead: Message | None = None,
     known: Mapping[str, Known] | None = None,
-    cut: Mapping[str, int] | None = None,
+    cuts: Cuts = NO_CUTS,
 ) -> Laid:
     """The conversation that these messages make, in this order."""
     conversation = Conversation()
@@ -69,9 +121,9 @@ def lay(
         if message is None:
             continue
         history.append(message)
-        most = cut.get(each.id) if cut else None
         start = len(conversation)
-        shown = message if most is None else shortened(message, most)
+        whole = words.expanded(message, cuts.whole) if cuts.whole and message.tool_results else message
+        shown = cuts.apply(each.id, whole, told=each.told)
         conversation.add(shown, told=(known or {}) if each.told else None)
         spans[each.id] = (start, len(conversation))
     return Laid(conversation, spans, tuple(history))
@@ -90,55 +142,3 @@ def noted(messages: Sequence[Message], note: Message | None) -> Sequence[Message
 
 def _is_input(message: Message) -> bool:
     return message.role == "user" and not is_note(message)
-
-
-def shortened(message: Message, most: int) -> Message:
-    """The message with each text of more than `most` characters cut in its middle, and a mark that says so."""
-    return msgspec.structs.replace(
-        message,
-        content=_blocks(message.content, most),
-        tool_calls=tuple(_call(call, most) for call in message.tool_calls),
-        tool_results=tuple(
-            ToolResult(each.call_id, each.status, _blocks(each.content, most))
-            for each in message.tool_results
-        ),
-        vendor_metadata=None,
-    )
-
-
-def longest(message: Message) -> int:
-    """The characters of the longest text of a message, arguments of calls among them."""
-    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
-    texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
-    return max(map(len, texts), default=0)
-
-
-def _blocks(blocks: Sequence[Block], most: int) -> tuple[Block, ...]:
-    found: list[Block] = []
-    for block in blocks:
-        match block:
-            case Text(text=text):
-                found.append(Text(_middle_out(text, most)))
-            case ReasoningSummary():
-                pass
-            case _:
-                found.append(block)
-    return tuple(found)
-
-
-def _call(call: ToolCall, most: int) -> ToolCall:
-    if len(call.args) <= most:
-        return call
-    return ToolCall(call.id, call.name, json.dumps({"holdfast_left_out": f"{len(call.args):,} characters"}))
-
-
-def _middle_out(text: str, most: int) -> str:
-    left = len(text) - most
-    if left <= 0:
-        return text
-    head = most * 2 // 3
-    # A line begins where it is cut, and nobody may have it begin like a note.
-    return unforged(
-        f"{text[:head]}\n[… {left:,} of {len(text):,} characters are left out here by Holdfast: the message is larger "
-        f"than the model's window …]\n{text[len(text) - (most - head) :]}"
-    )

@@ -14,9 +14,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.context.cuts import CutText
 from holdfast.model.context import Context
 from holdfast.model.message import Message
 from holdfast.model.recipe import Recipe
+from holdfast.providers.contract import Loss
 
 __all__ = ["TIERS", "Item", "Plan", "Tier"]
 
@@ -63,6 +65,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     calls_in_words: tuple[str, ...] = ()  # calls before the last switch that are told in sentences
     calls_native: tuple[str, ...] = ()  # those that are shown as call and result
+
+    cuts: tuple[CutText, ...] = ()  # what is shown in part, for want of room
+    losses: tuple[Loss, ...] = ()  # what is told in words or cut, before any adapter renders it
 
     @property
     def budget(self) -> int | None:

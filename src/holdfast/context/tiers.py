@@ -22,26 +22,35 @@ import msgspec
 from holdfast.context import needed as needing
 from holdfast.context.budget import Budget, frame_size, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
+from holdfast.context.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results
 from holdfast.context.layout import Laid, Words, lay
 from holdfast.context.limits import ContextLimits
+from holdfast.context.losses import context_losses
 from holdfast.context.needed import Needed, by_id
 from holdfast.context.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
-from holdfast.context.recent import RecentTurns, sum_of
+from holdfast.context.recent import Chosen, RecentTurns, sum_of
 from holdfast.context.trace import Spoken, Trace, backend_of_message, exchanges, trace
 from holdfast.history.space import Space
 from holdfast.model.canonical import Json
 from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.model.context import ToolSpec
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.event import MessageAppended
 from holdfast.model.message import Message, decode_message
 from holdfast.model.recipe import Frame
+from holdfast.providers.contract import Loss
 from holdfast.providers.tokens import Weight
 
 __all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed"]
 
 Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 
-_OLDER_SHARE = 0.9
+_SHARES = (
+    0.95,
+    0.8,
+)  # of the budget for the last turns: the second where what is needed of older ones does not fit
+_SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
+_OLDER_SHARE = 0.97
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
 
 
@@ -53,6 +62,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     limits: ContextLimits
     derive: Callable[[], Checkpoint]  # from the commit at hand; asked only if it is needed
     where: Callable[[str], str | None]  # from a call to what names the commit that asked for it
+    reference: Callable[[str], str | None] = lambda _: None  # from a call to the artifact of its result
+    reader: ToolSpec | None = None  # reads artifacts, offered where a result is cut; None: it cannot be
     fresh: bool = False  # for a backend that has not been at it: as after a switch
     is_native: Callable[[str | None], bool] = lambda _: (
         False
@@ -72,7 +83,7 @@ class Drawn(msgspec.Struct, kw_only=True):
     older: tuple[Spoken, ...] = ()  # before that
     needed: tuple[Needed, ...] = ()  # why these are
     refused: tuple[Needed, ...] = ()  # what was needed and did not fit
-    cut: dict[str, int] = {}
+    cuts: Cuts = NO_CUTS
     lead: Message | None = None
     lead_digest: Digest | None = None  # where it is kept already
     note: Message | None = None
@@ -83,6 +94,29 @@ class Drawn(msgspec.Struct, kw_only=True):
     left_out: int = 0  # of the last turns, those that did not fit
     spans: Mapping[str, tuple[int, int]] = {}
     history: tuple[Message, ...] = ()
+
+    @property
+    def said(self) -> list[tuple[str, Message]]:
+        """The messages that are shown, as they were said, by id."""
+        ids = [each.id for each in self.shown if each.id in self.spans]
+        return list(zip(ids, self.history, strict=True))
+
+    @property
+    def cut_texts(self) -> tuple[CutText, ...]:
+        """What is shown in part."""
+        return tuple(cut_texts(self.said, self.cuts)) if self.cuts.is_any else ()
+
+    @property
+    def has_cut_results(self) -> bool:
+        """True if a result is shown in part whose whole can be read."""
+        messages = self.conversation.messages()
+        return bool(self.cuts.stored) or any(map(has_short_results, messages))
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is told in words or cut."""
+        told = self.conversation.calls_in_words
+        return context_losses(self.said, self.cuts, told) if told or self.cuts.is_any else ()
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -106,11 +140,11 @@ def draw(space: Space, at: Digest | None, ask: Ask) -> Drawn:
     return drawing.as_before() or drawing.anew()
 
 
-def framed(frame: Frame, *, notes: bool) -> Frame:
-    """The frame with our own words about notes, where there are any."""
-    if not notes:
-        return frame
-    return msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
+def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Frame:
+    """The frame with our own words about notes, where there are any, and the tool that reads artifacts, if it is offered."""
+    if notes:
+        frame = msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
+    return frame if reader is None else msgspec.structs.replace(frame, tools=(*frame.tools, reader))
 
 
 def fitting_note(budget: Budget, task: Mapping[str, Json], recalled: Sequence[Recalled]) -> Message | None:
@@ -129,14 +163,7 @@ class _Picked(msgspec.Struct, frozen=True):
 
     detail: Detail
     lead: Message
-    inputs: Sequence[Spoken]
-    tail: Sequence[Spoken]
-    cut: dict[str, int]
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """The messages."""
-        return frozenset(each.id for each in (*self.inputs, *self.tail))
+    chosen: Chosen
 
 
 class _Drawing:
@@ -153,7 +180,7 @@ class _Drawing:
             self._line = needing.line(
                 space, at, found.switched, fresh=ask.fresh, is_native=self._is_shown_natively
             )
-        self._turns = RecentTurns(self._words, ask.budget, found, self._line)
+        self._turns = RecentTurns(self._words, ask.budget, found, self._line, ask.reference)
         self._total: int | None = None  # how often a model has spoken on the line
 
     def _is_shown_natively(self, event: MessageAppended) -> bool:
@@ -182,13 +209,14 @@ class _Drawing:
         lead = decode_message(self._space.body(recipe.lead)) if recipe.lead is not None else None
         older = tuple(by_id(self._line, recipe.older)) if self._line and recipe.older else ()
         shown = [*older, *found.spoken]
-        laid = lay(self._words, shown, lead=lead, known=found.known, cut=recipe.cut)
+        cuts = cuts_in(recipe)
+        laid = lay(self._words, shown, lead=lead, known=found.known, cuts=cuts)
         self._total = recipe.earlier + laid.conversation.spoken
         if not self._fits(laid):
             return None
         is_whole = recipe.first is None and lead is None and recipe.switched is None
         drawn = self._drawn("whole" if is_whole else "carried", laid, shown)
-        drawn.first, drawn.older, drawn.cut = recipe.first, older, dict(recipe.cut)
+        drawn.first, drawn.older, drawn.cuts = recipe.first, older, cuts
         drawn.lead, drawn.lead_digest = lead, recipe.lead
         drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier
         if older:
@@ -206,48 +234,66 @@ class _Drawing:
 
     def anew(self) -> Drawn:
         """The checkpoint, the last turns, and what is needed of the rest."""
-        reason: Reason = "switched" if self._found.switch is not None or self._ask.fresh else "outgrown"
+        first, second = _SHARES if self._is_switched else _SHARES_LATER
+        drawn = self._anew(first)
+        if drawn.has_cut_results and self._ask.reader is not None:
+            self._outside = self._weigh_around(self._ask.reader)  # it is offered, and takes room itself
+            drawn = self._anew(first)
+        return self._anew(second) if drawn.refused else drawn
+
+    @property
+    def _is_switched(self) -> bool:
+        return self._found.switch is not None or self._ask.fresh
+
+    def _anew(self, share: float) -> Drawn:
+        """The same, with the last turns in a share of the budget."""
+        reason: Reason = "switched" if self._is_switched else "outgrown"
         checkpoint, digest = self._checkpoint()
         groups = self._recent()
         recent = [each for group in groups for each in group]
-        picked = self._picked(groups, checkpoint, reason)
-        if reason == "switched" and self._is_unknown(recent, picked.ids):
+        picked = self._picked(groups, checkpoint, reason, share)
+        if reason == "switched" and self._is_unknown(recent, picked.chosen.ids):
             reason, (checkpoint, digest) = "outgrown", self._derived()
-            picked = self._picked(groups, checkpoint, reason)
-        inputs, tail, cut, chosen = picked.inputs, picked.tail, picked.cut, picked.ids
+            picked = self._picked(groups, checkpoint, reason, share)
+        chosen = picked.chosen
         base = self._around() + self._turns.weight(picked.lead)
         lead: Message | None = self._lead_beside(checkpoint, reason, picked)
-        is_all = self._found.is_whole and len(chosen) == len(self._found.spoken)
+        is_all = self._found.is_whole and len(chosen.ids) == len(self._found.spoken)
         if reason == "outgrown" and is_all and not any(each.is_native for each in recent):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
-            inputs, tail, cut = self._turns.choose(groups, base)
-        laid = lay(self._words, [*inputs, *tail], known=self._found.known, cut=cut)
-        older, kept, refused = self._older(checkpoint, inputs, tail, base, laid)
-        final = lay(self._words, [*older, *tail], lead=lead, known=self._found.known, cut=cut)
-        drawn = self._drawn(reason, final, [*older, *tail])
-        drawn.first = self._first(tail)
-        drawn.left_out = sum(1 for group in groups if all(each.id not in chosen for each in group))
-        drawn.older, drawn.needed, drawn.refused, drawn.cut = tuple(older), kept, refused, cut
+            chosen = self._turns.choose(groups, base, share, is_new=False)
+        laid = lay(self._words, chosen.spoken, known=self._found.known, cuts=chosen.cuts)
+        older, kept, refused = self._older(checkpoint, chosen, base, laid)
+        shown = [*older, *chosen.tail]
+        final = lay(self._words, shown, lead=lead, known=self._found.known, cuts=chosen.cuts)
+        drawn = self._drawn(reason, final, shown)
+        drawn.first = self._first(chosen.tail)
+        drawn.left_out = sum(1 for group in groups if all(each.id not in chosen.ids for each in group))
+        drawn.older, drawn.needed, drawn.refused = tuple(older), kept, refused
+        drawn.cuts = chosen.cuts.used(drawn.said)
         if lead is not None:
             drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
 
-    def _picked(self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason) -> _Picked:
+    def _picked(
+        self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason, share: float
+    ) -> _Picked:
         """The last turns that fit beside a note that tells all of the checkpoint."""
         detail = self._detail(checkpoint, reason)
         lead = self._lead(checkpoint, reason, (), detail)
-        inputs, tail, cut = self._turns.choose(groups, self._around() + self._turns.weight(lead))
-        return _Picked(detail, lead, inputs, tail, cut)
+        base = self._around() + self._turns.weight(lead)
+        chosen = self._turns.choose(groups, base, share, is_new=reason == "switched")
+        return _Picked(detail, lead, chosen)
 
     def _lead_beside(self, checkpoint: Checkpoint, reason: Reason, picked: _Picked) -> Message:
         """The note without the calls that are shown as they are; no heavier than the one that room was kept for."""
-        spoken = [*picked.inputs, *picked.tail]
+        spoken = picked.chosen.spoken
         written = {each.call for each in checkpoint.calls if each.is_written}
         pairs = self._calls_of([each for each in spoken if each.is_native])
         # Nothing beside a call and its result says that it must not be repeated; the note does.
-        shown = self._calls_of(spoken, picked.cut) - (pairs & written)
-        is_all = self._found.is_whole and len(picked.ids) == len(self._found.spoken)
+        shown = self._calls_of(spoken, picked.chosen.cuts) - (pairs & written)
+        is_all = self._found.is_whole and len(picked.chosen.ids) == len(self._found.spoken)
         most = self._turns.weight(picked.lead).tokens
         for detail in DETAILS[DETAILS.index(picked.detail) :]:
             note = self._lead(checkpoint, reason, shown, detail, is_all=is_all)
@@ -281,20 +327,16 @@ class _Drawing:
     # ---- tier 7
 
     def _older(
-        self,
-        checkpoint: Checkpoint,
-        inputs: Sequence[Spoken],
-        tail: Sequence[Spoken],
-        base: Weight,
-        laid: Laid,
+        self, checkpoint: Checkpoint, chosen: Chosen, base: Weight, laid: Laid
     ) -> tuple[list[Spoken], tuple[Needed, ...], tuple[Needed, ...]]:
         """What is shown of the older transcript, in order; why; and what was needed and does not fit."""
+        inputs = chosen.inputs
         taken = {each.id: each for each in inputs}
         kept: list[Needed] = [Needed(tuple(inputs), "the input of the current turn")] if inputs else []
         refused: list[Needed] = []
-        total = sum_of((self._turns.span(laid, each.id) for each in [*inputs, *tail]), base)
-        in_tail = {each.id for each in tail}
-        for needed in self._needed(checkpoint, [*inputs, *tail]):
+        total = sum_of((self._turns.span(laid, each.id) for each in chosen.spoken), base)
+        in_tail = {each.id for each in chosen.tail}
+        for needed in self._needed(checkpoint, chosen.spoken):
             new = [each for each in needed.spoken if each.id not in taken and each.id not in in_tail]
             if not new:
                 continue
@@ -332,9 +374,12 @@ class _Drawing:
     def _around(self) -> Weight:
         """What stands around the conversation."""
         if self._outside is None:
-            frame = framed(self._ask.frame, notes=True)
-            self._outside = weigh_frame(self._budget, frame) + self._turns.weight(self._note)
+            self._outside = self._weigh_around(None)
         return self._outside
+
+    def _weigh_around(self, reader: ToolSpec | None) -> Weight:
+        frame = framed(self._ask.frame, notes=True, reader=reader)
+        return weigh_frame(self._budget, frame) + self._turns.weight(self._note)
 
     def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
         """How much of the checkpoint is told: as much as its share of the budget holds.
@@ -370,11 +415,11 @@ class _Drawing:
         is_all = self._found.is_whole and tail[0].id == self._found.spoken[0].id
         return None if is_all else tail[0].id
 
-    def _calls_of(self, spoken: Sequence[Spoken], cut: Mapping[str, int] | None = None) -> frozenset[str]:
-        """The calls that messages ask for; with `cut` those whose arguments are shown whole."""
+    def _calls_of(self, spoken: Sequence[Spoken], cuts: Cuts = NO_CUTS) -> frozenset[str]:
+        """The calls that messages ask for; with `cuts` those whose arguments are shown whole."""
         found: set[str] = set()
         for each, message in zip(spoken, self._words.of(spoken), strict=True):
-            most = cut.get(each.id) if cut else None
+            most = cuts.arguments_max(each.id, told=each.told)
             calls = message.tool_calls if message is not None else ()
             found |= {call.id for call in calls if most is None or len(call.args) <= most}
         return frozenset(found)

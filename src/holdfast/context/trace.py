@@ -29,6 +29,7 @@ from holdfast.model.recipe import Recipe, decode_recipe
 from holdfast.projections.transcript import Said
 
 __all__ = [
+    "CHARACTERS_A_TOKEN",
     "Spoken",
     "Trace",
     "backend_of_message",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _IMPORTS = "import:"  # what the runs of imported conversations are called
-_BYTES_A_TOKEN = 12  # that even the leanest text has no more of
+CHARACTERS_A_TOKEN = 12  # that even the leanest text has no more of
 
 
 class Spoken(msgspec.Struct, frozen=True):
@@ -212,7 +213,7 @@ def trace(
     backend that made calls before the last switch whether they are shown as call and result.
     """
     back = _Back(
-        space, turns, None if room is None else room * _BYTES_A_TOKEN, fresh=fresh, is_native=is_native
+        space, turns, None if room is None else room * CHARACTERS_A_TOKEN, fresh=fresh, is_native=is_native
     )
     found = back.found
     found.turn = space.step(at).place.turn if at is not None else 0

@@ -18,9 +18,10 @@ from holdfast.model.artifact import parse_reference
 from holdfast.model.call import CallRecord
 from holdfast.model.digest import Digest
 
-__all__ = ["TOOL_RESULTS", "Provenance", "of_call", "provenance", "resolve", "results"]
+__all__ = ["TOOL_RESULTS", "Provenance", "in_history", "of_call", "provenance", "resolve", "results"]
 
 TOOL_RESULTS = "artifact://tool-results/"
+_SCHEME = "artifact://"
 
 _PAGE = 200
 
@@ -46,6 +47,20 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
         where = f"at {at[:12]}" if at else "before the first commit"
         raise NotFound(f"there is no result {reference[:300]} {where} in '{space.label}'; nothing was read.")
     return parse_reference(held.record.result)
+
+
+def in_history(space: Space, reference: str, *, at: Digest | None) -> Digest:
+    """The digest of an artifact that the history up to a commit holds: the result of a call, or under a name.
+
+    Raises `NotFound` for any other, also for one of another line of the thread.
+    """
+    digest = resolve(space, reference, at=at)
+    if not reference.startswith(f"{_SCHEME}sha256/"):
+        return digest
+    is_result = any(found == digest and _is_told(space, record, at) for record, found in results(space))
+    if is_result or any(named.artifact == digest for _, named in naming.known_names(space, at=at)):
+        return digest
+    raise NotFound(f"there is no artifact {reference[:300]} in the history of this line; nothing was read.")
 
 
 def results(space: Space) -> Iterator[tuple[CallRecord, Digest]]:

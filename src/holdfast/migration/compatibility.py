@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.context.cuts import CutText
 from holdfast.context.media import PREFIX
 from holdfast.context.unseen import lost
 from holdfast.migration.facing import Facing
@@ -39,6 +40,7 @@ _BY_ADDRESS = {
     Capability.DOCUMENTS: Capability.DOCUMENT_URLS,
 }
 _FILE_ID = "file-id://"
+_CUTS_SHOWN = 8  # cuts that have a line of their own
 _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
 # What losses call the thinking that a request leaves out.
 _THOUGHTS = frozenset({"reasoning", "encrypted reasoning", "redacted reasoning", "thought signature"})
@@ -58,6 +60,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     turns: int | None = None  # that are shown, where others were left out or cut for want of room
     from_api: str | None = None  # the wire format that it comes from; None: not known
     mcp: frozenset[str] = frozenset()  # tools of MCP servers, by name
+    cuts: tuple[CutText, ...] = ()  # what is shown in part, for want of room
+    lost: tuple[Loss, ...] = ()  # what is told in words or cut
     calls_in_words: int = 0  # earlier calls that are summarised, by the checkpoint or one by one
     calls_native: int = 0  # earlier calls that are shown as call and result
 
@@ -72,6 +76,7 @@ def check(shown: Shown, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
         *_tools(shown, to),
         *_earlier_calls(shown),
         *_context(shown, to),
+        *_cuts(shown),
         *_strict_json(shown, to, lost),
         *_media(shown, to),
         *_vendor_tools(shown, to),
@@ -95,7 +100,7 @@ def sealed(shown: Shown, to: Facing) -> bool:
 
 def losses(shown: Shown, to: Facing) -> tuple[Loss, ...]:
     """What the next request could not carry over unchanged; of a format that is not known, what is named in words."""
-    named = lost(shown.history, to.unseen)
+    named = (*lost(shown.history, to.unseen), *shown.lost)
     is_streamed = "stream" in shown.context.options  # else it is our own wish, and no loss
     if to.target is None:
         return named
@@ -169,6 +174,19 @@ def _context(shown: Shown, to: Facing) -> Iterator[Item]:
         yield _converted("context", says, fallback="checkpoint", why=need)
     else:
         yield _kept("context", f"{size} context sufficient", why=need)
+
+
+def _cuts(shown: Shown) -> Iterator[Item]:
+    """What the window has no room for: a line each, and one for all beyond the first few."""
+    for cut in shown.cuts[:_CUTS_SHOWN]:
+        says = f"{cut.what[:1].upper()}{cut.what[1:]} will be cut to {cut.sizes}"
+        why = f"the window has no room for it; the whole is {cut.reference or 'in the history'}"
+        yield Item(topic="results", mark="converted", says=says, fallback="cut", why=why)
+    rest = shown.cuts[_CUTS_SHOWN:]
+    if rest:
+        size, kept = sum(each.size for each in rest), sum(each.shown for each in rest)
+        says = f"{len(rest)} more texts will be cut to {kept:,} of {size:,} characters in all"
+        yield Item(topic="results", mark="converted", says=says, fallback="cut")
 
 
 def _strict_json(shown: Shown, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]:
@@ -290,7 +308,7 @@ def _reasoning(shown: Shown, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]
         yield _removed(
             "reasoning", "Reasoning unavailable; the model answers without it", why="not a thinker"
         )
-    elif left_out or (thought and not _same_format(shown, to)):
+    elif left_out:
         yield _converted(
             "reasoning",
             "Earlier reasoning is readable by its issuer alone; it stays in the history",

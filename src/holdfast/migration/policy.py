@@ -30,6 +30,7 @@ Topic: TypeAlias = Literal[
     "mcp_tools",
     "earlier_calls",
     "context",
+    "results",
     "server",
     "strict_json",
     "images",

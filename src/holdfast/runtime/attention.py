@@ -99,6 +99,10 @@ class Attention:
         """What of the conversation the last context only names, because the model takes none of it."""
         return lost(self._talk.conversation.messages(), self._set.frame.unseen)
 
+    def losses(self) -> tuple[Loss, ...]:
+        """What of the conversation the last context tells in words or shows in part."""
+        return self._talk.losses
+
     def give(self, at: Digest | None) -> None:
         """Keep what is shown for the next run on the line, which stands at `at`."""
         self._talk.at = at
@@ -123,13 +127,16 @@ class Attention:
                 unseen=framing.unseen_by(ground, model),
             )
             is_told = window is not None or ground.agent.context.window is not None
-            return Setting(frame, lambda: framing.budget_for(ground, model, frame), is_told=is_told)
+            reader = framing.artifact_reader(ground, model)
+            find = lambda: framing.budget_for(ground, model, frame)  # noqa: E731
+            return Setting(frame, find, is_told=is_told, reader=reader)
 
         self._model, self._setting = model, ground.talks.setting(ground.agent, beside, make)
 
     def _around(self) -> Framed:
         """The frame as it is shown: with our words about notes, if there are any."""
-        return self._set.framed(notes=self._note is not None or self._talk.is_noted)
+        notes = self._note is not None or self._talk.is_noted
+        return self._set.framed(notes=notes, reads=self._talk.has_cut_results)
 
     def _ask(self, at: Digest | None) -> Ask:
         assert self._model is not None
@@ -137,7 +144,9 @@ class Attention:
         made = framing.ask(
             self._ground, self._set.budget, self._set.frame, at, live=True, takes_calls=takes_calls
         )
-        return msgspec.structs.replace(made, task=self._task, recalled=self._recalled)
+        return msgspec.structs.replace(
+            made, task=self._task, recalled=self._recalled, reader=self._set.reader
+        )
 
     def _explain(self) -> None:
         for call in self._talk.conversation.open():

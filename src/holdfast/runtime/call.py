@@ -130,6 +130,10 @@ class Call:
         """What is remembered for the thread's owner, across threads and agents: `add`, `search`, `forget`."""
         return self._at_hand().memory
 
+    def read_artifact(self, reference: str) -> bytes:
+        """The content of an artifact in the history of this line; raises `NotFound` for any other."""
+        return self._at_hand().artifact(reference)
+
     @property
     def scratch(self) -> State:
         """State of this call alone: it outlives a suspension and is gone when the call settles."""

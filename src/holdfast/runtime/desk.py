@@ -14,6 +14,7 @@ from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.effect import Reach
 from holdfast.model.message import ToolCall
 from holdfast.runtime.arguments import Arguments
+from holdfast.runtime.artifact_reader import BUILT_IN
 from holdfast.runtime.call import Call, Ruling
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.happening import CallProgress
@@ -44,7 +45,7 @@ class Desk:
         self.label = ""  # what will name the commit of this round's results
         self.origin = origin  # of its calls; None: a run
         self.ground, self.journal, self.backend = ground, journal, backend
-        self.toolbox = {**VENDOR_APPROVALS, **ground.agent.toolbox}
+        self.toolbox = {**VENDOR_APPROVALS, **BUILT_IN, **ground.agent.toolbox}
         self.ours = ours
         self.waited = False  # whether its run goes on from waiting: then nothing was under way
         self.holder = ground.space.engine.holder()

@@ -22,15 +22,18 @@ from holdfast.migration.extract import derive
 from holdfast.migration.facing import Described, Facing, facing, same
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.commit import LedgerRead
+from holdfast.model.context import ToolSpec
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.recipe import Frame, Sent
 from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Model
 from holdfast.runtime.agent import Agent
+from holdfast.runtime.artifact_reader import reader_spec
 from holdfast.runtime.ground import Ground
 
 __all__ = [
+    "artifact_reader",
     "ask",
     "ask_for",
     "budget_for",
@@ -81,6 +84,11 @@ def takes_calls(ground: Ground, model: Model) -> bool:
     return not known or facing(model, ground.models()).does(Capability.TOOLS) != "none"
 
 
+def artifact_reader(ground: Ground, model: Model) -> ToolSpec | None:
+    """The tool that reads artifacts as a model is told of it; None: the model takes no tools, or the agent has its own."""
+    return reader_spec(ground.agent) if takes_calls(ground, model) else None
+
+
 def window_of(model: object) -> int | None:
     """How many tokens a model takes, if it says so with `window`; None: it does not say."""
     found: object = getattr(model, "window", None)
@@ -122,6 +130,7 @@ def ask(
         limits=ground.agent.context,
         derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto(), timeline=ground.timeline),
         where=lambda call: _asked_at(space, call),
+        reference=lambda call: _result_of(space, call),
         fresh=fresh,
         is_native=is_native,
     )
@@ -146,7 +155,10 @@ def ask_for(
     plain = ask(ground, budget, made, at, fresh=fresh, takes_calls=takes_calls)
     derive: Callable[[], Checkpoint] = plain.derive if checkpoint is None else lambda: checkpoint
     return msgspec.structs.replace(
-        plain, derive=derive, task=task_state(ground.space, ground.space.root_at(at))
+        plain,
+        derive=derive,
+        task=task_state(ground.space, ground.space.root_at(at)),
+        reader=reader_spec(ground.agent) if takes_calls else None,
     )
 
 
@@ -163,3 +175,8 @@ def recalled(ground: Ground, query: str, at: Digest | None) -> tuple[Sequence[Re
 def _asked_at(space: Space, call: str) -> str | None:
     held = calls.find(space, call)
     return held.record.label if held is not None else None
+
+
+def _result_of(space: Space, call: str) -> str | None:
+    held = calls.find(space, call)
+    return held.record.result or held.record.evidence if held is not None else None

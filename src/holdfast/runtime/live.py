@@ -209,7 +209,7 @@ class LiveRun:
         await self._phase("after_inference", draft, message=said.message)
         label = self._ground.space.ids()
         usage, backend = said.usage or None, self._router.model.backend
-        losses = (*unseen, *said.losses)
+        losses = (*unseen, *self._attention.losses(), *said.losses)
         recipe, bodies = self._attention.recipe()
         kept = said.message
         if media.has_media(kept):

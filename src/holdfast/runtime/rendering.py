@@ -74,8 +74,8 @@ def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
     own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
     adapter = registry.adapter(target.api)
     made = adapter.render(_asked(plan.context, own), model=target.model, provider=target.provider)
-    named = lost(plan.history, seen.unseen)
-    return Rendered(body=made.body, losses=(*named, *made.losses)) if named else made
+    before = (*lost(plan.history, seen.unseen), *plan.losses)
+    return msgspec.structs.replace(made, losses=(*before, *made.losses)) if before else made
 
 
 def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import msgspec
 
+from holdfast.context.cuts import kept_as
 from holdfast.model.artifact import sniff
 from holdfast.model.call import Status
 from holdfast.model.canonical import DEPTH_MAX, Json
@@ -89,7 +90,7 @@ def preview(kept: Kept, ref: str, *, preview_bytes: int = PREVIEW_BYTES) -> tupl
     if parts is None:
         return kept.blocks
     head, tail = parts
-    note = f"[… the middle is left out here; the whole, {_size(kept)}, is kept as {ref} …]"
+    note = f"[… the middle is left out here; the whole, {_size(kept)}, {kept_as(ref)}"
     others = [block for block in kept.blocks if isinstance(block, Image | File)]
     return Text(f"{head}\n{note}\n{tail}".rstrip("\n")), *others
 

@@ -22,11 +22,13 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.errors import Invalid, NotFound
+from holdfast.history import artifacts
 from holdfast.history.patching import Ops, Patched
 from holdfast.history.reading import declared, typed
 from holdfast.history.space import Space
 from holdfast.history.touched import Touched
 from holdfast.history.values import Given, Kept
+from holdfast.ledger import results
 from holdfast.memory import Recollection
 from holdfast.memory.reach import Line
 from holdfast.model import names
@@ -160,7 +162,9 @@ class Room:
         "_call_scoped",
         "_finished",
         "_gate",
+        "_line",
         "_prefix",
+        "_space",
         "memory",
         "reads",
         "scratch",
@@ -185,6 +189,7 @@ class Room:
         """
         self._gate = _Gate()
         self.memory = CallMemory(memory, line or (space.name, None), self._gate.check)
+        self._space, self._line = space, line
         self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False
@@ -201,6 +206,14 @@ class Room:
         if self._agent is None:
             raise Invalid("this call has no agent, and so no map of an agent's; nothing was read or written.")
         return self._agent
+
+    def artifact(self, reference: str) -> bytes:
+        """The content of an artifact in the history of the line; raises `NotFound` for any other."""
+        with self._gate.lock:
+            self._gate.check()
+            at = self._line[1] if self._line is not None else None
+            digest = results.in_history(self._space, reference, at=at)
+            return b"".join(artifacts.get(self._space, digest))
 
     def home(self, path: str) -> State:
         """Where `path` lies: in the thread's map, or, if it is declared with call scope, in the scratch."""

@@ -48,6 +48,8 @@ def shown_to(
         turns=_crowded(plan, ask),
         from_api=_api(before),
         mcp=frozenset(tool.name for tool in ground.agent.toolbox.values() if tool.origin == "mcp"),
+        cuts=plan.cuts,
+        lost=plan.losses,
         calls_in_words=_summarised(plan, checkpoint),
         calls_native=len(plan.calls_native),
     )
@@ -91,8 +93,7 @@ def _crowded(plan: Plan, ask: Ask) -> int | None:
     """How many turns are shown, if it would be more had there been room; None: room is not what limits them."""
     shown = len([item for item in plan.of(4) if item.included])
     left = any(not item.included for item in plan.of(7))
-    is_cut = plan.recipe is not None and bool(plan.recipe.cut)
-    return shown if is_cut or (left and shown < ask.limits.turns) else None
+    return shown if left and shown < ask.limits.turns else None
 
 
 def _api(backend: str | None) -> str | None:

@@ -15,6 +15,7 @@ from threading import Lock
 from holdfast.context.assemble import body_of, context_in
 from holdfast.context.budget import is_small, size_of, weigh_frame
 from holdfast.context.conversation import Conversation
+from holdfast.context.cuts import has_short_results
 from holdfast.context.framed import Framed, Setting
 from holdfast.context.others import as_shown
 from holdfast.context.tiers import Ask, Drawn, draw
@@ -28,6 +29,7 @@ from holdfast.model.event import BackendSwitched
 from holdfast.model.message import Message, Text, decode_message, encode_message
 from holdfast.model.recipe import BUILDER, Recipe, encode_recipe
 from holdfast.projections import transcript as projection
+from holdfast.providers.contract import Loss
 from holdfast.providers.tokens import Weight
 
 __all__ = ["Talk", "Talks", "empty"]
@@ -42,6 +44,8 @@ class Talk:
 
     __slots__ = (
         "_drawn",
+        "_has_cut_results",
+        "_losses",
         "_recipe",
         "_recipe_of",
         "_size",
@@ -62,6 +66,8 @@ class Talk:
         self._size = size_of(self._unweighed)  # of what was not weighed
         self._weight = Weight()  # of what was
         self.words: dict[str, str] = {}  # what was said of open calls
+        self._losses: tuple[Loss, ...] | None = None
+        self._has_cut_results = drawn.has_cut_results
         self._recipe: Object | None = None
         self._recipe_of: tuple[object, ...] = ()
         self.kept: set[Digest] = _known(drawn)  # bodies that the store has
@@ -70,6 +76,7 @@ class Talk:
         """Take one more message, which is about to be committed."""
         shown = as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
+        self._has_cut_results = self._has_cut_results or has_short_results(shown)
         self._unweighed.append(shown)
         self._size += size_of((shown,))
 
@@ -101,6 +108,18 @@ class Talk:
     def context(self, framed: Framed, note: Message | None) -> Context:
         """What a model is shown."""
         return context_in(framed.frame, self.conversation.messages(), note, self._drawn.earlier)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is told in words or cut."""
+        if self._losses is None:
+            self._losses = self._drawn.losses
+        return self._losses
+
+    @property
+    def has_cut_results(self) -> bool:
+        """True if a result is shown in part whose whole can be read."""
+        return self._has_cut_results
 
     @property
     def is_noted(self) -> bool:
@@ -146,7 +165,11 @@ class Talk:
             lead=lead,
             note=body_of(note).digest if note is not None else None,
             memory=tuple(memory),
-            cut=drawn.cut,
+            cut=dict(drawn.cuts.texts),
+            cut_results=dict(drawn.cuts.results),
+            stored=dict(drawn.cuts.stored),
+            whole=dict(drawn.cuts.whole),
+            short=dict(drawn.cuts.short),
             open=dict(words),
             earlier=drawn.earlier,
         )
