@@ -257,6 +257,27 @@ def test_an_approval_that_openai_asks_for_is_an_approval_of_ours(verdict: Any) -
     assert answer["approve"] is (verdict == "approve")
 
 
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_search_for_tools_that_is_left_to_the_program_is_a_call(is_served: bool) -> None:
+    """One that OpenAI made itself is none; one that nobody serves is refused in words."""
+
+    @holdfast.tool(effect="read_only", serves="openai.tool_search")
+    def search(goal: str) -> list[Any]:
+        done.append(goal)
+        return [{"type": "function", "name": "pay", "parameters": {}}]
+
+    item = {"type": "tool_search_call", "id": "ts_1", "call_id": "c1", "arguments": {"goal": "pay"}}
+    theirs = {**item, "id": "ts_0", "call_id": None, "execution": "server"}
+    asking = whole(response("completed", theirs, {**item, "execution": "client"}))
+    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+        thread = store.thread("trip", agent=agent_at(place, *([search] if is_served else [])))
+        result, calls = thread.run("Go"), thread.calls()
+
+    assert (result.status, len(calls), done) == ("succeeded", 1, ["pay"] * is_served)
+    last = place.requests[1].body["input"][-1]
+    assert ("tools" in last) if is_served else ("no tool named" in last["content"])
+
+
 def test_arguments_that_were_edited_are_not_approved() -> None:
     """OpenAI would make the call with its own: what somebody changed was not to happen as it was."""
     edited = {

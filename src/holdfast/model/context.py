@@ -14,7 +14,12 @@ __all__ = ["VENDOR_TOOLS", "Context", "ToolSpec", "VendorTool"]
 
 # Tools that a vendor declares to its models and a program carries out.
 VendorTool: TypeAlias = Literal[
-    "openai.apply_patch", "openai.computer", "openai.local_shell", "openai.mcp_approval", "openai.shell"
+    "openai.apply_patch",
+    "openai.computer",
+    "openai.local_shell",
+    "openai.mcp_approval",
+    "openai.shell",
+    "openai.tool_search",
 ]
 VENDOR_TOOLS: tuple[VendorTool, ...] = get_args(VendorTool)
 

@@ -1,4 +1,4 @@
-"""OpenAI's own tools that a program carries out: shell, patches, the computer, and approvals of MCP calls.
+"""OpenAI's own tools that a program carries out: shell, patches, the computer, tool search, approvals of MCP calls.
 
 The model asks for them by items of their own kinds.  Each becomes an ordinary tool call, under a name
 that no function has (`openai.shell`), so that it is in the ledger, is guarded by its effect, and is
@@ -25,6 +25,7 @@ _NAMES = {
     "local_shell_call": "openai.local_shell",
     "mcp_approval_request": "openai.mcp_approval",
     "shell_call": "openai.shell",
+    "tool_search_call": "openai.tool_search",
 }
 # How a tool is declared to the model, by its name; a request that declares one of these kinds itself keeps its own.
 TOOLS: dict[str, dict[str, Any]] = {
@@ -39,8 +40,10 @@ _FILE_ID = "file-id://openai/"
 
 def is_client_call(item: Mapping[str, Any], answered: frozenset[str] = frozenset()) -> bool:
     """Whether a program has to carry out what an item asks for; `answered` are calls whose output is there."""
-    if item.get("type") not in _NAMES or text_of(item.get("call_id")) in answered - {""}:
+    if text_of(item.get("type")) not in _NAMES or text_of(item.get("call_id")) in answered - {""}:
         return False
+    if item["type"] == "tool_search_call":
+        return item.get("execution") == "client"
     place = text_of(object_of(item.get("environment")).get("type"))
     return not place.startswith("container")  # commands in a container are run by OpenAI
 
@@ -65,6 +68,8 @@ def arguments_of(item: Mapping[str, Any]) -> str:
                 "name": item.get("name"),
                 "arguments": _parsed(text_of(item.get("arguments"))),
             }
+        case "tool_search_call":
+            asked = object_of(item.get("arguments"))
         case "local_shell_call":
             action = object_of(item.get("action"))
             asked = {key: value for key, value in action.items() if key != "type"}
@@ -111,6 +116,10 @@ def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str,
             reason = {} if is_approved or not text else {"reason": text}
             answer = {"type": "mcp_approval_response", "approval_request_id": id, "approve": is_approved}
             return {**answer, **reason}
+        case "tool_search_call":
+            found = _parsed(text) if is_done else None
+            output = {"type": "tool_search_output", "call_id": id, "execution": "client"}
+            return {**output, "status": "completed", "tools": found} if isinstance(found, list) else None
         case _:
             return _screenshot(item, id, result)
 

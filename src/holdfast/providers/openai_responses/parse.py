@@ -85,7 +85,7 @@ def _stop(body: Mapping[str, Any]) -> str | None:
 
 
 def _is_output(item: Mapping[str, Any]) -> bool:
-    return text_of(item.get("type")).endswith("_call_output")
+    return text_of(item.get("type")).endswith(("_call_output", "tool_search_output"))
 
 
 def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:

@@ -148,7 +148,7 @@ class _History:
 
     def _in_words(self, answer: Answer) -> dict[str, Any]:
         """A result that OpenAI's own tool cannot give; its call is left out where nothing answers it."""
-        why = "the computer answers with a picture alone here; it is told in words"
+        why = "OpenAI's own tool takes no such answer; it is told in words, and its call with it"
         self._lose("converted", answer.place, "tool result", why)
         said = "\n".join(block.text for block in answer.result.content if isinstance(block, Text))
         return {"role": "user", "content": f"[{answer.call.name} {answer.call.args} → {said}]"}
