@@ -12,7 +12,7 @@ from holdfast.context.sentences import is_note
 from holdfast.errors import Invalid
 from holdfast.model.context import Context
 from holdfast.testing import Script, say, step, use
-from tests.context.lines import book, check_pairs, search
+from tests.context.lines import answer, asking, book, check_pairs, search, user
 from tests.recorded.owned import opaque
 from tests.recorded.pairs import DEEP, SOURCES, read_as
 from tests.recorded.wire import FOLDER, Record, Wire
@@ -221,6 +221,21 @@ def test_failover_tells_of_calls_and_going_back_gives_them_back(store: Store) ->
     thread.run("And now?")
 
     assert (names(spare.contexts[0]), names(home.contexts[0])) == ([], ["search"])
+
+
+def test_calls_that_were_imported_go_back_to_the_backend_of_the_line(store: Store) -> None:
+    """Whoever made them: the line's backend was shown them as call and result before the trip, and is again."""
+    thread = store.thread("t", agent=Agent("a", backend=Script(backend=A), policy=LENIENT))
+    with thread.change("imported") as change:
+        change.add(user("Rome?"))
+        change.add(asking("c1"), provider="mistral", model="mistral-large-latest")
+        change.add(answer(("c1", "Sunny.")))
+
+    thread.switch(Script(backend=B))
+    abroad = names(thread.plan().context)
+    thread.switch(Script(backend=A))
+
+    assert (abroad, names(thread.plan().context)) == ([], ["search"])
 
 
 def test_calls_that_a_conversation_begins_with_are_not_left_out(store: Store) -> None:

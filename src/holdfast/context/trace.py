@@ -97,11 +97,9 @@ class _Back:
     ) -> None:
         self._space, self._turns, self._bytes_max = space, turns, bytes_max
         self._is_fresh, self._is_native = fresh, is_native
-        self._line_backend: str | None = None  # that the line was on, as a later switch says
-        self._unsigned: list[
-            str
-        ] = []  # messages that do not say who made them, and whose line is not known yet
-        self._makers: dict[str, str | None] = {}
+        self._line_backend: str | None = None  # that the line was on, as a later event says
+        self._unplaced: list[str] = []  # earlier messages of models, until it is known whose line they are on
+        self._makers: dict[str, set[str | None]] = {}  # who said them, and on whose line
         self.found = Trace(spoken=[], known={})
         self._telling = fresh
         self._size = 0
@@ -122,10 +120,10 @@ class _Back:
                 case BackendSwitched():
                     if not self._is_anchored:
                         self.found.switch, self.found.switched, self._telling = event, step.digest, True
-                    self._name_makers(event.to_backend)
+                    self._place(event.to_backend)
                     self._line_backend = event.from_backend
                 case RunStarted(backend=str() as backend):
-                    self._name_makers(backend)
+                    self._place(backend)
                     self._line_backend = backend
                 case ToolCallRequested() | ToolCallCompleted() if self._telling:
                     self._note(event)
@@ -148,26 +146,28 @@ class _Back:
         self._later = spoken
         self.found.spoken.append(spoken)
         if event.role == "assistant" and spoken.is_earlier:
-            maker = backend_of_message(event)
-            self._makers[event.id] = maker
-            if maker is None:
-                self._unsigned.append(event.id)
+            self._makers[event.id] = {backend_of_message(event)}
+            self._unplaced.append(event.id)
         self._size += event.size
         return self.found.recipe is not None and self.found.recipe.first == event.id
 
-    def _name_makers(self, backend: str | None) -> None:
-        """Take messages that name no maker for those of the backend that the line was on."""
-        self._makers |= dict.fromkeys(self._unsigned, backend)
-        self._unsigned = []
+    def _place(self, backend: str | None) -> None:
+        """Note which backend the line was on when the messages since were added.
+
+        An imported message is shown to that backend as it is, whoever made it, and so it is when it takes over again.
+        """
+        for id in self._unplaced:
+            self._makers[id].add(backend)
+        self._unplaced = []
 
     def finish(self) -> Trace:
         """What was found, oldest first, each earlier message with how its calls are shown."""
-        self._name_makers(self._line_backend)
+        self._place(self._line_backend)
         recipe = self.found.recipe
         if recipe is not None:
             native = set(recipe.native)
         else:
-            native = {id for id, maker in self._makers.items() if self._is_native(maker)}
+            native = {id for id, makers in self._makers.items() if any(map(self._is_native, makers))}
         if native:
             self.found.spoken = [
                 msgspec.structs.replace(each, is_native=True) if each.id in native else each
