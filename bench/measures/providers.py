@@ -22,11 +22,11 @@ __all__ = ["history", "measure"]
 
 MESSAGES, CHUNKS, BAR = 200, 1_000, 5.0
 MODELS = {
-    "openai-chat": "gpt-5",
-    "openai-responses": "gpt-5",
-    "anthropic-messages": "claude-sonnet-4-5",
+    "openai-chat": "gpt-5.6",
+    "openai-responses": "gpt-5.6",
+    "anthropic-messages": "claude-sonnet-5-5",
     "gemini-generate": "gemini-3-pro-preview",
-    "bedrock-converse": "anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "bedrock-converse": "anthropic.claude-sonnet-5-5",
     "mistral-chat": "mistral-large-latest",
     "azure-inference-chat": "gpt-4o",
 }

@@ -86,7 +86,7 @@ def _anthropic(chunks: int) -> Stream:
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
-        "model": "claude-sonnet-4-5",
+        "model": "claude-sonnet-5-5",
     }
     message |= {"content": [], "stop_reason": None, "usage": {"input_tokens": 900, "output_tokens": 1}}
     tool: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}

@@ -16,7 +16,7 @@ from bench.table import Result
 from holdfast import Agent, Store, Thread, testing
 
 _SHORT, _TIMES = 50, 20
-_TO = "anthropic:claude-sonnet-4-5"
+_TO = "anthropic:claude-sonnet-5-5"
 _WORDS = "Please look at the figures of number {}, and tell me whether anything in them is out of order."
 
 

@@ -24,5 +24,5 @@ def test_the_example_of_a_file_works(tmp_path: Path) -> None:
     mine = catalog.read(tmp_path / "models.json")
 
     assert json.loads(example)["models"]["openai"]
-    assert mine.card("openai", "ft:gpt-5:acme").known
+    assert mine.card("openai", "ft:gpt-5.6:acme").known
     assert mine.card("vllm", "anything").context_window == 65_536

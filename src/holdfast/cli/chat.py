@@ -55,7 +55,7 @@ def chat(
     ] = None,
     to: Annotated[
         str | None,
-        Parameter(metavar="BACKEND", help="The backend of a new thread, such as anthropic:claude-sonnet-4-5"),
+        Parameter(metavar="BACKEND", help="The backend of a new thread, such as anthropic:claude-sonnet-5-5"),
     ] = None,
     owner: Annotated[
         str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")

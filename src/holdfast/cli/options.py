@@ -115,7 +115,7 @@ OpId: TypeAlias = Annotated[
 ]
 ToBackend: TypeAlias = Annotated[
     str,
-    Parameter(name="--to", metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-4-5"),
+    Parameter(name="--to", metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-5-5"),
 ]
 DryRun: TypeAlias = Annotated[
     bool,

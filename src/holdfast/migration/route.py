@@ -1,7 +1,7 @@
 """Routes: which backends may take an agent's turns, in which order, and what makes a run go on to the next.
 
-    Agent("planner", backend="anthropic:claude-sonnet-4-5",
-          route=Route(fallbacks=["openai:gpt-5", local], triggers=["error", "rate_limit"]))
+    Agent("planner", backend="anthropic:claude-sonnet-5-5",
+          route=Route(fallbacks=["openai:gpt-5.6", local], triggers=["error", "rate_limit"]))
 
 Going on to the next is a switch like any other: with a checkpoint, a check, a recorded reason.
 A plain value without I/O.

@@ -1,6 +1,6 @@
 """Abilities: what one backend does, by its wire format, its server and its model together.
 
-    abilities.of(registry.target("openai:gpt-5"), catalog.shipped())[Capability.AUDIO]     "none"
+    abilities.of(registry.target("openai:gpt-5.6"), catalog.shipped())[Capability.AUDIO]     "none"
 
 An adapter knows its format, the servers that speak it and the generations of models; the catalog
 knows single models.  Of the two the lower level counts.  What the catalog does not know narrows nothing.

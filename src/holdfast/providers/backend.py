@@ -1,6 +1,6 @@
 """A backend, declared: which model on whose server, and how it is reached.
 
-    Agent("planner", backend="anthropic:claude-sonnet-4-5")
+    Agent("planner", backend="anthropic:claude-sonnet-5-5")
     Agent("planner", backend=Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"))
 
 The server is recorded with each thread, so that a conversation never moves to another one unless

@@ -1,7 +1,7 @@
 """The catalog: what is known of models, as data with its date and sources.
 
-    catalog.shipped().card("openai", "gpt-5").context_window
-    catalog.resolve("gpt-5")                                   "openai:gpt-5"
+    catalog.shipped().card("openai", "gpt-5.6").context_window
+    catalog.resolve("gpt-5.6")                                 "openai:gpt-5.6"
 
 The data is `models.json` beside this file.  A user's file of the same form is laid over it, field
 by field; its path comes in from outside.  A model that is not known gets its provider's defaults

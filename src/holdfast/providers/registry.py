@@ -1,8 +1,8 @@
 """The registry: from names to adapters, and the only place that knows which adapters exist.
 
     adapter("openai-chat")            by the name of the wire format
-    target("openai:gpt-5")            by the name of a backend: wire format, whose server, model
-    target("gpt-5")                   the same: the name is unique in the catalog
+    target("openai:gpt-5.6")          by the name of a backend: wire format, whose server, model
+    target("gpt-5.6")                 the same: the name is unique in the catalog
 
 Other packages add wire formats by entry points in the group `holdfast.adapters`, each an adapter
 under the name of its format.  An adapter is imported when it is asked for, not before.

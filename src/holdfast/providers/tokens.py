@@ -1,6 +1,6 @@
 """Tokens: how many a text or a whole request has.
 
-    tokens.count(context, model="anthropic:claude-sonnet-4-5")     Tokens(count=812, margin=157, …)
+    tokens.count(context, model="anthropic:claude-sonnet-5-5")     Tokens(count=812, margin=157, …)
 
 Where the model's tokenizer is at hand a text is counted exactly.  Otherwise, and for what servers
 add around the words, the count is an estimate with a margin that held for 95 of 100 recorded

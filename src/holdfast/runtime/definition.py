@@ -3,7 +3,7 @@
     apiVersion: holdfast.dev/v1alpha1
     kind: Agent
     metadata: {name: planner}
-    spec: {backend: anthropic:claude-sonnet-4-5, instructions: Be brief., tools: [book]}
+    spec: {backend: anthropic:claude-sonnet-5-5, instructions: Be brief., tools: [book]}
 
 A file names tools, and never holds code: whoever takes up the agent brings the functions.  An
 unknown field is an error with its line.  Reading a file touches nothing.

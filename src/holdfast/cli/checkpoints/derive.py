@@ -28,7 +28,7 @@ def derive(
     to: Annotated[
         str | None,
         Parameter(
-            metavar="BACKEND", help="The backend that is to take over, such as anthropic:claude-sonnet-4-5"
+            metavar="BACKEND", help="The backend that is to take over, such as anthropic:claude-sonnet-5-5"
         ),
     ] = None,
     check: Annotated[

@@ -33,7 +33,7 @@ Prices are US dollars for a million tokens, at list price for short prompts; bat
 ## Names
 
 A backend is written `provider:model`.
-A model's name that only one provider has works without it, and where several have it the one that made the model is meant: `gpt-5` is `openai:gpt-5`.
+A model's name that only one provider has works without it, and where several have it the one that made the model is meant: `gpt-5.6` is `openai:gpt-5.6`.
 A region, a date, a variant or a size in a name is seen through: `us.amazon.nova-pro-v1:0` has the facts of `amazon.nova-pro-v1:0`.
 A model that another serves under its maker's name has its maker's facts, without prices.
 A family's name on the command line (`--to claude-sonnet`) is the newest of its models that is not about to end, and the command says which.
@@ -48,8 +48,8 @@ It has the form of the shipped data; every field may be left out, and a new mode
 {{
   "models": {{
     "openai": {{
-      "gpt-5": {{"prices": {{"input": 1.0, "output": 8.0}}}},
-      "ft:gpt-5:acme": {{"context_window": 400000, "output_limit": 128000, "tools": true}}
+      "gpt-5.6": {{"prices": {{"input": 1.0, "output": 8.0}}}},
+      "ft:gpt-5.6:acme": {{"context_window": 1050000, "output_limit": 128000, "tools": true}}
     }}
   }},
   "defaults": {{"vllm": {{"context_window": 65536, "tools": true}}}}
@@ -71,7 +71,7 @@ A file that cannot be read, or has a field that is none of these, is an error; n
 
 ## Counting tokens
 
-`holdfast.providers.tokens.count(context, model="openai:gpt-5")` gives a count, a margin, whether it is exact, and how it was got.
+`holdfast.providers.tokens.count(context, model="openai:gpt-5.6")` gives a count, a margin, whether it is exact, and how it was got.
 A text is exact where the model's tokenizer is at hand: tiktoken for OpenAI's models, if it is installed and has its vocabulary on disk (nothing is fetched to count), and llama.cpp for a local model whose server runs in this process, which counts whole requests of text exactly, too.
 Everything else is an estimate: words, digits, marks and lines are weighed, and what the servers of a family add for messages, calls, tools and schemas is added.
 The margin is some tokens and a share of the count, fitted so that it covers 95 of 100 requests of text in recorded traffic, mostly English; a test measures it again.

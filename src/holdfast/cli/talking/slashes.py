@@ -1,6 +1,6 @@
 """Words that begin with a slash: commands about the conversation, each a command of the shell in short.
 
-/switch anthropic:claude-sonnet-4-5        holdfast threads switch THREAD --to anthropic:…
+/switch anthropic:claude-sonnet-5-5        holdfast threads switch THREAD --to anthropic:…
 """
 
 from __future__ import annotations

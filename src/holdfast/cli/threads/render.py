@@ -41,7 +41,7 @@ def render(
     thread: ThreadId,
     /,
     *,
-    to: Annotated[str, Parameter(metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-4-5")],
+    to: Annotated[str, Parameter(metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-5-5")],
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
