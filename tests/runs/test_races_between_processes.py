@@ -10,6 +10,8 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast import Store
 from tests.crash.processes import context, running
@@ -21,6 +23,7 @@ PROCESSES = 3
 SEED = 7
 
 
+@pytest.mark.timeout(7200)  # of the long form
 def test_every_acknowledged_write_is_in_the_history_once(memory_path: Path) -> None:
     """Whoever races whom: nothing is lost, nothing is applied or done twice, and no cover is silent."""
     path, world = str(memory_path / "agents.db"), World(memory_path / "world")

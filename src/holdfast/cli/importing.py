@@ -55,6 +55,15 @@ def import_(
     owner: Annotated[
         str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
     ] = None,
+    provider: Annotated[
+        str | None, Parameter(metavar="NAME", help="Who spoke as the assistant, such as openai")
+    ] = None,
+    model: Annotated[
+        str | None, Parameter(metavar="NAME", help="The model that spoke as the assistant")
+    ] = None,
+    whole: Annotated[
+        bool, Parameter(negative=(), help="The file begins with the whole transcript; add only the rest")
+    ] = False,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -63,19 +72,21 @@ def import_(
 
     The store and the thread are made if they are not there; a thread that has messages gets these after them.
     Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing.
+    Messages with ids that the thread has already are left out.
     """
     given = read_json(file)
-    context, _ = read(given, format)
+    read(given, format)  # before anything is made
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
-        losses = placed.add(given, api=format, op_id=op_id)
+        messages, calls = len(placed.transcript()), len(placed.calls())
+        losses = placed.add(given, api=format, provider=provider, model=model, whole=whole, op_id=op_id)
         return Imported(
             thread=placed.id,
             agent=placed.agent,
             format=format,
-            messages=len(context.messages) + bool(context.system),
-            calls=sum(len(message.tool_calls) for message in context.messages),
+            messages=len(placed.transcript()) - messages,
+            calls=len(placed.calls()) - calls,
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
         )

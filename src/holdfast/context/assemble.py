@@ -124,6 +124,7 @@ def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
         older=tuple(each.id for each in drawn.older),
         switched=drawn.switched,
         native=drawn.native,
+        harmless=drawn.harmless,
         checkpoint=drawn.checkpoint_digest,
         lead=lead,
         note=body_of(drawn.note).digest if drawn.note is not None else None,
@@ -150,7 +151,7 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
     shown = [*older, *found.spoken]
     cuts = cuts_in(recipe)
-    laid = lay(Words(space), shown, lead=lead, known=found.known, cuts=cuts)
+    laid = lay(Words(space), shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
     for each in shown:
         if each.id not in laid.spans:
             raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")

@@ -10,7 +10,7 @@ Calls that were made before another backend took over are told in sentences inst
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast, overload
 
@@ -27,6 +27,7 @@ WAITING = (
 )
 
 _CHUNK = 256
+_UNKNOWN = Known()
 
 
 class Messages(Sequence[Message]):
@@ -76,10 +77,15 @@ class Messages(Sequence[Message]):
 class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
-    __slots__ = ("_chunks", "_open", "_places", "_tail", "_told", "spoken")
+    __slots__ = ("_chunks", "_harmless", "_open", "_places", "_tail", "_told", "harmless", "spoken")
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, harmless: Collection[str] = ()) -> None:
+        """Begin with nothing; `harmless` are tools that make no external write.
+
+        That counts for calls of which the history does not say how far they reach: imported ones.
+        """
+        self._harmless = harmless
+        self.harmless: set[str] = set()  # those of them that calls were told of
         self._chunks: tuple[tuple[Message, ...], ...] = ()
         self._tail: list[Message] = []
         self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
@@ -167,9 +173,17 @@ class Conversation:
         for index, call in enumerate(calls):
             self._places[call.id] = (place, index)
         self._open |= {call.id: call for call in calls}
-        told = tuple(Told(call, known.get(call.id, Known()), None, WAITING) for call in calls)
+        told = tuple(Told(call, self._known(call, known), None, WAITING) for call in calls)
         self._told[place] = told
         self._append(in_sentences(told))
+
+    def _known(self, call: ToolCall, known: Mapping[str, Known]) -> Known:
+        """What the history says of a call, and where that is nothing, what its tool is declared as."""
+        found = known.get(call.id, _UNKNOWN)
+        if found.effect is not None or call.name not in self._harmless:
+            return found
+        self.harmless.add(call.name)
+        return msgspec.structs.replace(found, effect="read_only")
 
     def _answer(self, result: ToolResult) -> None:
         self._open.pop(result.call_id, None)

@@ -6,7 +6,7 @@ Calls before the last switch are told in sentences; what the window has no room 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -110,9 +110,10 @@ def lay(
     lead: Message | None = None,
     known: Mapping[str, Known] | None = None,
     cuts: Cuts = NO_CUTS,
+    harmless: Collection[str] = (),
 ) -> Laid:
     """The conversation that these messages make, in this order."""
-    conversation = Conversation()
+    conversation = Conversation(harmless)
     if lead is not None:
         conversation.add(lead)
     spans: dict[str, tuple[int, int]] = {}

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.context.sentences import MARK, QUOTED, on_one_line, quoted, tool_name
-from holdfast.context.writes import Form, by_tool, counted, in_full
+from holdfast.context.writes import Form, as_declared, by_tool, counted, in_full
 from holdfast.model.canonical import Json
 from holdfast.model.checkpoint import Checkpoint, Pending, Summary
 from holdfast.model.message import Message, Text
@@ -66,13 +66,21 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 def lead_note(
-    checkpoint: Checkpoint, why: str, *, detail: Detail = FULL, shown: Collection[str] = ()
+    checkpoint: Checkpoint,
+    why: str,
+    *,
+    detail: Detail = FULL,
+    shown: Collection[str] = (),
+    harmless: Collection[str] = (),
 ) -> Message:
-    """The note that a checkpoint makes; `shown` are calls that are shown elsewhere, `why` says when it was made."""
+    """The note that a checkpoint makes; `shown` are calls that are shown elsewhere, `why` says when it was made.
+
+    `harmless` are tools that are declared to make no external write; their imported calls are told as such.
+    """
     lines = [_LEAD, why]
     lines += _summary(checkpoint.summary, checkpoint.active_goals, detail)
     lines += _pending(checkpoint.pending_approvals, detail)
-    lines += _calls(checkpoint, detail, shown)
+    lines += _calls(checkpoint, detail, shown, harmless)
     if detail.extras:
         lines += _extras(checkpoint, detail)
     return Message("user", (Text("\n".join(lines)),))
@@ -115,9 +123,11 @@ def _pending(pending: Sequence[Pending], detail: Detail) -> Iterator[str]:
         yield f"- `{tool_name(each.tool)}` with {quoted(each.args, detail.args)}{asked}"
 
 
-def _calls(checkpoint: Checkpoint, detail: Detail, shown: Collection[str]) -> Iterator[str]:
+def _calls(
+    checkpoint: Checkpoint, detail: Detail, shown: Collection[str], harmless: Collection[str]
+) -> Iterator[str]:
     """What is told of calls: external writes all of them, the newest in full, the oldest by their number."""
-    unseen = [each for each in checkpoint.calls if each.call not in shown]
+    unseen = [as_declared(each, harmless) for each in checkpoint.calls if each.call not in shown]
     writes = [each for each in unseen if each.is_written]
     older = writes[: max(0, len(writes) - detail.full)]
     grouped = {each.call for each in older}

@@ -68,6 +68,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     is_native: Callable[[str | None], bool] = lambda _: (
         False
     )  # whose earlier calls are shown as call and result
+    harmless: frozenset[str] = frozenset()  # tools that make no external write
     task: Mapping[str, Json] = {}
     recalled: Sequence[Recalled] = ()
 
@@ -122,6 +123,11 @@ class Drawn(msgspec.Struct, kw_only=True):
     def native(self) -> tuple[str, ...]:
         """The messages before the last switch whose calls are shown as call and result."""
         return tuple(each.id for each in self.shown if each.is_native)
+
+    @property
+    def harmless(self) -> tuple[str, ...]:
+        """The tools whose imported calls are told as no external writes."""
+        return tuple(sorted(self.conversation.harmless))
 
     @property
     def calls_native(self) -> tuple[str, ...]:
@@ -210,7 +216,7 @@ class _Drawing:
         older = tuple(by_id(self._line, recipe.older)) if self._line and recipe.older else ()
         shown = [*older, *found.spoken]
         cuts = cuts_in(recipe)
-        laid = lay(self._words, shown, lead=lead, known=found.known, cuts=cuts)
+        laid = lay(self._words, shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
         self._total = recipe.earlier + laid.conversation.spoken
         if not self._fits(laid):
             return None
@@ -262,10 +268,18 @@ class _Drawing:
         if reason == "outgrown" and is_all and not any(each.is_native for each in recent):
             lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
             chosen = self._turns.choose(groups, base, share, is_new=False)
-        laid = lay(self._words, chosen.spoken, known=self._found.known, cuts=chosen.cuts)
+        harmless = self._ask.harmless
+        laid = lay(self._words, chosen.spoken, known=self._found.known, cuts=chosen.cuts, harmless=harmless)
         older, kept, refused = self._older(checkpoint, chosen, base, laid)
         shown = [*older, *chosen.tail]
-        final = lay(self._words, shown, lead=lead, known=self._found.known, cuts=chosen.cuts)
+        final = lay(
+            self._words,
+            shown,
+            lead=lead,
+            known=self._found.known,
+            cuts=chosen.cuts,
+            harmless=harmless,
+        )
         drawn = self._drawn(reason, final, shown)
         drawn.first = self._first(chosen.tail)
         drawn.left_out = sum(1 for group in groups if all(each.id not in chosen.ids for each in group))
@@ -407,7 +421,7 @@ class _Drawing:
     ) -> Message:
         turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
         why = _told(checkpoint, reason, turn, is_all=is_all)
-        return lead_note(checkpoint, why, detail=detail, shown=shown)
+        return lead_note(checkpoint, why, detail=detail, shown=shown, harmless=self._ask.harmless)
 
     def _first(self, tail: Sequence[Spoken]) -> str | None:
         if not tail:

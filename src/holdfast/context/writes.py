@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from holdfast.context.sentences import cut, flat, quoted, sentence, tool_name
 from holdfast.model.checkpoint import Done, Many
 
-__all__ = ["Form", "by_tool", "counted", "in_full", "verdict"]
+__all__ = ["Form", "as_declared", "by_tool", "counted", "in_full", "verdict"]
 
 Form: TypeAlias = Literal["values", "ranges", "counted", "sampled"]
 """How the arguments of many calls are told: each, runs of numbers by their ends, or the first ones and the last.
@@ -45,12 +45,24 @@ def in_full(done: Done, most: int) -> str:
     return " ".join(words)
 
 
+def as_declared(done: Done, harmless: Collection[str]) -> Done:
+    """The call with the effect that its tool is declared with, where it was imported before anyone declared it.
+
+    A call that was made here has a key, and reaches as far as its tool did then.
+    """
+    if done.idempotency_key is not None or done.tool not in harmless or not done.is_written:
+        return done
+    return msgspec.structs.replace(done, effect="read_only")
+
+
 def verdict(done: Done) -> str:
     """What became of a call, as whoever found out last says."""
     if done.outcome == "not_done":
         return "It was not done"
     if done.outcome == "done" or done.state == "succeeded":
         return "It is done"
+    if done.state == "unknown" and done.result_ref is not None:
+        return "It ended in an error, and may have happened"
     return f"Its outcome: {done.state}"
 
 

@@ -213,7 +213,8 @@ def _case(
         return None
     if not _present(space, other, timeline, head):
         return "elsewhere"
-    return None if other.backend == backend else "backend"
+    # Nobody here ran an imported call: the model that asks may have another conversation in mind.
+    return None if other.backend == backend and other.origin != "import" else "backend"
 
 
 def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:

@@ -18,15 +18,16 @@ from holdfast.history.space import Space
 from holdfast.ledger import calls, guard
 from holdfast.ledger.calls import Held, Posting
 from holdfast.model import names
-from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, Status
+from holdfast.model.call import SETTLED, UNCLEAR, CallRecord, CallState, Status
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.effect import Reach, check_decider
 from holdfast.projections.calls import Transition
 
-__all__ = ["Late", "imported", "late", "resolve"]
+__all__ = ["Late", "answered", "imported", "late", "resolve"]
 
 _TRIES_MAX = 16
 _UNDECLARED = Reach()
+_ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
 _NOWHERE = ""  # a result label: whoever puts it into a conversation says where
 
 # Requested: somebody was told that it was not done, and has not started it again.
@@ -131,10 +132,11 @@ def imported(
     reach: Reach = _UNDECLARED,
     why: str | None = None,
 ) -> Posting:
-    """Enter a call that was made elsewhere: with a result it is settled, without one nobody knows.
+    """Enter a call that was made elsewhere: with a result it is settled, without one its outcome is unknown.
 
-    `reach` is that of the tool here; where there is none, it counts as an external write.  For the
-    repeat guard to know it, the same write holds `brought.entering`.
+    An error does not prove that nothing happened: an external write that ended in one is unknown too, and
+    any other call has failed.  `reach` is that of the tool here; where there is none, it counts as an
+    external write.  For the repeat guard to know it, the same write holds `brought.entering`.
     """
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     given = msgspec.structs.replace(
@@ -146,11 +148,45 @@ def imported(
         result=calls.reference(staged.digest) if staged else None,
         preview=shown.digest if shown else None,
         status=status if staged else None,
-        why=why,
+        why=why if staged is None or status == "success" else _ENDED_IN_ERROR,
     )
-    posting = calls.propose(given, "requested", "started", "succeeded" if staged else "unknown")
+    posting = calls.propose(given, "requested", "started", _came_to(given))
     objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
     return posting.also(cells=staged.cells if staged else (), objects=objects)
+
+
+def answered(
+    held: Held, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
+) -> Posting:
+    """Settle an imported call whose result was imported after it."""
+    shown = Object.of(Kind.BODY, preview)
+    reference = calls.reference(staged.digest)
+    given = msgspec.structs.replace(held.record, result=reference, status=status)
+    hops: dict[CallState, tuple[CallState, ...]] = {
+        "succeeded": ("succeeded",),
+        "failed": ("requested", "failed"),
+        "unknown": (),
+    }
+    posting = calls.advance(
+        held,
+        *hops[_came_to(given)],
+        at=at,
+        result=reference,
+        preview=shown.digest,
+        status=status,
+        why=None if status == "success" else _ENDED_IN_ERROR,
+        result_label=result_label,
+    )
+    return posting.also(cells=staged.cells, objects=(*staged.objects, shown))
+
+
+def _came_to(record: CallRecord) -> CallState:
+    """The state of a call that was made elsewhere, by its result."""
+    if record.result is None:
+        return "unknown"
+    if record.status == "success":
+        return "succeeded"
+    return "unknown" if record.reach.guarded else "failed"
 
 
 def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:

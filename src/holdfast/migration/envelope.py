@@ -39,11 +39,12 @@ from holdfast.model.documents import Document, Place, read_yaml, write_yaml
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN
 
-__all__ = ["API_VERSION", "DO_NOT_REPEAT", "KIND", "Envelope", "enclose", "read"]
+__all__ = ["API_VERSION", "DO_NOT_REPEAT", "KIND", "MAY_HAVE_HAPPENED", "Envelope", "enclose", "read"]
 
 API_VERSION = "holdfast.dev/v1alpha1"
 KIND = "StateCheckpoint"
 DO_NOT_REPEAT = "already done: do not repeat"
+MAY_HAVE_HAPPENED = "may have happened: do not repeat"
 
 _OWN = "holdfast.dev/"
 _GROUPS = (_OWN, "joch.dev/")
@@ -248,8 +249,14 @@ def _call_of(done: Done) -> _Call:
         idempotency_key=done.idempotency_key,
         backend=done.backend,
         elsewhere=done.elsewhere,
-        note=DO_NOT_REPEAT if done.is_written else None,
+        note=_note(done),
     )
+
+
+def _note(done: Done) -> str | None:
+    if not done.is_written:
+        return None
+    return DO_NOT_REPEAT if done.outcome == "done" or done.state == "succeeded" else MAY_HAVE_HAPPENED
 
 
 def _done_of(call: _Call) -> Done:

@@ -129,6 +129,7 @@ def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]
         for record in found.values()
         if record.reach.writes
         and (record.state == "started" or record.state in UNCLEAR)
+        and record.result is None  # else it was imported, and its conversation says that it ended in an error
         and (record.timeline == head.timeline or present(space, record.label, head.commit))
     ]
 

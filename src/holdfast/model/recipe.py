@@ -64,6 +64,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     older: tuple[str, ...] = ()  # messages before it that were shown too
     switched: Digest | None = None  # the commit of the last switch: calls before it are told in sentences
     native: tuple[str, ...] = ()  # messages before it whose calls were shown as call and result
+    harmless: tuple[str, ...] = ()  # tools whose imported calls were told as no external writes
     checkpoint: Digest | None = None  # that the leading note was made of
     lead: Digest | None = None  # a body: the note before everything
     note: Digest | None = None  # a body: the note before the current input

@@ -133,6 +133,7 @@ def ask(
         reference=lambda call: _result_of(space, call),
         fresh=fresh,
         is_native=is_native,
+        harmless=frozenset(tool.name for tool in ground.agent.toolbox.values() if not tool.reach.guarded),
     )
 
 

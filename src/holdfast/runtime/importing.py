@@ -2,7 +2,8 @@
 
 A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
 with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
-here ran them.  One commit holds all of it; the same op_id again changes nothing.  A call under a name
+here ran them.  A result finds its call also where that was imported before.  One commit holds all of
+it; the same op_id again changes nothing, nor does a message whose id is on the line.  A call under a name
 that the vendor was told in the place of a tool's own goes by the tool's own, as it does in runs.
 
 A thread keeps what was said.  Tools and options are the agent's: those of the request that the agent
@@ -16,21 +17,25 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, Invalid, Moved
-from holdfast.history import artifacts, reader
+from holdfast.engines.contract import CellWrite
+from holdfast.errors import Conflict, Invalid, Moved, StaleHead
+from holdfast.history import artifacts, reader, writer
 from holdfast.ledger import brought, settling
-from holdfast.ledger.calls import Posting
+from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.guard import TWIN
+from holdfast.model import names
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import encode_struct
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.effect import Reach
+from holdfast.model.event import Event, ToolCallCompleted
 from holdfast.model.head import Head
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 from holdfast.providers import registry
 from holdfast.providers.contract import Adapter, Asked, Loss, losses_of
 from holdfast.runtime.desk import args_body
+from holdfast.runtime.earlier_imports import Left, OpenImports, cells_for, items_of, left_of, matched, without
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
@@ -71,43 +76,135 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
     )
 
 
-def add(ground: Ground, given: object, *, api: str, op_id: str | None = None) -> Added:
-    """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read."""
+def add(
+    ground: Ground,
+    given: object,
+    *,
+    api: str,
+    op_id: str | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+    whole: bool = False,
+) -> Added:
+    """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read.
+
+    Messages whose ids were added to the line before are left out.  `provider` and `model` are who spoke as
+    the assistant.  With `whole`, what is given begins with the whole transcript of the line, and only the
+    rest is added; raises `Conflict` if it does not.
+    """
+    for what, label in (("provider", provider), ("model", model)):
+        if label is not None:
+            names.check_label(what, label)
     context, unread = read(given, api)
-    called = by_spelling(ground.agent.toolbox, api)
+    said = [*_system(context), *context.messages]
+    intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
     losses = losses_of(
         [loss for loss in unread if loss.where != "options.cache"],
-        _tools(context, ground, called),
+        _tools(context, ground, by_spelling(ground.agent.toolbox, api)),
         _options(context, ground),
     )
-    messages = [*_system(context), *context.messages]
-    if not messages:
-        raise Invalid("there is nothing to add: no message was found; nothing was written.")
-    space = ground.space
-    head = reader.head_to_move(space, ground.timeline)
-    journal = Journal(ground, f"import:{space.ids()}", head, Feed("import"))
-    draft = journal.draft("import")
-    ours = _Ours(ground, called)
-    for message in messages:
-        said, staged = brought_in(space, ours.renamed(message))
-        draft.hold(staged)
-        draft.say(said, id=space.ids(), backend=None)
-    postings = ours.postings(journal.run)
-    journal.stage(draft)
-    intent = (
-        digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in messages)) if op_id else None
-    )
-    _write(journal, op_id, intent, postings)
-    return Added(head=journal.head, messages=len(messages), calls=len(postings), losses=losses)
-
-
-def _write(journal: Journal, op_id: str | None, intent: Digest | None, postings: list[Posting]) -> None:
-    """Write what is staged, and have the repeat guard know the calls."""
-    records = [posting.record for posting in postings]
+    found = writer.once(ground.space, op_id, intent) if op_id else None
+    if found is not None:
+        made = sum(len(message.tool_calls) for message in said)
+        return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
+    adding = _Adding(ground, api, f"{provider or ''}:{model or ''}" if provider or model else None)
     for _ in range(_TRIES_MAX):
-        cells = brought.entering(journal.space, records)
         try:
-            journal.write(op_id=op_id, intent=intent, cells=cells, postings=postings)
+            added = adding.once(given, said, op_id, intent, whole=whole)
+        except (Moved, StaleHead) as refused:  # another writer was first: look again at what is there
+            if writer.removed(ground.space) or adding.is_fenced_off(refused):
+                raise
+        else:
+            return msgspec.structs.replace(added, losses=losses_of(losses, added.losses))
+    raise Conflict(
+        f"could not add messages to '{ground.timeline}' after {_TRIES_MAX} attempts, because others write there "
+        "all the time; nothing was added. Try again."
+    )
+
+
+class _Adding:
+    """How one conversation is added to a line."""
+
+    def __init__(self, ground: Ground, api: str, backend: str | None) -> None:
+        self._ground, self._api, self._backend = ground, api, backend
+
+    def is_fenced_off(self, refused: Conflict) -> bool:
+        """Whether a run has begun on the line, which trying again does not change."""
+        fences = {fence.cell for fence in self._ground.space.fences}
+        return isinstance(refused, Moved) and refused.cell in fences
+
+    def once(
+        self, given: object, said: Sequence[Message], op_id: str | None, intent: Digest, *, whole: bool
+    ) -> Added:
+        """Add it to the head as it is now; raises `Moved` or `StaleHead` if others write there meanwhile."""
+        space = self._ground.space
+        head = reader.head_to_move(space, self._ground.timeline)
+        journal = Journal(self._ground, f"import:{space.ids()}", head, Feed("import"))
+        items = items_of(given, _field(self._api))
+        if whole:
+            messages, left = self._rest(said, head), Left(new=items)
+        else:
+            left = left_of(space, head, items)
+            messages = list(said) if not left.known else self._without(given, left)
+        if not messages:
+            if left.known or whole:
+                return Added(head=head, messages=0, calls=0, losses=left.losses)
+            raise Invalid("there is nothing to add: no message was found; nothing was written.")
+        draft = journal.draft("import")
+        ours = _Ours(self._ground, by_spelling(self._ground.agent.toolbox, self._api), head)
+        for at, message in enumerate(messages):
+            kept, staged = brought_in(space, ours.renamed(message, at))
+            draft.hold(staged)
+            draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
+        postings = [*ours.postings(journal.run, self._backend), *ours.answers(journal.run)]
+        draft.extend(ours.completed(postings))
+        journal.stage(draft)
+        _write(journal, op_id, intent, postings, cells_for(space, left.new, journal.run))
+        losses = (*left.losses, *ours.losses)
+        return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
+
+    def _without(self, given: object, left: Left) -> list[Message]:
+        """What the items say that are not there yet."""
+        kept = without(given, _field(self._api), left)
+        if kept is None:
+            return []
+        context, _ = read(kept, self._api)
+        return list(context.messages)
+
+    def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
+        """What follows the transcript; raises `Conflict` if what was given does not begin with it."""
+        space = self._ground.space
+        there = [entry.message for entry in reader.transcript(space, head.commit)]
+        called = by_spelling(self._ground.agent.toolbox, self._api)
+        here = [brought_in(space, message)[0] for message in said]
+        count = matched(there, here, {name: tool.name for name, tool in called.items()})
+        if count is None:
+            raise Conflict(
+                f"what was given does not begin with the {len(there)} messages of '{self._ground.timeline}'; "
+                "nothing was added. Give the whole conversation, or leave out whole=."
+            )
+        return list(said[count:])
+
+
+def _write(
+    journal: Journal,
+    op_id: str | None,
+    intent: Digest,
+    postings: list[Posting],
+    marks: Sequence[CellWrite],
+) -> None:
+    """Write what is staged, and have the repeat guard know the calls."""
+    records = [posting.record for posting in postings if posting.cells[0].expected == 0]
+    for _ in range(_TRIES_MAX):
+        cells = (*brought.entering(journal.space, records), *marks)
+        try:
+            journal.write(
+                op_id=op_id,
+                intent=intent if op_id else None,
+                cells=cells,
+                postings=postings,
+                on_conflict="raise",
+            )
         except Moved as moved:
             if not moved.cell.startswith(TWIN):
                 raise
@@ -175,46 +272,103 @@ def _options(context: Context, ground: Ground) -> list[Loss]:
 
 
 class _Ours:
-    """Calls that get ids of ours as they come, and the results that belong to them."""
+    """Calls that get ids of ours as they come, and the results that belong to them.
 
-    def __init__(self, ground: Ground, called: Mapping[str, Tool]) -> None:
+    A result belongs to the newest message with an open call of its id: of what is added, else of what was
+    imported to this line before.  A call that a run or `thread.call` made is never settled by it.
+    """
+
+    def __init__(self, ground: Ground, called: Mapping[str, Tool], head: Head) -> None:
         self._ground = ground
         self._called = called  # tools by names that the vendor was told in the place of their own
-        self._open: dict[str, list[str]] = {}  # by the vendor's id: our ids that have no result yet
-        self._calls: dict[
-            str, tuple[ToolCall, str]
-        ] = {}  # by our id: the call, and what the vendor called it
+        self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
+        self._before = OpenImports(ground.space, head.commit)
+        self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and what the vendor called it
         self._results: dict[str, ToolResult] = {}
+        self._answered: list[tuple[Held, ToolResult]] = []  # calls that were imported before
+        self.losses: list[Loss] = []
 
-    def renamed(self, message: Message) -> Message:
-        """The message with ids of ours."""
-        made = tuple(self._call(call) for call in message.tool_calls)
-        results = tuple(self._result(result) for result in message.tool_results)
-        return msgspec.structs.replace(message, tool_calls=made, tool_results=results)
+    def renamed(self, message: Message, at: int) -> Message:
+        """The message with ids of ours; it is the one of that index."""
+        made = [self._call(call) for call in message.tool_calls]
+        for vendor_id in dict.fromkeys(call.id for call in message.tool_calls):
+            group = [
+                ours.id for ours, call in zip(made, message.tool_calls, strict=True) if call.id == vendor_id
+            ]
+            self._open.setdefault(vendor_id, []).append(group)
+        results = [
+            self._result(result, f"messages[{at}].tool_results[{index}]")
+            for index, result in enumerate(message.tool_results)
+        ]
+        return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
 
-    def postings(self, label: str) -> list[Posting]:
+    def postings(self, label: str, backend: str | None) -> list[Posting]:
         """What enters the ledger."""
-        return [self._posting(id, label) for id in self._calls]
+        return [self._posting(id, label, backend) for id in self.made]
+
+    def answers(self, label: str) -> list[Posting]:
+        """What settles calls that were imported before."""
+        space, found = self._ground.space, list[Posting]()
+        for held, result in self._answered:
+            kept = keep(result)
+            staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+            found.append(
+                settling.answered(
+                    held,
+                    at=space.clock(),
+                    staged=staged,
+                    preview=encode_result(result),
+                    status=result.status,
+                    result_label=label,
+                )
+            )
+        return found
+
+    def completed(self, postings: Sequence[Posting]) -> list[Event]:
+        """What the history says of calls with a result; how far one reaches only where its tool is known here."""
+        toolbox = self._ground.agent.toolbox
+        return [
+            ToolCallCompleted(
+                id=self._ground.space.ids(),
+                call=posting.record.id,
+                status=posting.record.state,
+                result_ref=posting.record.result,
+                side_effects=posting.record.effect if posting.record.tool in toolbox else None,
+            )
+            for posting in postings
+            if posting.record.result is not None
+        ]
 
     def _call(self, call: ToolCall) -> ToolCall:
         id = self._ground.space.ids()
         tool = self._called.get(call.name)
         made = ToolCall(id, tool.name if tool else call.name, call.args)
-        self._open.setdefault(call.id, []).append(id)
-        self._calls[id] = (made, call.id)
+        self.made[id] = (made, call.id)
         return made
 
-    def _result(self, result: ToolResult) -> ToolResult:
-        waiting = self._open.get(result.call_id)
-        if not waiting:
-            return result  # it answers nothing here: it is kept, and never shown to a model
-        mine = ToolResult(waiting.pop(0), result.status, result.content)
-        self._results[mine.call_id] = mine
+    def _result(self, result: ToolResult, where: str) -> ToolResult:
+        groups = self._open.get(result.call_id)
+        if groups:
+            mine = ToolResult(groups[-1].pop(0), result.status, result.content)
+            if not groups[-1]:
+                groups.pop()
+            self._results[mine.call_id] = mine
+            return mine
+        held = self._before.take(result.call_id)
+        if held is None:
+            why = (
+                "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
+            )
+            self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
+            return result
+        mine = ToolResult(held.record.id, result.status, result.content)
+        if held.record.state == "unknown" and held.record.result is None:
+            self._answered.append((held, mine))
         return mine
 
-    def _posting(self, id: str, label: str) -> Posting:
+    def _posting(self, id: str, label: str, backend: str | None) -> Posting:
         space = self._ground.space
-        call, vendor_id = self._calls[id]
+        call, vendor_id = self.made[id]
         body = args_body(call.args)
         tool = self._ground.agent.toolbox.get(call.name)
         reach = tool.reach if tool else Reach()
@@ -230,6 +384,7 @@ class _Ours:
             timeline=self._ground.timeline,
             run=None,
             label=label,
+            backend=backend,
             vendor_id=vendor_id,
             result_label=label,
         )

@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, Moved
 from holdfast.history import reader, writer
 from holdfast.history.refs import Exactly
 from holdfast.history.space import Space
-from holdfast.history.writer import Proposal
+from holdfast.history.writer import OnConflict, Proposal
 from holdfast.ledger import bounds, calls
 from holdfast.ledger import lease as leases
 from holdfast.ledger.calls import Held, Posting
@@ -98,6 +98,7 @@ class Journal:
         cells: Sequence[CellWrite] = (),
         postings: Sequence[Posting] = (),
         also: tuple[tuple[str, Head | None], ...] = (),
+        on_conflict: OnConflict = "cover",
     ) -> bool:
         """Make everything that is staged durable, at once, with these cells and postings.
 
@@ -116,7 +117,7 @@ class Journal:
                 *staged,
                 op_id=op_id or self._space.ids(),
                 intent=intent,
-                on_conflict="cover",
+                on_conflict=on_conflict,
                 repeatable=intent is not None,
                 entries=tuple([posting.entry for posting in postings]),
                 also=also,

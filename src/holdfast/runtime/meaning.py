@@ -18,6 +18,7 @@ from holdfast.ledger import brought, calls
 from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.fingerprint import fingerprint_of
 from holdfast.ledger.lease import Lost
+from holdfast.model.call import CallState
 from holdfast.model.context import Context, ToolSpec
 from holdfast.model.digest import Digest
 from holdfast.model.message import Message, Text
@@ -90,8 +91,13 @@ def _spelled(name: str, api: str) -> str:
 
 
 def _learnt(desk: Desk, tool: Tool, held: Held) -> Posting:
-    return calls.learn(
+    """What is known of an imported call once its tool is; an error of one that only reads is a failure."""
+    record = held.record
+    is_error = record.state == "unknown" and record.result is not None
+    hops: tuple[CallState, ...] = ("requested", "failed") if is_error and not tool.reach.guarded else ()
+    return calls.advance(
         held,
+        *hops,
         at=desk.now(),
         fingerprint=_fingerprint(desk, tool, held.record.args),
         version=tool.version,

@@ -161,6 +161,7 @@ class Talk:
             older=tuple(each.id for each in drawn.older),
             switched=drawn.switched,
             native=drawn.native,
+            harmless=drawn.harmless,
             checkpoint=drawn.checkpoint_digest,
             lead=lead,
             note=body_of(note).digest if note is not None else None,

@@ -149,18 +149,32 @@ class Thread(Switching):
         )
         return unattended(self._space, (self.timeline,), "cherry-pick", act)
 
-    def add(self, messages: object, *, api: str, op_id: str | None = None) -> tuple[Loss, ...]:
+    def add(
+        self,
+        messages: object,
+        *,
+        api: str,
+        provider: str | None = None,
+        model: str | None = None,
+        whole: bool = False,
+        op_id: str | None = None,
+    ) -> tuple[Loss, ...]:
         """Add a conversation in a vendor's format: a request, a reply or a list of messages; what was lost.
 
-        `api` is the wire format, such as "openai-chat".  Its calls enter the ledger as made elsewhere.
-        Raises `Invalid`, having written nothing, if it cannot be read.
+        `api` is the wire format, such as "openai-chat"; `provider` and `model` are who spoke as the
+        assistant.  Its calls enter the ledger as made elsewhere; a result finds its call also where that was
+        added before.  A message whose id was added to this line before is not added again.  With `whole` the
+        messages begin with the whole transcript, and only the rest is added.  Raises `Invalid`, having written
+        nothing, if it cannot be read, and `Conflict` if with `whole` it begins otherwise.
         """
         ground, named = self._ground(), given(op_id)
 
         def added(space: Space) -> Added:
             standing = msgspec.structs.replace(ground.standing, space=space)
             placed = msgspec.structs.replace(ground, standing=standing)
-            return importing.add(placed, messages, api=api, op_id=named)
+            return importing.add(
+                placed, messages, api=api, op_id=named, provider=provider, model=model, whole=whole
+            )
 
         return unattended(self._space, (self.timeline,), "adding messages", added).losses
 
