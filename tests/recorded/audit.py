@@ -8,16 +8,17 @@ describe an answer or how a request was written, which belong in no request.
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from holdfast.model.context import Context
 from holdfast.model.message import File, Image, Message, ReasoningSummary, Text
 from holdfast.providers.contract import Loss, Rendered
 from tests.recorded.leaves import Leaf, Said, given, is_account, walk
+from tests.recorded.transformations import EQUAL, REPAIRS, SPELLED, WHOLE
 
 __all__ = ["false", "silent"]
 
@@ -31,7 +32,16 @@ _AGAIN = frozenset({"enabled", "adaptive", "disabled", "json_schema", "applicati
 _BOOKKEEPING = frozenset(
     {
         *("endpoint", "model", "call_ids", "size", "usage", "response_id", "message_id", "store", "asked"),
-        *("stop_sequence", "stop_details", "container", "context_management", "metrics", "trace", "live"),
+        *(
+            "stop_reason",
+            "stop_sequence",
+            "stop_details",
+            "container",
+            "context_management",
+            "metrics",
+            "trace",
+            "live",
+        ),
         *("performanceConfig", "serviceTier", "prompt_feedback", "fill", "cut", "ids", "logprobs", "type"),
         *("content", "call", "result", "id", "status", "index", "role", "call_id", "mimeType", "prefix"),
         *("avgLogprobs", "finishMessage", "safetyRatings", "tokenCount", "logprobsResult", "json", "source"),
@@ -51,13 +61,17 @@ _TOOLS = frozenset({"server tool", "server-side tool"})
 _SERVER_PARTS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 
 
-def silent(context: Context, rendered: Rendered) -> list[str]:
-    """What is absent from the request and named by no loss."""
-    audit = _Audit(context, rendered)
+def silent(context: Context, rendered: Rendered, *, own: bool = False) -> list[str]:
+    """What is absent from the request and named by no loss; `own`: it goes to the server that it came from.
+
+    That server has no field for the citations of its answers, and misses nothing.
+    """
+    audit = _Audit(context, rendered, own=own)
+    leaves = list(given(context))
+    absent = [leaf for leaf in leaves if audit.is_silent(leaf)]
     return [
         f"{leaf.where} {'/'.join(leaf.path)} {leaf.value!s:.60}"
-        for leaf in given(context)
-        if audit.is_silent(leaf)
+        for leaf in (*absent, *audit.said_less(leaves))
     ]
 
 
@@ -85,30 +99,44 @@ def _block_of(message: Message, rest: str) -> object:
 class _Audit:
     """One render, and what it was made of."""
 
-    def __init__(self, context: Context, rendered: Rendered) -> None:
+    def __init__(self, context: Context, rendered: Rendered, *, own: bool = False) -> None:
+        self.citing: frozenset[str] = frozenset() if own else _CITING
         self.context, self.said = context, Said(rendered.body)
         self.losses = rendered.losses
         self.places = {loss.where for loss in rendered.losses}
+        # A loss of a whole message accounts for what is in it only where the message is not there.
+        self.partial = {"messages"} | {
+            loss.where
+            for loss in rendered.losses
+            if loss.kind != "dropped" and re.fullmatch(r"messages\[\d+\](\.tool_results\[\d+\])?", loss.where)
+        }
 
     # ---- silent losses
 
     def is_silent(self, leaf: Leaf) -> bool:
         """Whether a leaf is neither in the request nor named by a loss."""
         match leaf.kind:
-            case "text" | "reasoning" | "name":
-                found = self.said.words(str(leaf.value)) or self.said.json(str(leaf.value))
+            case "name":
+                tool = str(leaf.value).removeprefix("openai.")  # a tool of OpenAI's own that a program runs
+                kinds = (f"{tool}_call", f"{tool}_request")
+                found = self.said.words(str(leaf.value)) or any(
+                    self.said.pair("type", kind) for kind in kinds
+                )
+            case "text" | "reasoning":
+                found = self._has_words(str(leaf.value))
             case "account":
-                found = not isinstance(leaf.value, str) or self.said.words(leaf.value)
+                is_cited = not self.citing and leaf.path[0] == "groundingMetadata"
+                found = is_cited or not isinstance(leaf.value, str) or self.said.words(leaf.value)
             case "media":
                 found = self._has_media(str(leaf.value))
             case "args":
-                found = self.said.words(str(leaf.value)) or self.said.json(str(leaf.value))
+                found = self._has_arguments(str(leaf.value))
             case "error":
                 found = any(word in self.said.keys for word in ("is_error", "error", "status"))
             case "schema":
-                found = (
-                    leaf.value is None or self.said.pair(leaf.key, leaf.value) or self.said.value(leaf.value)
-                )
+                is_custom = self.said.pair("type", "custom")  # such a tool takes text, and has no schema
+                is_said = self.said.pair(leaf.key, leaf.value) or self.said.value(leaf.value)
+                found = leaf.value is None or is_said or is_custom
             case "option":
                 found = self._has_option(leaf)
             case "vendor option":
@@ -117,16 +145,45 @@ class _Audit:
                 return not self._has_metadata(leaf) and not self._metadata_named(leaf)
         return not found and not self._covered(leaf)
 
+    def said_less(self, leaves: Iterable[Leaf]) -> Iterator[Leaf]:
+        """Texts of messages that the request says less often than the context does."""
+        found = Counter(str(leaf.value).strip() for leaf in leaves if self._is_spoken(leaf))
+        for words, count in found.items():
+            if count > 1 and self.said.all.count(words) + self.said.quoted(words) < count:
+                yield Leaf("messages", "text", (f"{count} times",), words)
+
+    def _is_spoken(self, leaf: Leaf) -> bool:
+        spoken = leaf.kind == "text" and leaf.where.startswith("messages")
+        return spoken and bool(str(leaf.value).strip()) and not self._covered(leaf)
+
     def _covered(self, leaf: Leaf) -> bool:
         """Whether a loss is at the leaf's place, above it, or at the leaf itself."""
         path = leaf.path[1:] if leaf.kind == "option" else leaf.path
         exact = ".".join((leaf.where, *path))
-        return any(
-            each == leaf.where
-            or (leaf.where.startswith((f"{each}.", f"{each}[")) and each != "messages")
+        if leaf.kind == "account" and any(
+            loss.where == "messages" and loss.what.endswith(("_call", "_output")) for loss in self.losses
+        ):
+            return True  # a call without its result, or the reverse, is refused; its place is not said
+        return leaf.where in self.places or any(
+            leaf.where.startswith((f"{each}.", f"{each}["))
             or (exact.startswith(each) and each.startswith(leaf.where))
-            for each in self.places
+            for each in self.places - self.partial
         )
+
+    def _has_words(self, words: str) -> bool:
+        """Whether words are said: whole, as JSON, or line by line where a vendor's own block has a field for each."""
+        whole = self.said.words(words) or self.said.json(words)
+        return whole or all(self.said.words(line) for line in words.splitlines())
+
+    def _has_arguments(self, text: str) -> bool:
+        """Whether arguments are said: whole, or one by one as the fields of an item of the vendor's own."""
+        if self.said.words(text) or self.said.json(text):
+            return True
+        try:
+            leaves = list(walk(json.loads(text)))
+        except (ValueError, RecursionError):
+            return False
+        return bool(leaves) and all(self.said.value(value) for _, value in leaves)
 
     def _has_media(self, uri: str) -> bool:
         if uri.startswith("file-id://"):
@@ -147,7 +204,7 @@ class _Audit:
         name, value = leaf.path[0], leaf.value
         if name in ("cache", "stream") or value in (None, False) or _DEFAULTS.get(name) == value:
             return True
-        if leaf.path in _EQUAL and _EQUAL[leaf.path](value, self.said):
+        if leaf.path in EQUAL and EQUAL[leaf.path](value, self.said):
             return True
         words = _CHOICES.get(str(value), (value,)) if name in ("tool_choice", "output") else (value,)
         return any(self.said.value(word) for word in words)
@@ -199,7 +256,7 @@ class _Audit:
     def _has_metadata(self, leaf: Leaf) -> bool:
         path, value = leaf.path[1:], leaf.value
         keys = {each for each in path if not each.isdigit()}
-        if ("said" in keys and not keys & _CITING) or "logprobs" in keys:
+        if ("said" in keys and not keys & self.citing) or "logprobs" in keys:
             return True
         if value in (None, False, "", "auto") or leaf.key in _BOOKKEEPING or leaf.key.startswith("#"):
             return True
@@ -209,7 +266,7 @@ class _Audit:
             ("chat", "refusal"),
         ):
             return True
-        if path[0] == "candidate" and not keys & _CITING:
+        if path[0] == "candidate" and not keys & self.citing:
             return True
         if leaf.path[-2:] == ("caller", "type") and value == "direct":
             return True
@@ -262,6 +319,8 @@ class _Audit:
             "encrypted_content",
             "reasoning_details",
             "closed",
+            "data",
+            "redactedContent",
             "thoughtSignature",
             "thinking",
         }
@@ -280,18 +339,18 @@ class _Audit:
         if loss.where.startswith("options."):
             return self._option_loss(loss.where.removeprefix("options.").split("."), loss)
         if loss.where == "messages":
-            return loss.what in _REPAIRS and _REPAIRS[loss.what](self.context, self.said)
+            return loss.what in REPAIRS and REPAIRS[loss.what](self.context, self.said)
         return loss.where.startswith("system.") or (loss.where, loss.what) == ("tools", "tool")
 
     def _message_loss(self, message: Message, rest: str, loss: Loss) -> bool:
         if not rest:
-            return loss.what in _WHOLE and _WHOLE[loss.what](message, self)
+            return loss.what in WHOLE and WHOLE[loss.what](message, self.said)
         if re.fullmatch(r"tool_calls\[\d+\](\.id)?", rest):
             call = message.tool_calls[int(rest[11:].partition("]")[0])]
             token = {"tool call id": call.id, "tool name": call.name}.get(loss.what)
             ids = [each.id for other in self.context.messages for each in other.tool_calls]
             if token is not None:
-                return token not in self.said.whole or ids.count(token) > 1
+                return token not in self.said.direct or ids.count(token) > 1
             return not self.said.json(call.args) or not call.args
         block = _block_of(message, rest)
         if re.fullmatch(r"(tool_results\[\d+\]\.)?content\[\d+\]", rest):
@@ -312,7 +371,7 @@ class _Audit:
                 return loss.what in _TOOLS
             case Image(uri) | File(uri):
                 data = uri.partition(",")[2] if uri.startswith("data:") else uri
-                kept = uri in self.said.whole or data in self.said.whole
+                kept = uri in self.said.direct or data in self.said.direct
                 return loss.what in ("media",) or not kept or block.mime_type not in self.said.all
             case _:
                 return False
@@ -365,7 +424,7 @@ class _Audit:
             return False
         if path[0] == "output":
             return not self.said.schema_with(path[-1], value)
-        return not any(self.said.pair(key, value) for key in _SPELLED.get(path[-1], (path[-1],)))
+        return not any(self.said.pair(key, value) for key in SPELLED.get(path[-1], (path[-1],)))
 
 
 def _under(message: Message, path: Iterable[str]) -> dict[str, Any]:
@@ -379,78 +438,6 @@ def _alone(block: Any) -> Context:
     return Context(messages=[Message("user", (block,))])
 
 
-def _thinks(value: object, said: Said) -> bool:
-    """A request that says how much a model is to think says that it is to."""
-    return value is True and bool(_THINKING & said.keys)
-
-
-def _thinks_not(value: object, said: Said) -> bool:
-    """A request that does not ask for thinking asks for none."""
-    return value == "none" and ("disabled" in said.whole or not _THINKING & said.keys)
-
-
-_THINKING = frozenset(
-    {"thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort", "thinkingConfig"}
-)
-# Options that another setting says as well.
-_EQUAL: dict[tuple[str, ...], Callable[[object, Said], bool]] = {
-    ("logprobs",): lambda value, said: "logprobs" in said.all,
-    ("output", "strict"): lambda value, said: said.pair("type", "json_schema"),
-    ("reasoning", "enabled"): _thinks,
-    ("reasoning", "summary"): lambda value, said: (
-        value == "auto" and bool({"thinking", "includeThoughts"} & said.keys)
-    ),
-    ("reasoning", "effort"): _thinks_not,
-}
-
-
 def _is_prose(value: object) -> bool:
     """Whether a text is so long that an account might cut it, and words that anybody can read."""
     return isinstance(value, str) and len(value) > 500 and len(value.split()) > 20
-
-
-# ---- repairs, and what has to be so for each to be true
-
-
-def _was_put_there(context: Context, said: Said) -> bool:
-    """Words of ours stand in the request, or the roles stood in an order that was changed."""
-    ours = {"Continue.", "Begin."} & said.whole - {message.text for message in context.messages}
-    roles = [message.role for message in context.messages if message.content or message.tool_calls]
-    return bool(ours) or roles[-1:] == ["assistant"] or any(a == b for a, b in itertools.pairwise(roles))
-
-
-def _is_signed_by_us(context: Context, said: Said) -> bool:
-    del context
-    return "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=" in said.whole
-
-
-_REPAIRS = {
-    "conversation": _was_put_there,
-    "order of roles": _was_put_there,
-    "turn": _was_put_there,
-    "signature": _is_signed_by_us,
-    "empty history": _was_put_there,
-    "white space": lambda context, said: any(
-        message.text != message.text.rstrip() for message in context.messages[-1:]
-    ),
-}
-_WHOLE = {
-    "system message": lambda message, _: message.role == "system",
-    "message": lambda message, _: message.role != "tool",
-    "document": lambda _, audit: "See the document." in audit.said.whole,
-    "empty message": lambda message, _: not message.text and not message.tool_calls,
-}
-_SPELLED = {
-    "effort": ("effort", "reasoning_effort", "thinkingLevel"),
-    "budget_tokens": ("budget_tokens", "thinkingBudget", "max_tokens"),
-    "max_tokens": (
-        "max_tokens",
-        "maxTokens",
-        "maxOutputTokens",
-        "max_completion_tokens",
-        "max_output_tokens",
-    ),
-    "top_p": ("top_p", "topP"),
-    "top_k": ("top_k", "topK"),
-    "service_tier": ("service_tier", "type"),
-}

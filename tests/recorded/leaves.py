@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -96,7 +97,8 @@ def _block(block: Block, where: str) -> Iterator[Leaf]:
         case File() if is_account(block):
             facts = json.loads(base64.b64decode(block.uri.partition(",")[2]))
             for name in ("input", "result"):
-                yield from (Leaf(where, "account", path, each) for path, each in walk(facts.get(name)))
+                path = (str(facts.get("type")), name)
+                yield from (Leaf(where, "account", *each) for each in walk(facts.get(name), path))
         case Image(uri) | File(uri):
             yield Leaf(where, "media", (), uri)
 
@@ -108,9 +110,10 @@ class Said:
         """Look at all of it."""
         self.texts: list[str] = []
         self.whole: set[str] = set()
+        self.direct: set[str] = set()  # those that stand in no text
         self.pairs: set[tuple[str, str]] = set()
         self.keys: set[str] = set()
-        self._objects: set[str] = set()
+        self._objects: Counter[str] = Counter()
         self._schemas: list[Mapping[str, Any]] = []
         self._look(body, "")
         self.all = "\0".join(self.texts)
@@ -124,6 +127,15 @@ class Said:
         return any(
             each in self.all for each in (bare, plain, quoted, json.dumps(quoted, ensure_ascii=False)[1:-1])
         )
+
+    def quoted(self, words: str) -> int:
+        """How often the words stand as JSON text has them, or as the JSON that they are."""
+        text = json.dumps(words, ensure_ascii=False)[1:-1]
+        as_text = self.all.count(text) if text != words else 0
+        try:
+            return as_text + self._objects[_dumped(json.loads(words))]
+        except (ValueError, RecursionError):
+            return as_text
 
     def json(self, text: str) -> bool:
         """Whether an object stands somewhere, given as JSON text."""
@@ -149,7 +161,7 @@ class Said:
     def _look(self, value: object, key: str, *, in_text: bool = False) -> None:
         if isinstance(value, Mapping):
             held = cast("Mapping[str, Any]", value)
-            self._objects.add(_dumped(held))
+            self._objects[_dumped(held)] += 1
             if "schema" in held and not in_text:
                 self._schemas.append(held)
             self.keys |= set(held)
@@ -162,6 +174,7 @@ class Said:
         else:
             self.pairs.add((key, _dumped(value)))
             if isinstance(value, str):
+                self.direct |= set() if in_text else {value}
                 self._text(value)
 
     def _text(self, text: str) -> None:

@@ -22,6 +22,11 @@ from tests.recorded.pairs import DEEP, MODELS, SOURCES, contexts, read_as
 from tests.recorded.wire import Record, Wire
 
 TRANSCRIPT = "ac0c08045cfc-j"  # of speech: no answer of a chat
+ELSEWHERE = {
+    "openai-responses": "azure-openai",
+    "anthropic-messages": "google-vertex",
+    "openai-chat": "openai",
+}
 EVERY = 25  # of the conversations whose kinds of leaves have all been seen
 
 
@@ -65,6 +70,21 @@ def test_the_losses_are_what_is_missing(wire: Wire, source: str) -> None:
                 made = adapter(target).render(context, model=model)
                 found = (silent(context, made), false(context, made))
                 wrong += [(id, target, model, *found)] if found != ([], []) else []
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_so_they_are_for_other_models_and_servers_of_the_same_format(wire: Wire, source: str) -> None:
+    """What a model signed, and what a server keeps, is lost to others of its format too."""
+    api, wrong = read_as(source), list[object]()
+
+    for id, context in conversations(wire, source):
+        for model in MODELS[api]:
+            for provider in (None, ELSEWHERE.get(api, "elsewhere")):
+                made = adapter(api).render(context, model=model, provider=provider)
+                found = (silent(context, made, own=provider is None), false(context, made))
+                wrong += [(id, model, provider, *found)] if found != ([], []) else []
 
     assert wrong == []
 

@@ -250,7 +250,10 @@ class Turns(BlockTurns):
         words = "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
         if self._traits.mid_system and self.turns:
             self._turn("system", blocks)
-        elif not self.turns and words:
+            return
+        if any(block.get("type") != "text" for block in blocks):
+            self._words_alone(exchange.message, where)
+        if not self.turns and words:
             self._lose("converted", where, "system message", "it is part of the system words")
             self.system.append(words)
         else:

@@ -229,8 +229,10 @@ class Turns(BlockTurns):
 
     def _system(self, exchange: Exchange) -> None:
         """A system message: Bedrock knows none within the conversation."""
-        words = "\n\n".join(str(block["text"]) for block in self._user(exchange) if "text" in block)
-        where = f"messages[{exchange.where}]"
+        blocks, where = self._user(exchange), f"messages[{exchange.where}]"
+        words = "\n\n".join(str(block["text"]) for block in blocks if "text" in block)
+        if any("text" not in block for block in blocks):
+            self._words_alone(exchange.message, where)
         if not self.turns:
             self._lose("converted", where, "system message", "it is part of the system words")
             self.system.append(words)

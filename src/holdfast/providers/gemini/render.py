@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.model.context import Context
-from holdfast.model.message import Message, ToolCall
+from holdfast.model.message import Message, ReasoningSummary, ToolCall
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.gemini.capabilities import is_third, same_model
 from holdfast.providers.gemini.names import camel, listed
@@ -179,7 +179,13 @@ class _History:
         except Changed:
             self._lose("repaired", where, "native form", "the message was changed since Google made it")
             return None
-        return parts if same_model(facts.get("model"), self._model) else self._unsigned(parts, where)
+        if same_model(facts.get("model"), self._model):
+            return parts
+        for at, block in enumerate(message.content):
+            if isinstance(block, ReasoningSummary):
+                why = "it is good for the model that made it"
+                self._lose("dropped", f"{where}.content[{at}]", "reasoning", why)
+        return _unsigned(parts)
 
     def _filled(self, shell: Part, message: Message) -> Part:
         part: Part = fill(shell, message.content)
@@ -200,20 +206,19 @@ class _History:
             self._nameless.add(call.id)
         return {**part, "functionCall": {**told, "name": self._writer.name_of(call.name)}}
 
-    def _unsigned(self, parts: list[Part], where: str) -> list[Part]:
-        """What another model of Google's can take: no thoughts, no signatures."""
-        found = [
-            {name: value for name, value in part.items() if name != "thoughtSignature"}
-            for part in parts
-            if not part.get("thought")
-        ]
-        if found != parts:
-            self._lose("dropped", where, "reasoning", "its signatures are good for the model that made them")
-        return [part for part in found if part and part != {"text": ""}]
-
     def _lose(self, kind: str, where: str, what: str, why: str) -> None:
         loss = Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
         self._writer.losses.append(loss)
+
+
+def _unsigned(parts: list[Part]) -> list[Part]:
+    """What another model of Google's can take: no thoughts, no signatures."""
+    found = [
+        {name: value for name, value in part.items() if name != "thoughtSignature"}
+        for part in parts
+        if not part.get("thought")
+    ]
+    return [part for part in found if part and part != {"text": ""}]
 
 
 def _role(message: Message) -> str:

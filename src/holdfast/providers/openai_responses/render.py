@@ -215,7 +215,8 @@ class _History:
         why = "it is known by its id alone, and the server keeps nothing"
         for item in items:
             if _by_id_alone(item):
-                self._lose("dropped", where, str(item.get("type")), why)
+                kind = str(item.get("type"))
+                self._lose("dropped", f"{where}.reasoning" if kind == "reasoning" else where, kind, why)
         return [
             item
             if item.get("type") == "mcp_approval_request"  # the answer names it by its id

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
-from holdfast.model.message import Block, Message, ReasoningSummary
+from holdfast.model.message import Block, File, Image, Message, ReasoningSummary
 from holdfast.providers.contract import Loss, LossKind
 from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.layout import Piece, fits, layout_of
 from holdfast.providers.wire.native import kept, own_ids
+from holdfast.providers.wire.server_tools import is_account
 
 __all__ = ["BlockTurns", "Called", "Layout", "parsed", "words_of"]
 
@@ -129,6 +130,14 @@ class BlockTurns:
             return _plain(count), {}
         inside = piece.inside if piece.inside and fits(piece.inside, count) else None
         return inside or _plain(count), piece.add or {}
+
+    def _words_alone(self, message: Message, where: str) -> None:
+        """Report pictures, files and vendors' own blocks of a system message, of which only the words are told."""
+        for at, block in enumerate(message.content):
+            if isinstance(block, Image | File):
+                what = "server-side tool" if is_account(block) else "media"
+                why = "a system message is told in words alone"
+                self._lose("dropped", f"{where}.content[{at}]", what, why)
 
     def _piece_of(self, answer: Answer) -> Piece | None:
         layout = self._layouts.get(answer.where) if answer.where is not None else None

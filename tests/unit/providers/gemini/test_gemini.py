@@ -184,7 +184,7 @@ class TestSignatures:
 
         parts = rendered.body["contents"][1]["parts"]
         assert [part.get("thoughtSignature") for part in parts] == [SKIP, None]
-        assert {"reasoning", "signature"} <= {loss.what for loss in rendered.losses}
+        assert {"thought signature", "signature"} <= {loss.what for loss in rendered.losses}
         assert check(rendered.body, "gemini-generate", model=THIRD) == []
 
     def test_another_endpoint_gets_none(self) -> None:
