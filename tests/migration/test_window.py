@@ -119,7 +119,7 @@ def test_the_first_checkpoint_reads_the_ledger_whole(store: Store) -> None:
     again = read_for(long, derived)
 
     assert many > few + 1_000
-    assert again < few
+    assert again < many - 1_000
 
 
 def test_the_whole_state_is_read_whole(store: Store) -> None:

@@ -381,7 +381,8 @@ def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
     draft.objects[stored.digest] = stored
     draft.records[move.timeline, hold.head.version] = record
     before = draft.holds.get(move.timeline)
-    draft.seal += rules.sealed_head(hold.move) - rules.sealed_head(before.move if before else None)
+    draft.seal += rules.sealed_head(move.timeline, hold.move)
+    draft.seal -= rules.sealed_head(move.timeline, before.move if before else None)
     draft.holds[move.timeline] = hold
     return hold.head
 
@@ -389,7 +390,8 @@ def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
 def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -> int:
     cell = Cell(space, wanted.name, wanted.expected + 1, wanted.value, position)
     before, filed = draft.cells.get(wanted.name), Filed.of(cell, listed=wanted.listed)
-    draft.seal += rules.sealed_cell(filed.digest) - (rules.sealed_cell(before.digest) if before else 0)
+    draft.seal += rules.sealed_cell(wanted.name, filed.digest)
+    draft.seal -= rules.sealed_cell(wanted.name, before.digest) if before else 0
     draft.cells[wanted.name] = filed
     return cell.revision
 

@@ -82,8 +82,10 @@ class SpaceState:
         """The sum over everything in the space that can change."""
         ledger = self.entries.get(len(self.entries))
         total = 0 if ledger is None else rules.sealed_ledger(ledger.position, ledger.chain)
-        total += sum(rules.sealed_cell(filed.digest) for filed in self.cells.values())
-        return (total + sum(rules.sealed_head(hold.move) for hold in self.holds.values())) & rules.SEAL_MASK
+        total += sum(rules.sealed_cell(name, filed.digest) for name, filed in self.cells.items())
+        return (
+            total + sum(rules.sealed_head(name, hold.move) for name, hold in self.holds.items())
+        ) & rules.SEAL_MASK
 
     def hold(self, timeline: str) -> Hold | None:
         """Where the timeline stands, checked against its last move."""

@@ -161,7 +161,7 @@ def chained(chain: Digest | None, body: bytes) -> Digest:
     return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)
 
 
-def cell_digest(cell: Cell, *, listed: bool) -> bytes:
+def cell_digest(cell: Cell, *, listed: int) -> bytes:
     """What is stored beside a cell, so that a change to any part of it is found."""
     space, name = cell.space.encode("utf-8", "surrogatepass"), cell.name.encode("utf-8", "surrogatepass")
     size = -1 if cell.value is None else len(cell.value)
@@ -176,7 +176,7 @@ def cell_digest(cell: Cell, *, listed: bool) -> bytes:
     return sha256(told + space + name + (cell.value or b"")).digest()
 
 
-def check_cell(cell: Cell, digest: object, *, listed: bool) -> Cell:
+def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
     """The cell, if `digest` is the one that it was stored with; raises `Corrupt`, naming it, if not."""
     try:
         is_whole = cell_digest(cell, listed=listed) == digest
@@ -191,23 +191,24 @@ def check_cell(cell: Cell, digest: object, *, listed: bool) -> Cell:
     return cell
 
 
-def sealed_cell(digest: bytes) -> int:
-    """What a cell of this digest adds to the seal of its space."""
-    return int.from_bytes(digest[:SEAL_BYTES])
+def sealed_cell(name: str, digest: bytes) -> int:
+    """What a cell of this name and digest adds to the seal of its space."""
+    return _part(b"cell\0", name, digest)
 
 
-def sealed_head(move: Digest | None) -> int:
-    """What a head that stands after this move adds to the seal of its space."""
-    return 0 if move is None else int(move[: 2 * SEAL_BYTES], 16)
+def sealed_head(timeline: str, move: Digest | None) -> int:
+    """What a timeline that stands after this move adds to the seal of its space."""
+    return 0 if move is None else _part(b"head\0", timeline, bytes.fromhex(move))
 
 
 def sealed_ledger(position: int, chain: Digest | None) -> int:
     """What a ledger that ends at this entry adds to the seal of its space."""
-    if chain is None:
-        return 0
-    return int.from_bytes(
-        sha256(b"holdfast/1\0ledger\0%d %s" % (position, chain.encode())).digest()[:SEAL_BYTES]
-    )
+    return 0 if chain is None else _part(b"ledger\0", str(position), bytes.fromhex(chain))
+
+
+def _part(kind: bytes, name: str, digest: bytes) -> int:
+    told = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
+    return int.from_bytes(sha256(told).digest()[:SEAL_BYTES])
 
 
 def check_seal(space: str, found: int, seal: int | None) -> None:

@@ -120,12 +120,12 @@ def label_of(engine: Engine, name: str) -> str:
 
     An agent's space is named after it.  A thread's has a name of its own, so its commits are
     taken at their word; `verify` holds them against the directory.  One without any is
-    called by the name of its space.
+    called by the name of its space.  Raises `Corrupt` if they cannot be read.
     """
     if not name.startswith(THREADS):
         return name.removeprefix(AGENTS)
     for some in (_tips, _any):
-        with suppress(Corrupt, NotFound):  # whoever reads what is damaged meets it there
+        with suppress(NotFound):  # a head that leads nowhere: `verify` tells of it
             for commit in some(engine, name):
                 return engine.steps(name, commit, limit=1)[0].commit.thread
     return name

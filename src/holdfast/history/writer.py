@@ -27,7 +27,7 @@ from holdfast.history.touched import Touched
 from holdfast.history.values import Kept
 from holdfast.model import canonical, names
 from holdfast.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
-from holdfast.model.commit import NO_LEDGER, NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
+from holdfast.model.commit import NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import AgentChanged, Event, MemoryWritten
 from holdfast.model.head import Head
@@ -71,7 +71,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cells: tuple[CellWrite, ...] = ()
     reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
     outside: Reads = NO_READS
-    ledger: LedgerRead | None = None  # how far the author read the ledger; None: no further than the parent's
+    ledger: LedgerRead | None = None  # how far the author read the ledger; None: to its end
     others: tuple[Digest, ...] = ()  # parents beside the first
     run: str | None = None
     parent_run: str | None = None
@@ -253,7 +253,6 @@ def _changeset(proposal: Proposal) -> Changeset:
 
 
 def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
-    before = parent.commit.ledger if parent else NO_LEDGER
     return Commit(
         parents=(*((parent.digest,) if parent else ()), *proposal.others),
         changeset=changeset,
@@ -263,7 +262,7 @@ def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Di
         reason=proposal.reason,
         at=at,
         reads=proposal.outside,
-        ledger=before if proposal.ledger is None else proposal.ledger,
+        ledger=space.engine.ledger(space.name) if proposal.ledger is None else proposal.ledger,
         run=proposal.run,
         author=proposal.author,
     )

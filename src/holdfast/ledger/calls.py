@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Fence, Write
-from holdfast.errors import Conflict, Invalid, Moved, NotFound
+from holdfast.errors import Conflict, Corrupt, Invalid, Moved, NotFound
 from holdfast.history import cells, writer
 from holdfast.history.artifacts import Staged
 from holdfast.history.space import Space
@@ -54,6 +54,8 @@ CALL = "call/"  # cells of calls, by id
 WHY_MAX = 2_000  # characters; what is longer is cut
 
 _SHOWN = 200
+_LOOK_BACK = 4  # entries that are read at once when that of a call is looked for: most writes have fewer
+_WRITE_ENTRIES_MAX = 4_096
 _TOOL_BYTES_MAX = 200
 
 BARE = Transition()  # an entry that says nothing beside the transition
@@ -126,9 +128,16 @@ class Posting(msgspec.Struct, frozen=True):
 
 
 def find(space: Space, id: str) -> Held | None:
-    """The call of that id; None if the thread has none."""
+    """The call of that id; None if the thread has none.
+
+    Raises `Corrupt`, naming it, if it is not what its newest ledger entry says.
+    """
     cell = space.engine.cell(space.name, CALL + id)
-    return None if cell is None or cell.value is None else _held(cell)
+    if cell is None or cell.value is None:
+        return None
+    held = _held(cell)
+    _check_entered(space, held.record, cell)
+    return held
 
 
 def read(space: Space, id: str) -> Held:
@@ -316,6 +325,38 @@ def post_first(space: Space, posting: Posting) -> Held | None:
 
 def _held(cell: Cell) -> Held:
     return Held(cells.read(cell, _records), cell.revision)
+
+
+def _check_entered(space: Space, record: CallRecord, cell: Cell) -> None:
+    """Raise `Corrupt` unless the record says what the entry says that was written with it."""
+    step = _written_with(space, record.id, cell.position)
+    if step is not None and step.record:
+        agrees = bytes(step.record) == cell.value
+    elif step is not None:
+        told = {**step.set, "at": step.at, "state": step.to or record.state}
+        agrees = all(getattr(record, name, None) == value for name, value in told.items())
+    else:
+        agrees = False
+    if not agrees:
+        raise Corrupt(
+            f"the record of call '{record.id}' is not what its newest ledger entry says; it was not used, and "
+            "nothing was started. Run `holdfast verify`.",
+            cell=cell.name,
+        )
+
+
+def _written_with(space: Space, id: str, position: int) -> Transition | None:
+    """The entry about a call in the write whose last entry has that position; entries of a write follow each other."""
+    low = position
+    while low > 0:
+        low, high = max(0, low - _LOOK_BACK), low
+        for entry in reversed(space.engine.entries(space.name, after=low, limit=high - low)):
+            step = decode_transition(entry.body)
+            if step.call == id:
+                return step
+        if position - low >= _WRITE_ENTRIES_MAX:
+            break
+    return None
 
 
 def _cell(record: CallRecord, value: bytes, expected: int) -> CellWrite:

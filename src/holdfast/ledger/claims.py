@@ -163,7 +163,10 @@ def borrowed(space: Space, reuse: Reuse) -> tuple[Staged | None, bytes | None]:
 
 
 def _elsewhere(space: Space, owner: Owner) -> Space:
-    return space if owner.space == space.name else msgspec.structs.replace(space, name=owner.space)
+    if owner.space == space.name:
+        return space
+    space.engine.check(owner.space)
+    return msgspec.structs.replace(space, name=owner.space)
 
 
 def _name(record: CallRecord) -> str:

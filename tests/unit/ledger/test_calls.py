@@ -124,7 +124,7 @@ def test_a_commit_carries_postings(keeper: Keeper) -> None:
         reason="r", root=keeper.space.root_at(None), cells=posting.cells, objects=posting.objects
     )
 
-    writer.commit(keeper.space, keeper.head(), proposal, op_id="op")
+    writer.commit(keeper.space, keeper.head(), proposal, op_id="op", entries=(posting.entry,))
 
     assert calls.read(keeper.space, "c") == posting.held
 

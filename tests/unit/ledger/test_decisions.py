@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.memory_space import Filed
 from holdfast.errors import Conflict, Decided, Invalid, NotFound, Unsupported
 from holdfast.history.verify import verify
 from holdfast.ledger import calls, decisions, guard, tickets
@@ -465,7 +466,7 @@ def test_an_altered_cell_is_found() -> None:
     for name in ("call/c", "ticket/ticket-c"):
         filed = cells[name]
         changed = (filed.cell.value or b"").replace(b"pay", b"bay")
-        cells[name] = msgspec.structs.replace(filed, cell=msgspec.structs.replace(filed.cell, value=changed))
+        cells[name] = Filed.of(msgspec.structs.replace(filed.cell, value=changed), listed=filed.listed)
     del cells["call/other"]
 
     assert faults(desk.space) == [

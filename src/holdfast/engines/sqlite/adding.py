@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Cursor, Database
-from holdfast.engines.sqlite.keys import label_key, object_key
+from holdfast.engines.sqlite.keys import label_keys, object_key
 from holdfast.engines.sqlite.known import Known, Line
 from holdfast.engines.sqlite.pack import KINDS, Op, encode_pack
 from holdfast.engines.sqlite.preparing import Batch, Committing, lay
@@ -51,7 +51,7 @@ class Adding:
         committing, keys = batch.committing, batch.keys
         if committing is not None and stand is not None and not stand.is_same_run:
             run = committing.commit.run
-            keys = keys if run is None else [*keys, label_key(run)]
+            keys = keys if run is None else [*keys, *label_keys(run)]
         keys = keys + op_keys
         values = b"".join(keys), "".join(batch.bodies) or None, encode_pack(batch.items, op)
         if committing is None or stand is None:

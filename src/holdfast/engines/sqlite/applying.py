@@ -20,20 +20,19 @@ from holdfast.engines.rules import (
     check_move,
     placed,
     record_of,
-    sealed_cell,
     sealed_head,
     sealed_ledger,
 )
 from holdfast.engines.sqlite.adding import Adding, Stand
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.keys import op_key, run_key, version_key
-from holdfast.engines.sqlite.known import Known, Line
+from holdfast.engines.sqlite.keys import op_keys, run_key, version_key
+from holdfast.engines.sqlite.known import End, Known, Line, Sealed, sealed
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
 from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
-from holdfast.engines.sqlite.seals import Seals
+from holdfast.engines.sqlite.seals import Seals, note_listed, note_space, sealed_rows
 from holdfast.errors import Forgotten, HoldfastError, NotFound, OpReused
 from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest, Object
@@ -64,6 +63,7 @@ class Applier:
         self._rows = rows
         self._bases = bases
         self._spaces = spaces
+        self._seals = seals
         self.known = Known(connection, rows, seals)
         self._adding = Adding(connection, self._cursor, rows, bases, self.known)
         self._ahead: dict[int, Line] = {}  # commits of the write at hand, by the rows that they will have
@@ -80,8 +80,8 @@ class Applier:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
         self.known.look()
-        space, key = self.space(write.space), op_key(write.op_id)
-        found = None if space is None else self._earlier(space, write, key)
+        space, named = self.space(write.space), op_keys(write.op_id)
+        found = None if space is None else self._earlier(space, write, named)
         if found is not None:
             return _again(write, found)
         if space is not None:
@@ -94,34 +94,36 @@ class Applier:
         self.has_changed = True
         if space is None:
             space = self._begin_space(write.space)
-        return self._change(space, write, key, cells, holds, prepared.batches, stands)
+        return self._change(space, write, named, cells, holds, prepared.batches, stands)
 
     def space(self, name: str) -> int | None:
         """The number of a space, or None if nothing was ever written to it."""
         found = self._spaces.get(name)
         if found is None:
-            values = self._db.execute("SELECT id FROM spaces WHERE name=?", (name,)).fetchone()
-            found = None if values is None else int(values[0])
+            found = self._seals.space(self._db, name)
         return found
 
     # ---- checks
 
-    def _earlier(self, space: int, write: Write, key: bytes) -> Recorded | None:
+    def _earlier(self, space: int, write: Write, named: tuple[bytes, bytes]) -> Recorded | None:
         """What was written under the same op_id before.  One that is new cannot be among rows of long ago."""
         index = self._rows.index
-        rows = index.recent(space, key) if write.is_new else index.known(self._db, space, key)
+        if write.is_new:
+            rows = index.recent(space, named[0])
+        else:
+            rows = [row for key in named for row in index.known(self._db, space, key)]
         return _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
 
-    def _check_cells(self, space: int | None, write: Write) -> list[int]:
-        """What each cell that is written has added to the seal so far."""
+    def _check_cells(self, space: int | None, write: Write) -> list[Sealed]:
+        """What each cell that is written has added to the sums so far."""
         for fence in write.fences:
-            check_fence(fence, self.known.cell(space, write.space, fence.cell)[0])
-        parts: list[int] = []
+            check_fence(fence, self.known.cell(space, write.space, fence.cell).revision)
+        found: list[Sealed] = []
         for cell in write.cells:
-            revision, part = self.known.cell(space, write.space, cell.name)
-            check_fence(Fence(cell.name, cell.expected), revision)
-            parts.append(part)
-        return parts
+            before = self.known.cell(space, write.space, cell.name)
+            check_fence(Fence(cell.name, cell.expected), before.revision)
+            found.append(before)
+        return found
 
     def _check_moves(self, space: int | None, write: Write) -> list[tuple[Move, Hold | None]]:
         moves: list[tuple[Move, Hold | None]] = []
@@ -178,40 +180,44 @@ class Applier:
     def _begin_space(self, name: str) -> int:
         self._db.execute("INSERT INTO spaces(name) VALUES (?)", (name,))
         space = self._db.last_insert_rowid()  # noted in `_spaces` once it is durable
-        self.known.note_end(space, (0, LedgerRead()))
+        note_space(self._db, space, name)
+        self.known.note_end(space, End(0, 0, LedgerRead()))
         return space
 
     def _change(
         self,
         space: int,
         write: Write,
-        key: bytes,
-        cells: list[int],
+        named: tuple[bytes, bytes],
+        cells: list[Sealed],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
         stands: list[Stand | None],
     ) -> Applied:
-        seal, end = self.known.end(space, write.space)
+        left = self.known.end(space, write.space)
+        seal, end = left.seal, left.ledger
         position, chain = 0, None
         if write.entries:
             seal -= sealed_ledger(end.position, end.chain)
             end = self._append_entries(space, write, end)
             position, chain = end.position, end.chain
             seal += sealed_ledger(position, chain)
-        for cell, part in zip(write.cells, cells, strict=True):
-            seal += self._put_cell(space, write.space, cell, position) - part
+        seal += self._put_cells(space, write, cells, position)
         committing = batches[-1].committing
         parent = None if committing is None else committing.commit.first_parent
         digest = None if committing is None else committing.digest
-        keys = [key]
+        keys = [*named]
         moved: list[tuple[Hold, Object]] = []
         packed: list[StoredMove] = []
         for move, before in holds:
             hold, stored, record = record_of(move, before, write.op_id)
-            seal += sealed_head(hold.move) - sealed_head(None if before is None else before.move)
+            seal += sealed_head(move.timeline, hold.move)
+            seal -= 0 if before is None else sealed_head(move.timeline, before.move)
             keys.append(version_key(record.timeline, record.version))
             moved.append((hold, stored))
             packed.append(pack_move(record, digest, parent))
+        row, last = self.known.next_row(len(batches)), len(batches) - 1
+        seal += sealed_rows(sum(range(row, row + len(batches))))
         op = Op(
             b"" if moved else short(write.op_id),  # a move names the write itself
             bytes.fromhex(write.intent),
@@ -220,9 +226,9 @@ class Applier:
             position,
             None if chain is None else bytes.fromhex(chain),
             (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
+            left.writes + 1,
         )
-        self.known.note_end(space, (seal, end))
-        row, last = self.known.next_row(len(batches)), len(batches) - 1
+        self.known.note_end(space, End(seal, left.writes + 1, end))
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
             self._adding.row(row + at, space, batch, stands[at], *completing)
@@ -233,11 +239,7 @@ class Applier:
             after.append(hold)
             heads.append(hold.head)
         receipt = Receipt(
-            op_id=write.op_id,
-            heads=tuple(heads),
-            revisions=op.revisions,
-            position=position,
-            chain=chain,
+            op_id=write.op_id, heads=tuple(heads), revisions=op.revisions, position=position, chain=chain
         )
         return Applied(receipt, space, after)
 
@@ -249,16 +251,27 @@ class Applier:
             self._cursor.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
         return LedgerRead(position, chain)
 
-    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> int:
-        """Store a cell; what it adds to the seal of its space, which is called `name`."""
-        revision, value = wanted.expected + 1, wanted.value
-        digest = cell_digest(Cell(name, wanted.name, revision, value, position), listed=wanted.listed)
-        text = None if value is None else value.decode()
-        bound = space, wanted.name, revision, text, wanted.listed, position, digest
+    def _put_cells(self, space: int, write: Write, cells: list[Sealed], position: int) -> int:
+        """Store the cells of a write; how the seal of the space changes, given what they added to it before."""
+        change = listed = 0
+        for cell, old in zip(write.cells, cells, strict=True):
+            new = self._put_cell(space, write.space, cell, position)
+            change += new.part - old.part
+            listed += new.listed - old.listed
+        if listed:
+            note_listed(self._db, listed)
+        return change
+
+    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> Sealed:
+        """Store a cell of the space that is called `name`; what it adds to the sums."""
+        cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
+        digest = cell_digest(cell, listed=wanted.listed)
+        text = None if wanted.value is None else wanted.value.decode()
+        bound = space, wanted.name, cell.revision, text, wanted.listed, position, digest
         self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
-        part = sealed_cell(digest)
-        self.known.note_cell(space, wanted.name, (revision, part))
-        return part
+        found = sealed(cell, digest, listed=wanted.listed)
+        self.known.note_cell(space, wanted.name, found)
+        return found
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:
         timeline, commit = after.head.timeline, after.head.commit
@@ -271,7 +284,7 @@ class Applier:
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
     """The write of that op_id; raises `Forgotten` if its space was."""
-    numbers = rows.index.candidates(connection, space, op_key(op_id))
+    numbers = (row for key in op_keys(op_id) for row in rows.index.candidates(connection, space, key))
     return _recorded(connection, rows, numbers, space, op_id)
 
 
@@ -286,8 +299,8 @@ def _recorded(
     connection: Database, rows: Rows, numbers: Iterable[int], space: int, op_id: str
 ) -> Recorded | None:
     for number in numbers:
-        row = rows.row(connection, number)
-        if row is None or row.space != space or row.pack.op is None or op_id_of(row) != op_id:
+        row = rows.row_in(connection, space, number)
+        if row is None or row.pack.op is None or op_id_of(row) != op_id:
             continue
         if row.pack.dropped is not None:
             raise Forgotten(f"the write '{op_id}'", row.pack.dropped)

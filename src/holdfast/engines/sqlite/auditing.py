@@ -14,7 +14,15 @@ from holdfast.engines.rules import labels
 from holdfast.engines.sqlite.applying import op_id_of
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.forgetting import spans_in
-from holdfast.engines.sqlite.keys import KEY_BYTES, label_key, object_key, op_key, run_key, split, version_key
+from holdfast.engines.sqlite.keys import (
+    KEY_BYTES,
+    label_keys,
+    object_key,
+    op_keys,
+    run_key,
+    split,
+    version_key,
+)
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of, step_of
 from holdfast.errors import Corrupt, HoldfastError
 
@@ -56,9 +64,10 @@ def _names(db: Database, row: Row) -> Iterator[bytes]:
         ).fetchone()
         run = step.commit.run
         same = run is not None and above is not None and above[0] == run_key(run)
-        yield from (label_key(name) for name in labels(step.commit, step.changeset, run if same else None))
+        for name in labels(step.commit, step.changeset, run if same else None):
+            yield from label_keys(name)
     if row.pack.op is not None:
-        yield op_key(op_id_of(row) or "")
+        yield from op_keys(op_id_of(row) or "")
         yield from (version_key(move.timeline, move.version) for move in moves_of(row))
 
 

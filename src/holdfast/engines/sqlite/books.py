@@ -7,6 +7,7 @@ from typing import cast
 from holdfast.engines.contract import Cell, Entry
 from holdfast.engines.rules import chained, check_cell
 from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.seals import check_listed, check_spaces
 from holdfast.errors import Corrupt
 from holdfast.model.digest import Digest
 
@@ -39,6 +40,9 @@ _ENTRIES = (
 def spaces(db: Database, after: str, limit: int) -> list[str]:
     """The names of spaces; raises `Corrupt` at their end if there is one without a name."""
     names = [str(name) for (name,) in db.execute(_SPACES, (after, limit))]
+    if not names:
+        check_spaces(db)
+        check_listed(db)
     nameless = None if names else db.execute(_NAMELESS).get
     if nameless is not None:
         raise Corrupt(
@@ -53,13 +57,13 @@ def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None
     return None if found is None else found[0]
 
 
-def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cell, bytes] | None:
-    """The cell and the digest that it is stored with, which match; None if it was never written."""
+def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cell, bytes, int] | None:
+    """The cell, the digest that it is stored with, which matches, and whether it is listed; None: never written."""
     values = db.execute(_CELL, (number, name)).fetchone()
     if values is None:
         return None
     revision, value, position, listed, digest = values
-    return check_cell(Cell(space, name, revision, value, position), digest, listed=bool(listed)), digest
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=listed), digest, listed
 
 
 def cells(db: Database, space: str, number: int | None, prefix: str, after: str, limit: int) -> list[Cell]:
@@ -74,9 +78,9 @@ def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> lis
 
 
 def _checked(
-    space: str, name: str, revision: int, value: bytes | None, position: int, listed: object, digest: object
+    space: str, name: str, revision: int, value: bytes | None, position: int, listed: int, digest: object
 ) -> Cell:
-    return check_cell(Cell(space, name, revision, value, position), digest, listed=bool(listed))
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=listed)
 
 
 def entries(db: Database, number: int | None, after: int, limit: int) -> list[Entry]:

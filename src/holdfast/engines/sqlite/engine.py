@@ -254,7 +254,6 @@ class SqliteEngine:
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         """Timelines by name."""
-
         return self._read(lambda db: holds_of(db, self._space(db, space), after, limit))
 
     def moves(
@@ -283,7 +282,11 @@ class SqliteEngine:
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed cells of every space, by (name, space)."""
-        return self._read(lambda db: books.listed(db, prefix, after, limit))
+        listed, check = books.listed, self._seals.check_listed
+        found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
+        for name in {cell.space for cell in found}:
+            self.check(name)
+        return found
 
     def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
         """The ledger, each entry checked against the chain."""
@@ -414,9 +417,9 @@ class SqliteEngine:
     def _space(self, db: Database, name: str) -> int | None:
         found = self._spaces.get(name)
         if found is None:
-            values = db.execute("SELECT id FROM spaces WHERE name=?", (name,)).fetchone()
-            if values is not None:
-                found = self._spaces[name] = int(values[0])
+            found = self._seals.space(db, name)
+            if found is not None:
+                self._spaces[name] = found
         return found
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:

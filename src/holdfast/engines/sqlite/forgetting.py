@@ -69,7 +69,7 @@ def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> in
         if row.pack.dropped is not None:
             continue
         op = row.pack.op
-        tombstone = None if op is None else Op(short(op_id_of(row) or ""), op.intent)
+        tombstone = None if op is None else Op(short(op_id_of(row) or ""), op.intent, number=op.number)
         db.execute(
             "UPDATE log SET digest=NULL, root=NULL, changeset=NULL, spans=NULL, bodies=NULL, pack=? WHERE id=?",
             (encode_pack([], tombstone, why), row.id),

@@ -196,9 +196,15 @@ class Index:
         if self._seen < 0 or self._count > _FORGET_FROM:
             self._clear()
             self._upto = self._seen = _upto(connection)
+            if (connection.execute("SELECT max(last) FROM stretches").get or 0) != self._upto:
+                raise Corrupt(
+                    "the index does not end where the store says; nothing was used. Run `holdfast verify`."
+                )
         for row, space, keys in connection.execute(
             "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
         ):
+            if row != self._seen + 1:
+                raise _lost(self._seen + 1)
             self._see(space, row, len(keys) // KEY_BYTES)
             self._later.setdefault(space, []).append((row, keys))
 
@@ -247,6 +253,10 @@ def _runs(rows: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((row, row))
     return runs
+
+
+def _lost(row: int) -> Corrupt:
+    return Corrupt(f"row {row} of the log is missing; nothing was used or written. Run `holdfast verify`.")
 
 
 def _upto(connection: Database) -> int:

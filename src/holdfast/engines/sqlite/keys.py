@@ -19,9 +19,9 @@ __all__ = [
     "KEY_BYTES",
     "PREFIX_MIN",
     "all_places",
-    "label_key",
+    "label_keys",
     "object_key",
-    "op_key",
+    "op_keys",
     "places_between",
     "places_of",
     "rows_at",
@@ -45,14 +45,20 @@ def object_key(digest: Digest) -> bytes:
     return bytes.fromhex(digest[:_DIGITS])
 
 
-def op_key(op_id: str) -> bytes:
-    """The key of a write."""
-    return blake2b(b"op\0" + op_id.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+def op_keys(op_id: str) -> tuple[bytes, bytes]:
+    """The keys of a write."""
+    return _two_keys(b"op\0" + op_id.encode("utf-8", "surrogatepass"))
 
 
-def label_key(label: str) -> bytes:
-    """The key of a message or a run."""
-    return blake2b(b"label\0" + label.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+def label_keys(label: str) -> tuple[bytes, bytes]:
+    """The keys of a message or a run."""
+    return _two_keys(b"label\0" + label.encode("utf-8", "surrogatepass"))
+
+
+def _two_keys(name: bytes) -> tuple[bytes, bytes]:
+    """Two keys, so that a name is found though one was damaged: that it is not there must be believed by whoever asks."""
+    digest = blake2b(name, digest_size=2 * KEY_BYTES).digest()
+    return digest[:KEY_BYTES], digest[KEY_BYTES:]
 
 
 def version_key(timeline: str, version: int) -> bytes:

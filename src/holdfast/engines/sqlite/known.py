@@ -15,19 +15,19 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.engines.contract import Hold
+from holdfast.engines.contract import Cell, Hold
 from holdfast.engines.rules import check_hold, check_seal, sealed_cell, unmoved
 from holdfast.engines.sqlite.books import stored
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import object_key
 from holdfast.engines.sqlite.rows import Rows
-from holdfast.engines.sqlite.seals import Seals, ledger_end, seal_of
+from holdfast.engines.sqlite.seals import Seals, ledger_end, newest_op
 from holdfast.errors import Corrupt
 from holdfast.model.commit import LedgerRead, decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["Known", "Line", "hold_of", "holds_of"]
+__all__ = ["End", "Known", "Line", "Sealed", "hold_of", "holds_of", "sealed"]
 
 _T = TypeVar("_T")
 
@@ -58,6 +58,31 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     run: int | None
 
 
+class Sealed(msgspec.Struct, frozen=True, gc=False):
+    """What a cell has added to the sums that its writer keeps."""
+
+    revision: int
+    part: int  # of the seal of its space
+    listed: int  # of the sum of listed cells
+
+
+UNWRITTEN = Sealed(0, 0, 0)
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """What the newest write of a space left."""
+
+    seal: int
+    writes: int  # how many there were
+    ledger: LedgerRead
+
+
+def sealed(cell: Cell, digest: bytes, *, listed: int) -> Sealed:
+    """What a cell of this digest adds."""
+    part = sealed_cell(cell.name, digest)
+    return Sealed(cell.revision, part, part if listed and cell.value is not None else 0)
+
+
 class Known:
     """One connection's knowledge of the store.  Used inside its transactions, by who writes."""
 
@@ -72,10 +97,8 @@ class Known:
         self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
         self._lines: dict[tuple[int, Digest], Line] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
-        self._cells: dict[
-            int, dict[str, tuple[int, int]]
-        ] = {}  # by space and name: revision, part of the seal
-        self._ends: dict[int, tuple[int, LedgerRead]] = {}  # by space: its seal, and where its ledger ends
+        self._cells: dict[int, dict[str, Sealed]] = {}  # by space and name
+        self._ends: dict[int, End] = {}  # by space
 
     def is_old(self) -> bool:
         """Whether, in the transaction that has begun, another connection may have written since all this was true."""
@@ -210,35 +233,36 @@ class Known:
         if commit is not None and line is not None and line.digest == bytes.fromhex(commit):
             self.note_line(space, commit, line)
 
-    def cell(self, space: int | None, name: str, cell: str) -> tuple[int, int]:
-        """The revision of a cell of the space called `name`, 0 if it was never written, and its part of the seal."""
+    def cell(self, space: int | None, name: str, cell: str) -> Sealed:
+        """A cell of the space called `name`, at revision 0 if it was never written."""
         if space is None:
-            return 0, 0
+            return UNWRITTEN
         held = self._cells.get(space)
         found = None if held is None else held.get(cell)
         if found is None:
             there = stored(self._db, name, space, cell)
-            found = (0, 0) if there is None else (there[0].revision, sealed_cell(there[1]))
+            found = UNWRITTEN if there is None else sealed(there[0], there[1], listed=there[2])
             self.note_cell(space, cell, found)
         return found
 
-    def note_cell(self, space: int, cell: str, found: tuple[int, int]) -> None:
+    def note_cell(self, space: int, cell: str, found: Sealed) -> None:
         """A cell was read or written."""
         _of(self._cells, space)[cell] = found
 
-    def end(self, space: int, name: str) -> tuple[int, LedgerRead]:
-        """The seal of a space and the end of its ledger, compared with what is stored; raises `Corrupt`."""
+    def end(self, space: int, name: str) -> End:
+        """What the newest write of a space left, compared with what is stored; raises `Corrupt`."""
         found = self._ends.get(space)
         if found is None:
             self._seals.check(self._db, self._rows, space, name)
-            seal = seal_of(self._db, self._rows, space)
+            op = newest_op(self._db, self._rows, space)
+            seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
             check_seal(name, seal or 0, seal)
-            found = seal or 0, ledger_end(self._db, space)
+            found = End(seal or 0, 0 if op is None else op.number, ledger_end(self._db, space))
             self.note_end(space, found)
         return found
 
-    def note_end(self, space: int, found: tuple[int, LedgerRead]) -> None:
-        """The seal of a space and the end of its ledger were read or written."""
+    def note_end(self, space: int, found: End) -> None:
+        """What the newest write of a space left was read or written."""
         if len(self._ends) >= _HELD_MAX:
             self._ends.clear()
         self._ends[space] = found

@@ -52,6 +52,7 @@ _ZSTD_FROM_BYTES = (
     512  # of whole objects; nodes and the rest are digests, and bytes that are squeezed already
 )
 _RAW, _ZSTD = b"\x00", b"\x01"
+_HEAD_BYTES = 5  # the form and the checksum
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
@@ -90,6 +91,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True, gc=False):
     position: int = 0
     chain: bytes | None = None
     seal: bytes | None = None  # of the space, after this write
+    number: int = 0  # how many writes the space has had, with this one
 
 
 class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -124,18 +126,20 @@ def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | N
     """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
     record = _encoder.encode((items, op, dropped))
     if sum([len(item[2]) for item in items if item[1] == Form.WHOLE and item[0] != _NODE]) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
-        return _RAW + record
+        return _RAW + _sum_of(record) + record
     if not _compressor:
         _compressor.append(zstd.ZstdCompressor(level=3))
     packed = _compressor[0].compress(record, zstd.ZstdCompressor.FLUSH_FRAME)
-    return _ZSTD + packed if len(packed) < len(record) else _RAW + record
+    return _ZSTD + _sum_of(packed) + packed if len(packed) < len(record) else _RAW + _sum_of(record) + record
 
 
 def decode_pack(data: bytes) -> Pack:
     """The pack of these bytes; raises `Corrupt` whatever is wrong with them."""
+    form, noted, packed = data[:1], data[1:_HEAD_BYTES], data[_HEAD_BYTES:]
+    if form not in (_RAW, _ZSTD) or noted != _sum_of(packed):
+        raise Corrupt("a stored row does not match its checksum; it was not used. Run `holdfast verify`.")
     try:
-        record = data[1:] if data[:1] == _RAW else zstd.decompress(data[1:])
-        return _decoder.decode(record)
+        return _decoder.decode(packed if form == _RAW else zstd.decompress(packed))
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,
@@ -146,6 +150,11 @@ def decode_pack(data: bytes) -> Pack:
         raise Corrupt(
             f"a stored row cannot be unpacked ({error}); it was not used. Run `holdfast verify`."
         ) from error
+
+
+def _sum_of(packed: bytes) -> bytes:
+    """A checksum: what a pack says of its write is not hashed otherwise."""
+    return zlib.crc32(packed).to_bytes(4)
 
 
 def is_against(item: Item) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.engines.sqlite.bases import Bases
-from holdfast.engines.sqlite.keys import label_key, object_key
+from holdfast.engines.sqlite.keys import label_keys, object_key
 from holdfast.engines.sqlite.pack import KINDS, Form
 from holdfast.engines.sqlite.records import pack_changeset, pack_commit
 from holdfast.errors import NotFound
@@ -192,11 +192,9 @@ def _rest(objects: list[Object], stored: Object) -> list[Object]:
 
 def _label(keys: list[bytes], changeset: Changeset) -> None:
     """Add the keys of the messages that a changeset appends, each once."""
-    said: list[bytes] = []
-    for event in changeset.events:
-        if isinstance(event, MessageAppended) and (key := label_key(event.id)) not in said:
-            said.append(key)
-    keys += said
+    said = dict.fromkeys([event.id for event in changeset.events if isinstance(event, MessageAppended)])
+    for name in said:
+        keys += label_keys(name)
 
 
 def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:

@@ -43,6 +43,7 @@ COLUMNS = (
 )
 _FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
 _PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
+_STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
 _CACHE_BYTES = 8 * 1024 * 1024
 _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
 
@@ -180,6 +181,22 @@ class Rows:
         whole = row_of(values)
         self._keep(connection, whole, epoch)
         return whole
+
+    def row_in(self, connection: Database, space: int, row: int) -> Row | None:
+        """The row of that number, None if it is not one of the space, or not there yet.
+
+        Raises `Corrupt` if it is gone, or the index says that the space has it and the row does not.
+        """
+        found = self.row(connection, row)
+        if found is not None and found.space == space:
+            return found
+        if found is None:
+            is_damaged = connection.execute("SELECT 1 FROM log WHERE id>? LIMIT 1", (row,)).fetchone()
+        else:
+            is_damaged = connection.execute(_STRETCH, (space, row, row)).fetchone()
+        if is_damaged is not None:
+            raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `holdfast verify`.")
+        return None
 
     def packed(self, connection: Database, row: int) -> Packed | None:
         """The same without the plain columns, which cost more to read than the rest."""

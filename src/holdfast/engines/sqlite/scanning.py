@@ -24,6 +24,12 @@ __all__ = ["facts_of", "scan"]
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _ROWS_AT_ONCE = 64
+_FIRST = 1  # the space that was written first: what concerns all rows is reported with it
+_STRETCHED = """
+SELECT (SELECT value FROM meta WHERE name='indexed_upto'), coalesce(sum(last-first+1), 0), coalesce(max(last), 0),
+    (SELECT count(*) FROM stretches s JOIN log l ON l.id BETWEEN s.first AND s.last AND l.space=s.space)
+FROM stretches
+"""
 
 
 def scan(
@@ -40,17 +46,57 @@ def scan(
 def _scan(
     db: Database, rows: Rows, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
-    facts: list[Fact] = []
+    facts: list[Fact] = _index_faults(db) if space == _FIRST and not after else []
+    writes = _writes_before(db, rows, after)
     while space is not None and len(facts) < limit:
         numbers = rows.index.rows_of(db, space, after, _ROWS_AT_ONCE)
         if not numbers:
             return facts, None
         for number in numbers:
             facts += facts_of(db, rows, number)
+            write = _write_of(db, rows, number)
+            if write is not None:
+                if writes is not None and write != writes + 1:
+                    facts.append(Fact("row", None, None, fault=_out_of_order(number, write, writes)))
+                writes = write
             after = number
             if len(facts) >= limit:
                 break
     return facts, None if space is None else after
+
+
+def _writes_before(db: Database, rows: Rows, row: int) -> int | None:
+    """How many writes the space of a row had with it; None if the row does not say."""
+    return _write_of(db, rows, row) if row else 0
+
+
+def _write_of(db: Database, rows: Rows, row: int) -> int | None:
+    """The number of the write that a row completes; None if it completes none, or cannot be read."""
+    try:
+        found = rows.row(db, row)
+    except Corrupt:
+        return None
+    op = None if found is None else found.pack.op
+    return None if op is None else op.number
+
+
+def _out_of_order(row: int, write: int, before: int) -> str:
+    return f"row {row} of the log completes write {write} of its space, after write {before}"
+
+
+def _index_faults(db: Database) -> list[Fact]:
+    """Whether the stretches are all rows up to where the index goes, each row once and in the stretch of its space."""
+    values = db.execute(_STRETCHED).fetchone()
+    if values is not None and len(set(values)) == 1:
+        return []
+    return [
+        Fact(
+            "row",
+            None,
+            None,
+            fault="the index does not say truly which rows of the log belong to which space",
+        )
+    ]
 
 
 def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
@@ -59,7 +105,7 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
         f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id=l.prev WHERE l.id=?", (number,)
     ).fetchone()
     if values is None:
-        return []
+        return [Fact("row", None, None, fault=f"row {number} of the log is missing")]
     try:
         row = row_of(values)
     except Corrupt as error:

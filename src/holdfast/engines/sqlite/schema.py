@@ -42,7 +42,7 @@ SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0);
+INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0), ('spaces', 0), ('listed', 0);
 CREATE TABLE spaces(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE log(
     id INTEGER PRIMARY KEY,

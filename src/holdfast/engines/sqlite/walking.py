@@ -9,12 +9,13 @@ import msgspec
 from holdfast.engines.contract import Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import label_key, object_key, version_key
+from holdfast.engines.sqlite.keys import label_keys, object_key, version_key
 from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
 from holdfast.errors import Corrupt, NotFound
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest
 from holdfast.model.event import MessageAppended
+from holdfast.model.head import MAIN
 
 __all__ = ["back", "commit_row", "commits_from", "labelled", "last_of_turn", "moves", "steps_from"]
 
@@ -115,16 +116,30 @@ def _line(db: Database, row: int) -> _Line:
 
 def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Digest]:
     """The commits of a space that a message id or a run id names."""
-    at = [] if space is None else rows.index.rows(db, space, label_key(label))
-    found = [row for each in at if (row := rows.row(db, each)) is not None and row.space == space]
+    if space is None:
+        return []
+    at = {row for key in label_keys(label) for row in rows.index.rows(db, space, key)}
+    found = [row for each in sorted(at) if (row := rows.row_in(db, space, each)) is not None]
     steps = [step_of(row) for row in found if row.digest is not None]
     return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
 
 
 def moves(db: Database, rows: Rows, space: int, timeline: str, versions: Iterable[int]) -> list[MoveRecord]:
-    """The recorded moves of a timeline to these versions, in this order."""
-    found = (_move(db, rows, space, timeline, version) for version in versions)
-    return [move for move in found if move is not None]
+    """The recorded moves of a timeline to these versions, in this order; raises `Corrupt` if one is missing.
+
+    `main` is at version 0 without a move.
+    """
+    found: list[MoveRecord] = []
+    for version in versions:
+        move = _move(db, rows, space, timeline, version)
+        if move is not None:
+            found.append(move)
+        elif version or timeline != MAIN:
+            raise Corrupt(
+                f"the move of timeline '{timeline}' to version {version} is missing; nothing was read. "
+                "Run `holdfast verify`."
+            )
+    return found
 
 
 def _move(db: Database, rows: Rows, space: int, timeline: str, version: int) -> MoveRecord | None:

@@ -7,11 +7,12 @@ bodies, artifacts and checkpoints go when only what may go needs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Engine, Step, Write
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Corrupt
 from holdfast.history.artifacts import upload_of
 from holdfast.history.digests import Digests
 from holdfast.history.retention.doomed import Doomed
@@ -97,7 +98,9 @@ def forget_uploads(space: Space, policy: Policy, now: int) -> None:
 
 def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
     """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
-    label = label_of(engine, name)
+    label = name
+    with suppress(Corrupt):  # what is damaged is told of where it is judged, and left alone
+        label = label_of(engine, name)
     return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=Cache(0))
 
 

@@ -1,0 +1,126 @@
+"""What somebody with write access removes from the ledger, or changes in a call, is found before a tool starts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import open_sqlite
+from holdfast.errors import Corrupt
+
+PAID: list[tuple[int, str]] = []
+
+
+@holdfast.tool(effect="external_write")
+def pay(amount: int, call: holdfast.Call) -> str:
+    """Pay."""
+    PAID.append((amount, call.key))
+    return f"paid {amount}"
+
+
+@pytest.fixture
+def paid(tmp_path: Path) -> Path:
+    """A store in which a payment was made by hand, and nothing came after it."""
+    path = tmp_path / "store.db"
+    PAID.clear()
+    with holdfast.open(path) as store:
+        thread = store.thread("t", agent="clerk")
+        thread.call(pay, {"amount": 1}, id="first")
+        thread.put("/note.json", "x")
+        thread.call(pay, {"amount": 3}, id="last")
+    return path
+
+
+def edited(path: Path, *statements: str) -> None:
+    """Edit the file behind everybody's back."""
+    with closing(sqlite3.connect(path)) as database, database:
+        for sql in statements:
+            assert database.execute(sql).rowcount > 0
+
+
+def again(path: Path, id: str = "again") -> None:
+    """Ask for the same payment."""
+    with holdfast.open(path) as store:
+        store.thread("t").call(pay, {"amount": 3}, id=id)
+
+
+def faults(path: Path) -> int:
+    """How many faults `verify` names."""
+    with holdfast.open(path) as store:
+        return len(store.verify().faults)
+
+
+TAIL = "DELETE FROM entries WHERE position > 2"
+RECORD = "DELETE FROM cells WHERE name = 'call/last'"
+GUARD = "DELETE FROM cells WHERE name LIKE 'twin/%'"
+
+
+@pytest.mark.parametrize("cut", [(TAIL,), (TAIL, RECORD), (GUARD,), (RECORD,), (TAIL, RECORD, GUARD)])
+def test_a_ledger_that_was_cut_pays_nothing_again(paid: Path, cut: tuple[str, ...]) -> None:
+    """Neither under the same id nor under another; `verify` says so before and after."""
+    edited(paid, *cut)
+    found = faults(paid)
+
+    for id in ("last", "again"):
+        with pytest.raises(Corrupt):
+            again(paid, id)
+
+    assert len(PAID) == 2
+    assert faults(paid) == found > 0
+
+
+def test_a_damaged_key_is_not_handed_to_a_tool(paid: Path) -> None:
+    """The call's record names itself, and stays as it is."""
+    edited(
+        paid,
+        "UPDATE cells SET value = replace(value, '\"key\":\"hf-', '\"key\":\"hg-') WHERE name='call/last'",
+    )
+
+    with pytest.raises(Corrupt):
+        again(paid, "last")
+
+    assert len(PAID) == 2
+    assert faults(paid) > 0
+
+
+def test_a_call_that_was_sealed_again_must_still_match_the_ledger(paid: Path) -> None:
+    """Whoever edits a state and computes digest and seal anew is given away by the ledger."""
+    edited(paid, "UPDATE cells SET value = replace(value, 'succeeded', 'requested') WHERE name='call/last'")
+    with closing(open_sqlite(paid, read_only=False, create=False, durability="power_loss")) as engine:
+        engine.reseal(next(name for name in engine.spaces(limit=9) if name.startswith("thread:")))
+
+    with pytest.raises(Corrupt) as damaged:
+        again(paid, "last")
+
+    assert damaged.value.cell == "call/last"
+    assert len(PAID) == 2
+    assert faults(paid) > 0
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda thread: thread.put("/a.json", 1),
+        lambda thread: thread.on("other").put("/a.json", 1),
+    ],
+    ids=["on main", "on a fork"],
+)
+def test_a_commit_by_hand_binds_the_ledger(paid: Path, write: Callable[[holdfast.Thread], object]) -> None:
+    """It names the position and the chain of the newest entry."""
+    with holdfast.open(paid) as store:
+        thread = store.thread("t")
+        thread.fork("other")
+        end = thread._space.engine.ledger(thread._space.name)
+
+        write(thread)
+
+        commits = [
+            thread._space.step(hold.head.commit).commit for hold in thread.timelines() if hold.head.commit
+        ]
+        assert end in [commit.ledger for commit in commits]
+        assert end.position > 2
