@@ -106,6 +106,23 @@ def test_an_older_store_with_a_trigger_is_refused_before_it_is_upgraded(
     assert connection.pragma("user_version") == older
 
 
+def test_a_search_index_that_somebody_changed_is_made_anew(path: Path) -> None:
+    """It is derived, so it is thrown away: what it would find cannot be trusted."""
+    with holdfast.open(path) as store:
+        store.memory("ada").add("she drinks green tea")
+        assert store.memory("ada").search("tea")
+    (index,) = path.with_name(path.name + "-memory").glob("*.db")
+    change(index, "CREATE TRIGGER forge AFTER INSERT ON versions BEGIN UPDATE versions SET kind = 'x'; END")
+
+    with holdfast.open(path) as store:
+        store.memory("ada").add("she takes no sugar in her tea")
+        found = [store.memory("ada").search("tea") for _ in range(2)]
+
+    assert [len(each) for each in found] == [2, 2]
+    connection = apsw.Connection(str(index))
+    assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").get == 0
+
+
 @pytest.mark.parametrize(
     "sql",
     [

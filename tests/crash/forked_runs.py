@@ -27,6 +27,7 @@ from holdfast.runtime.happening import RunEnded
 from holdfast.testing import Script, say, use
 from tests.runs.world import World
 
+CHILD_ENDED = "the child has ended"
 ACTS = ("runs", "reads", "closes", "exits", "dies", "goes on")
 MOMENTS = (
     "before_intent",
@@ -170,6 +171,7 @@ def after_child(path: str, how: str, control: str = "") -> object:
         os._exit(code)
     home.children.append(pid)
     codes = home.ended()
+    print(CHILD_ENDED, flush=True)
     return home.facts(statuses=[first, home.run("after", 2, workers=True)], codes=codes)
 
 

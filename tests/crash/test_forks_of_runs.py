@@ -15,20 +15,24 @@ from typing import Any
 import pytest
 
 from tests.crash.campaign import sized
-from tests.crash.forked_runs import ACTS, MOMENTS
+from tests.crash.forked_runs import ACTS, CHILD_ENDED, MOMENTS
 
 WAIT_SECONDS = 300.0  # far beyond what any program takes
-HANG_SECONDS = 8.0  # a program that hangs is watched for so long
+HANG_SECONDS = 6.0  # so long a program is watched that hangs
 
 
-def program(name: str, path: Path, *arguments: object, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
+def command(name: str, path: Path, *arguments: object) -> list[str]:
+    """How a program is started."""
+    start = [sys.executable, "-m", "tests.crash.forked_runs", name, str(path / "store.db")]
+    return [*start, *map(str, arguments)]
+
+
+def program(name: str, path: Path, *arguments: object) -> dict[str, Any]:
     """What a program printed; raises `TimeoutExpired` if it does not end."""
-    command = [sys.executable, "-m", "tests.crash.forked_runs", name, str(path / "store.db")]
-    done = subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, timeout=seconds, check=False, text=True
-    )
+    start = command(name, path, *arguments)
+    done = subprocess.run(start, capture_output=True, timeout=WAIT_SECONDS, check=False, text=True)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert (found.get("repeated", []), found.get("faults", [])) == ([], [])
     return found
 
@@ -55,8 +59,15 @@ def test_after_a_run_in_a_child_the_parent_runs_with_workers(tmp_path: Path, how
 
 def test_control_a_child_that_closes_inherited_loops_hangs_its_parent(tmp_path: Path) -> None:
     """The parent never hears that its worker threads have ended."""
-    with pytest.raises(subprocess.TimeoutExpired):
-        program("after_child", tmp_path, "leaves", "control", seconds=HANG_SECONDS)
+    start = command("after_child", tmp_path, "leaves", "control")
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline().strip() == CHILD_ENDED
+
+        with pytest.raises(subprocess.TimeoutExpired):
+            parent.wait(HANG_SECONDS)
+
+        parent.kill()
 
 
 def test_workers_of_a_multiprocessing_pool_run_beside_their_parent(tmp_path: Path) -> None:
