@@ -33,6 +33,7 @@ _BOOKKEEPING = frozenset(
     {
         *("endpoint", "model", "call_ids", "size", "usage", "response_id", "message_id", "store", "asked"),
         *(
+            "execution",
             "stop_reason",
             "stop_sequence",
             "stop_details",
