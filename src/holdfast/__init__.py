@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast import aio, errors, testing
     from holdfast.context.limits import ContextLimits
     from holdfast.errors import NotDone
+    from holdfast.migration.envelope import load_checkpoint
     from holdfast.migration.policy import Policy
     from holdfast.migration.report import Report
     from holdfast.migration.route import Route
@@ -74,6 +75,7 @@ __all__ = [
     "View",
     "aio",
     "errors",
+    "load_checkpoint",
     "mcp_tools",
     "open",
     "state",
@@ -112,6 +114,7 @@ _HOMES = {
     "ToolCall": _MESSAGE,
     "ToolResult": _MESSAGE,
     "View": "holdfast.threads.view",
+    "load_checkpoint": "holdfast.migration.envelope",
     "mcp_tools": "holdfast.runtime.mcp",
     "open": "holdfast.threads.opening",
     "state": "holdfast.runtime.declared",

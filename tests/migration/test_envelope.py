@@ -111,7 +111,7 @@ def test_an_external_write_says_that_it_is_done(work: Work) -> None:
     text = envelope.enclose(extract.derive(space_of(thread), thread.head.commit)).yaml()
 
     (call,) = yaml.safe_load(text)["spec"]["toolCalls"]
-    assert call["sideEffects"] == {"level": "external_write"}
+    assert call["sideEffects"] == {"level": "external_write", "idempotent": False}
     assert call["note"] == "already done: do not repeat"
 
 

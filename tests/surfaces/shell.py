@@ -27,6 +27,7 @@ WITHOUT_STORE = (
     "import",
     "models ls",
     "models show",
+    "checkpoints load",
     "providers ls",
     "providers check",
 )

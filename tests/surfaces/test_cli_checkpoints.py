@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 import yaml
@@ -140,3 +143,50 @@ def test_a_name_that_is_none_is_not_found(trip: Shell) -> None:
 
         assert missing.code == 3
         assert "checkpoints ls trip" in missing.err
+
+
+def test_a_document_is_loaded_as_the_checkpoint_that_it_was(trip: Shell) -> None:
+    """What `show` prints, as YAML or JSON, from a file or the input; no store is needed."""
+    shown = trip.ok("checkpoints", "show", "trip").out
+    document = trip.ok("checkpoints", "show", "trip", "--json").json["document"]
+    Path("chk.yaml").write_text(shown)
+    trip.store.unlink()
+
+    told = trip.ok("checkpoints", "load", "chk.yaml", "--json").json
+    piped = trip.ok("checkpoints", "load", "-", "--json", stdin=json.dumps(document).encode()).json
+
+    assert told == piped
+    assert (told["thread"], told["document"], told["is_named_after_its_content"]) == ("trip", document, True)
+    assert "nobody has altered it" in trip.ok("checkpoints", "load", "chk.yaml").out
+
+
+def test_a_document_that_was_altered_says_so(trip: Shell) -> None:
+    """Its name is that of its content no more."""
+    shown = trip.ok("checkpoints", "show", "trip").out
+    Path("chk.yaml").write_text(shown.replace("Oslo", "Rome"))
+
+    assert not trip.ok("checkpoints", "load", "chk.yaml", "--json").json["is_named_after_its_content"]
+
+
+@pytest.mark.parametrize(("text", "code"), [("kind: Agent", 2), ("a: [", 2), (None, 3)])
+def test_what_is_no_checkpoint_is_refused(empty: Shell, text: str | None, code: int) -> None:
+    """With the file's name; nothing was read."""
+    if text is not None:
+        Path("chk.yaml").write_text(text)
+
+    ended = empty("checkpoints", "load", "chk.yaml")
+
+    assert ended.code == code
+    assert "chk.yaml" in ended.err
+
+
+def test_a_program_loads_a_document_too(trip: Shell) -> None:
+    """From a text or from a file; both say whether a call may be repeated."""
+    shown = trip.ok("checkpoints", "show", "trip").out
+    Path("chk.yaml").write_text(shown)
+
+    found = holdfast.load_checkpoint(Path("chk.yaml"))
+
+    assert found == holdfast.load_checkpoint(shown)
+    assert found.checkpoint.conversation == "trip"
+    assert "idempotent: false" in shown

@@ -189,6 +189,8 @@ HEAD = Head("main", 1, None)
         (errors.Decided("x"), 4),
         (errors.Sealed("x"), 4),
         (errors.MergeConflict([]), 4),
+        (errors.WrongStore("a", "b", "c"), 4),
+        (errors.ServerChanged("a:b", recorded=None, resolved=None), 5),
         (errors.Moved("x", 1, 2), 4),
         (errors.OpReused("x"), 4),
         (errors.Refused("x"), 5),

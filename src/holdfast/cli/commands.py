@@ -98,6 +98,7 @@ _CHECKPOINTS = {
     "ls": "List the checkpoints that switches left on a timeline, newest first",
     "show": "Show one checkpoint as YAML, in the envelope in which it can be kept and exchanged",
     "derive": "Show the checkpoint that a switch would make, as YAML; nothing is written",
+    "load": "Read a checkpoint from a file, and say whether it is what was written",
 }
 
 _AGENTS = {
@@ -138,7 +139,7 @@ ALONE = {
     "chat": Alone("Talk to an agent at the terminal", "Start"),
     "sql": Alone("Ask the store in SQL, read-only", "Work"),
     "import": Alone("Make a thread of a saved request, reply or message list", "Work", "importing:import_"),
-    "export": Alone("Write a thread in a vendor's format, or to git", "Work"),
+    "export": Alone("Write a thread in a vendor's format, to git, or as plain tables", "Work"),
     "verify": Alone("Check everything that is stored", "Care"),
     "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
     "backup": Alone("Copy the store to a new file while others go on writing", "Care"),

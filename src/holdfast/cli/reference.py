@@ -69,8 +69,8 @@ What it prints goes to the error stream.
 | 1 | failed | `RunFailed`, `Unsupported`, and whatever else went wrong |
 | 2 | usage | `Usage`, `Invalid` |
 | 3 | not found | `NotFound`, `Forgotten` |
-| 4 | conflict | `Conflict`, `StaleHead`, `Moved`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided` |
-| 5 | refused | `Refused` |
+| 4 | conflict | `Conflict`, `StaleHead`, `Moved`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided`, `WrongStore` |
+| 5 | refused | `Refused`, `ServerChanged` |
 | 6 | corrupt | `Corrupt`, and `verify` if it found a fault |
 | 7 | unavailable | `Unavailable`, `InDoubt` |
 

@@ -21,7 +21,7 @@ from holdfast.engines.registry import open_sql
 from holdfast.history.tree import Nodes, Tree
 from holdfast.model.digest import Digest
 
-__all__ = ["Found", "ViewShape", "Views", "sql"]
+__all__ = ["Found", "ViewShape", "Views", "map_entries", "sql"]
 
 _Value: TypeAlias = str | int | float | None
 
@@ -96,7 +96,7 @@ def sql(
     """
     with engine(everywhere):
         pass  # says in the usual words if this is no store of ours
-    with closing(open_sql(everywhere.store, entries=_entries)) as opened:
+    with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
         columns, rows = opened.query(_VIEWS if query is None else query)
         if query is None:
             views = [ViewShape(name=str(name), columns=str(names).split(", ")) for name, names in rows]
@@ -105,7 +105,8 @@ def sql(
         return Found(columns=columns, rows=[[_value(value) for value in row] for row in found], more=more)
 
 
-def _entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:
+def map_entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:
+    """The paths of a state and the digests of their values, for an engine, which cannot read maps."""
     return ((entry.path, entry.value) for entry in Tree(nodes, root).entries())
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "GROUP",
     "Opener",
     "check_vectors",
+    "export_tables",
     "open_engine",
     "open_search",
     "open_sql",
@@ -86,6 +87,16 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
     if not path.exists():
         raise NotFound(f"there is no store at {path}; nothing was opened.")
     return Sql(path.resolve(), entries=entries)
+
+
+def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, int]:
+    """Write the views of a store as plain tables to a new SQLite file, of one thread or of all; rows by table.
+
+    Raises `Conflict` if the file is there already, `NotFound` if its directory is not.
+    """
+    from holdfast.engines.sqlite.tables import export_tables
+
+    return export_tables(sql, target, thread=thread)
 
 
 def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:

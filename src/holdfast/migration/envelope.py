@@ -14,6 +14,8 @@ API group that the format was first drawn up in are read, and written back as th
 from __future__ import annotations
 
 import re
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
@@ -39,7 +41,16 @@ from holdfast.model.documents import Document, Place, read_yaml, write_yaml
 from holdfast.model.effect import Effect
 from holdfast.model.head import MAIN
 
-__all__ = ["API_VERSION", "DO_NOT_REPEAT", "KIND", "MAY_HAVE_HAPPENED", "Envelope", "enclose", "read"]
+__all__ = [
+    "API_VERSION",
+    "DO_NOT_REPEAT",
+    "KIND",
+    "MAY_HAVE_HAPPENED",
+    "Envelope",
+    "enclose",
+    "load_checkpoint",
+    "read",
+]
 
 API_VERSION = "holdfast.dev/v1alpha1"
 KIND = "StateCheckpoint"
@@ -65,7 +76,9 @@ class _Ref(_Part, frozen=True):
     name: str
 
 
-class _Effects(_Part, frozen=True):
+class _Effects(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):  # both are always written: that a call may not be repeated is the news
     level: Effect
     idempotent: bool = False
 
@@ -155,6 +168,20 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 def enclose(checkpoint: Checkpoint) -> Envelope:
     """The checkpoint as a document, named after its content."""
     return Envelope(checkpoint=checkpoint, name=name_of(object_of(checkpoint).digest))
+
+
+def load_checkpoint(source: str | PathLike[str]) -> Envelope:
+    """Read a StateCheckpoint from a YAML or JSON text, or from the file at a path (a `pathlib.Path`, not a str).
+
+    Raises `Invalid`, naming the line, if it is none.  Nothing is written.
+    """
+    if isinstance(source, str):
+        return read(source)
+    try:
+        text = Path(source).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{source} is not UTF-8: {error}; nothing was read.") from error
+    return read(text, name=str(source))
 
 
 def read(text: str, *, name: str = "the document") -> Envelope:

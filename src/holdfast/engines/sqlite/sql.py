@@ -122,11 +122,13 @@ class Sql:
         # A read-only connection can still make files: by VACUUM INTO, ATTACH and temporary tables.
         cast("apsw.Connection", self._db).authorizer = _may
 
-    def query(self, sql: str) -> tuple[list[str], Iterator[tuple[object, ...]]]:
-        """The columns and the rows of one statement; raises `Invalid` if it is not SQL, or is several statements."""
+    def query(
+        self, sql: str, bindings: Sequence[object] = ()
+    ) -> tuple[list[str], Iterator[tuple[object, ...]]]:
+        """The columns and the rows of one statement, with what its marks stand for; raises `Invalid` if it is not SQL, or is several statements."""
         try:
             self._check_one(sql)
-            cursor = self._db.execute(sql)
+            cursor = self._db.execute(sql, bindings)
             return [str(column[0]) for column in cursor.get_description()], self._each(iter(cursor))
         except apsw.ExecutionCompleteError:
             return [], iter(())
