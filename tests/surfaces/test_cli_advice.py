@@ -31,6 +31,7 @@ DECLARED = {
     "holdfast.runtime.schema": ("tool(object.method)",),
     "holdfast.runtime.driving": ("follow()",),
     "holdfast.runtime.hand": ("resolve()", "resume()"),
+    "holdfast.runtime.running": ("undo()", "redo()", "reconcile()", "resolve()"),
     "holdfast.runtime.stop": ("price=", "accept="),
     "holdfast.runtime.streaming": ("follow()",),
     "holdfast.runtime.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),

@@ -115,7 +115,7 @@ _PROVIDERS = {
 }
 
 _MODELS = {
-    "ls": "List the models that are known, and what they can do",
+    "ls": "List the models that are known, what they can do, and when they end",
     "show": "Show what is known of one model: limits, abilities and prices",
 }
 
