@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ EXPORT = ("--format", "sqlite", "--output", "plain.db")
 
 
 @contextmanager
-def stock(path: Path) -> Iterator[sqlite3.Connection]:
+def stock(path: Path) -> Generator[sqlite3.Connection]:
     """The file in the SQLite that comes with Python."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         yield connection
