@@ -370,6 +370,7 @@ class Store(Held[store.Store]):
     threads = Flowing(store.Store.threads, _as_thread)
     agents = Flowing(store.Store.agents, as_it_is)
     verify = Awaited(store.Store.verify)
+    repair = Awaited(store.Store.repair)
     backup = Awaited(store.Store.backup)
     facts = Awaited(store.Store.facts)
     agent = Given(store.Store.agent, AgentMap)

@@ -204,7 +204,23 @@ def rename_something(editor: Editor) -> str:
     return f"{table} {_key(table, row)} renamed"
 
 
+def add_to_the_schema(editor: Editor) -> str:
+    """A trigger or an index on a table of ours, or a column in it."""
+    table = editor.table()
+    sql = editor.random.choice(
+        [
+            f"CREATE TRIGGER spy AFTER UPDATE ON {table} BEGIN DELETE FROM entries; END",
+            f"CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN DELETE FROM cells WHERE name LIKE 'twin/%'; END",
+            f"CREATE INDEX spy ON {table}({KEYS[table][-1]})",
+            f"ALTER TABLE {table} ADD COLUMN spy",
+        ]
+    )
+    editor.db.execute(sql)
+    return sql
+
+
 EDITS: list[Callable[[Editor], str]] = [
+    add_to_the_schema,
     flip_a_bit,
     flip_a_bit,
     delete_a_row,
@@ -234,6 +250,7 @@ def edit(path: Path, older: Path, seed: int) -> str | None:
 
 
 def _dump(db: sqlite3.Connection) -> list[list[tuple[_Value, ...]]]:
-    return [
+    schema = [db.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()]
+    return schema + [
         db.execute(f"SELECT * FROM {table} ORDER BY {', '.join(KEYS[table])}").fetchall() for table in KEYS
     ]

@@ -6,8 +6,10 @@ import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 
 from holdfast.cli.advice import Subject, in_words_of_the_shell, with_store
 from holdfast.cli.answer import Answer
@@ -15,7 +17,7 @@ from holdfast.cli.app import version
 from holdfast.cli.failures import code_of
 from holdfast.cli.options import EVERYWHERE, Everywhere
 from holdfast.cli.screen import Screen
-from holdfast.cli.stores import engine
+from holdfast.cli.stores import engine, writing
 from holdfast.cli.usage import to_be_named
 from holdfast.cli.wording import count, size
 from holdfast.engines.contract import Engine
@@ -53,6 +55,7 @@ class Examined(Answer, frozen=True, kw_only=True):
     advice: list[AdviceShape]
     error: str | None  # why the store cannot be opened; null: it can
     exit: int  # 0, or the code of that error
+    repaired: dict[str, list[str]]  # the names of cells that were rebuilt, by thread
 
     @property
     def exit_code(self) -> int:
@@ -71,6 +74,11 @@ class Examined(Answer, frozen=True, kw_only=True):
                 screen.say((title, "title"))
                 screen.facts([(f"  {name.replace('_', ' '):<18}", fact) for name, fact in group])
                 screen.gap()
+        for thread, cells in self.repaired.items():
+            screen.say(
+                ("✓ ", "good"),
+                f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger.",
+            )
         if self.error is not None:
             screen.say(("✗ ", "bad"), f"The store cannot be opened: {self.error}")
         for each in self.advice:
@@ -79,11 +87,22 @@ class Examined(Answer, frozen=True, kw_only=True):
             screen.say(("✓ ", "good"), "Nothing to change. To check what is stored: holdfast verify")
 
 
-def doctor(*, everywhere: Everywhere = EVERYWHERE) -> Examined:
+def doctor(
+    *,
+    repair: Annotated[
+        bool, Parameter(negative=(), help="Rebuild cells of damaged threads from their ledgers first")
+    ] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Examined:
     """Look at the store and its surroundings, and say what could be better
 
-    Nothing is changed.
+    Nothing is changed, unless `--repair` is given: then records of calls, tickets, the repeat guard and keys that
+    are damaged or missing are rebuilt in threads whose ledgers are whole. Back up the file before.
     """
+    repaired: dict[str, list[str]] = {}
+    if repair:
+        with writing(everywhere) as store:
+            repaired = {thread: list(cells) for thread, cells in store.repair().items()}
     facts: dict[str, str | int] = {}
     advice: list[AdviceShape] = []
     error: HoldfastError | None = None
@@ -108,6 +127,7 @@ def doctor(*, everywhere: Everywhere = EVERYWHERE) -> Examined:
         if error is None
         else in_words_of_the_shell(str(error), Subject(store=to_be_named(everywhere.store))),
         exit=0 if error is None else code_of(error),
+        repaired=repaired,
     )
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Instant",
     "Move",
     "Place",
+    "Rebuilt",
     "Receipt",
     "Recorded",
     "Step",
@@ -143,6 +144,15 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
     revision: int
     value: bytes | None  # None: emptied
     position: int = 0  # of the last ledger entry of the write that wrote it; 0: that write had none
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell as a repair writes it, whatever is stored under its name."""
+
+    name: str
+    value: bytes
+    position: int = 0  # of the ledger entry that it follows from
+    listed: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -290,11 +300,12 @@ class Engine(Protocol):
         """
         ...
 
-    def reseal(self, space: str) -> None:
-        """Take the cells, heads and ledger of the space for true as they are stored now.
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        """Write `cells`, each one revision further, and take the rest of the space for true as it is stored.
 
         Only a repair calls this, after it has verified what it keeps.  Cells whose digest does not
-        match get the digest of what they hold.
+        match get the digest of what they hold.  Raises `Corrupt`, having changed nothing, unless the
+        ledger ends where the newest write that added to it left it.
         """
         ...
 

@@ -27,6 +27,7 @@ from holdfast.engines.contract import (
     Hold,
     Instant,
     Move,
+    Rebuilt,
     Receipt,
     Recorded,
     Step,
@@ -209,15 +210,20 @@ class MemoryEngine:
             rules.check_seal(name, space.sum(), space.seal)
             self._compared.add(name)
 
-    def reseal(self, space: str) -> None:
-        """Take the space for true as it is stored now."""
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        """Write `cells`, and take the rest of the space for true as it is stored now."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space)
             if found is not None:
+                rules.check_ledger_end(space, found.ledger_left(), found.ledger_stored())
+                for each in cells:
+                    before = found.cells.get(each.name)
+                    revision = before.cell.revision + 1 if before else 1
+                    cell = Cell(space, each.name, revision, each.value, each.position)
+                    found.cells[each.name] = Filed.of(cell, listed=each.listed)
                 found.cells.update(
                     {name: Filed.of(filed.cell, listed=filed.listed) for name, filed in found.cells.items()}
                 )
-                found.last = found.entries.get(len(found.entries))
                 found.seal = found.sum()
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:

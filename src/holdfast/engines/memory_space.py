@@ -12,7 +12,7 @@ from holdfast.engines.layers import over, pour
 from holdfast.engines.marks import Mark
 from holdfast.errors import Forgotten, NotFound
 from holdfast.model.changeset import decode_changeset
-from holdfast.model.commit import MoveRecord, decode_commit, decode_move
+from holdfast.model.commit import LedgerRead, MoveRecord, decode_commit, decode_move
 from holdfast.model.digest import Digest, Object
 
 __all__ = ["Filed", "SpaceState", "Tombstone"]
@@ -77,6 +77,17 @@ class SpaceState:
         """How often the cell was written."""
         filed = self.cells.get(cell)
         return filed.checked().revision if filed else 0
+
+    def ledger_left(self) -> LedgerRead:
+        """Where the newest write that added to the ledger left it."""
+        receipts = [op.receipt for op in self.ops.values() if isinstance(op, Recorded)]
+        newest = max(receipts, key=lambda receipt: receipt.position, default=None)
+        return LedgerRead(newest.position, newest.chain) if newest else LedgerRead()
+
+    def ledger_stored(self) -> LedgerRead:
+        """Where the ledger ends."""
+        last = self.entries.get(max(self.entries, default=0))
+        return LedgerRead(last.position, last.chain) if last else LedgerRead()
 
     def sum(self) -> int:
         """The sum over everything in the space that can change."""

@@ -11,7 +11,7 @@ from hashlib import sha256
 from holdfast.engines.contract import Cell, Fence, Hold, Move, Place, Write
 from holdfast.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from holdfast.model.changeset import Changeset
-from holdfast.model.commit import Commit, MoveRecord, encode_move
+from holdfast.model.commit import Commit, LedgerRead, MoveRecord, encode_move
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 from holdfast.model.event import MessageAppended
 from holdfast.model.head import MAIN, Head
@@ -25,6 +25,7 @@ __all__ = [
     "check_fence",
     "check_forgettable",
     "check_hold",
+    "check_ledger_end",
     "check_move",
     "check_seal",
     "check_standing",
@@ -209,6 +210,15 @@ def sealed_ledger(position: int, chain: Digest | None) -> int:
 def _part(kind: bytes, name: str, digest: bytes) -> int:
     told = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
     return int.from_bytes(sha256(told).digest()[:SEAL_BYTES])
+
+
+def check_ledger_end(space: str, left: LedgerRead, stored: LedgerRead) -> None:
+    """Raise `Corrupt` unless the ledger ends where the newest write that added to it left it."""
+    if left != stored:
+        raise Corrupt(
+            f"the ledger of '{space}' ends at entry {stored.position}, but its newest write left it at entry "
+            f"{left.position}; nothing was changed. Restore a backup."
+        )
 
 
 def check_seal(space: str, found: int, seal: int | None) -> None:

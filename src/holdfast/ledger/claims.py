@@ -30,6 +30,7 @@ from holdfast.model.call import SETTLED, CallRecord
 from holdfast.model.digest import Digest, Kind, digest_of
 
 __all__ = [
+    "KEY",
     "Free",
     "Mine",
     "Owner",

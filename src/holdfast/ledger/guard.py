@@ -48,6 +48,7 @@ __all__ = [
     "counting",
     "doubted",
     "done",
+    "rebuilt_gate",
     "seen",
     "starting",
 ]
@@ -172,6 +173,16 @@ def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
             if number > 1
         ]
     return tuple(written)
+
+
+def rebuilt_gate(fingerprint: str, started: Sequence[str]) -> list[tuple[str, bytes]]:
+    """The cells of a gate that these calls have passed, in this order, by name; it takes nothing for well."""
+    mark = _Mark(count=len(started), first=started[0])
+    numbered = enumerate(started[1:], 2)
+    return [
+        (TWIN + fingerprint, canonical.encode_struct(mark)),
+        *((_twin(fingerprint, number), canonical.encode(id)) for number, id in numbered),
+    ]
 
 
 def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:

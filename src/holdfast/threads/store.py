@@ -14,6 +14,7 @@ from holdfast.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from holdfast.history.space import label_of
 from holdfast.history.verify import Report
 from holdfast.ledger import verifying
+from holdfast.ledger.repairing import repair_all
 from holdfast.model.head import MAIN
 from holdfast.model.memory import MEMORY
 from holdfast.model.run import RunRecord
@@ -144,6 +145,15 @@ class Store:
     def verify(self) -> Report:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
         return verifying.verify(self._shelf.engine)
+
+    def repair(self) -> dict[str, tuple[str, ...]]:
+        """Rebuild what follows from the ledger in every thread that is damaged; the rebuilt cells, by thread.
+
+        Records of calls and tickets, the repeat guard and keys follow from it.  Raises `Corrupt`, and leaves that
+        thread as it is, where the ledger itself is damaged or was cut, or something else is: restore a backup.
+        Make a copy of the store first if what is damaged is to be looked at later.
+        """
+        return repair_all(self._shelf.engine)
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy to a new file while others write; raises `Conflict` if the file exists."""

@@ -15,7 +15,18 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.engines.contract import Cell, Entry, Fact, Hold, Instant, Receipt, Recorded, Step, Write
+from holdfast.engines.contract import (
+    Cell,
+    Entry,
+    Fact,
+    Hold,
+    Instant,
+    Rebuilt,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
 from holdfast.engines.rules import check_standing, check_write
 from holdfast.engines.sqlite import books, forgetting, scanning, schema, walking
 from holdfast.engines.sqlite.applying import recorded_in
@@ -260,16 +271,8 @@ class SqliteEngine:
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
         """Recorded moves, newest first."""
-
-        def moves(db: Database) -> list[MoveRecord]:
-            number = self._space(db, space)
-            hold = hold_of(db, number, timeline)[0]
-            if number is None or hold is None:
-                return []
-            top = hold.head.version if before is None else min(hold.head.version, before - 1)
-            return walking.moves(db, self._rows, number, timeline, range(top, max(-1, top - limit), -1))
-
-        return self._read(moves)
+        read = walking.moves
+        return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
         """The cell, or None if it was never written."""
@@ -303,10 +306,10 @@ class SqliteEngine:
             check = self._seals.check
             self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
 
-    def reseal(self, space: str) -> None:
-        """Take the space for true as it is stored now."""
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        """Write `cells`, and take the rest of the space for true as it is stored now."""
         seal = forgetting.seal_again
-        self._alone(lambda db: seal(db, self._rows, self._space(db, space), space), "sealing")
+        self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.engines.contract import GC
-from holdfast.engines.rules import check_forgettable
+from holdfast.engines.contract import GC, Rebuilt
+from holdfast.engines.rules import check_forgettable, check_ledger_end
 from holdfast.engines.sqlite.applying import op_id_of
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
@@ -19,13 +19,18 @@ from holdfast.engines.sqlite.pack import KINDS, Form, Item, Op, buried, encode_p
 from holdfast.engines.sqlite.preparing import spans_of
 from holdfast.engines.sqlite.records import short
 from holdfast.engines.sqlite.rows import Row, Rows, changeset_of
-from holdfast.engines.sqlite.seals import reseal
+from holdfast.engines.sqlite.seals import ledger_end, reseal
 from holdfast.errors import Corrupt, Forgotten
+from holdfast.model.commit import LedgerRead
 from holdfast.model.digest import Digest, digest_of
 
 __all__ = ["drop", "forget", "seal_again", "spans_in"]
 
 _ROWS_AT_ONCE = 256
+_REBUILT = (
+    "INSERT INTO cells VALUES (?1, ?2, 1, ?3, ?4, ?5, x'') ON CONFLICT(space, name) DO UPDATE "
+    "SET revision=revision+1, value=?3, listed=?4, position=?5, digest=x''"
+)
 _GENERATION = (
     "INSERT INTO cells VALUES (?, ?, 1, NULL, 0, 0, x'') "
     "ON CONFLICT(space, name) DO UPDATE SET revision=revision+1"
@@ -88,12 +93,20 @@ def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> in
     return freed
 
 
-def seal_again(db: Database, rows: Rows, space: int | None, name: str) -> int:
-    """Take the space, whose name is `name`, for true as it is stored now."""
-    if space is not None:
-        _count_up(db)
-        reseal(db, rows, space, name)
-        rows.forget()
+def seal_again(db: Database, rows: Rows, space: int | None, name: str, cells: Sequence[Rebuilt]) -> int:
+    """Write `cells`, and take the rest of the space, whose name is `name`, for true as it is stored now."""
+    if space is None:
+        return 0
+    left = LedgerRead()
+    for row in _every(db, rows, space):
+        if row.pack.op is not None and row.pack.op.chain is not None:
+            left = LedgerRead(row.pack.op.position, Digest(row.pack.op.chain.hex()))
+    check_ledger_end(name, left, ledger_end(db, space))
+    _count_up(db)
+    for cell in cells:
+        db.execute(_REBUILT, (space, cell.name, cell.value.decode(), int(cell.listed), cell.position))
+    reseal(db, rows, space, name)
+    rows.forget()
     return 0
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from holdfast.engines.contract import Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import label_keys, object_key, version_key
+from holdfast.engines.sqlite.known import hold_of
 from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
 from holdfast.errors import Corrupt, NotFound
 from holdfast.model.commit import MoveRecord
@@ -124,13 +123,19 @@ def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Di
     return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
 
 
-def moves(db: Database, rows: Rows, space: int, timeline: str, versions: Iterable[int]) -> list[MoveRecord]:
-    """The recorded moves of a timeline to these versions, in this order; raises `Corrupt` if one is missing.
+def moves(
+    db: Database, rows: Rows, space: int | None, timeline: str, before: int | None, limit: int
+) -> list[MoveRecord]:
+    """The recorded moves of a timeline to versions below `before`, newest first; raises `Corrupt` if one is missing.
 
     `main` is at version 0 without a move.
     """
+    hold = hold_of(db, space, timeline)[0]
+    if space is None or hold is None:
+        return []
+    top = hold.head.version if before is None else min(hold.head.version, before - 1)
     found: list[MoveRecord] = []
-    for version in versions:
+    for version in range(top, max(-1, top - limit), -1):
         move = _move(db, rows, space, timeline, version)
         if move is not None:
             found.append(move)
