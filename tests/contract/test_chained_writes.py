@@ -212,3 +212,22 @@ def test_without_chain_writes_a_round_is_one_commit(tmp_path: Path) -> None:
         thread.run("go")
 
         assert [len(entry.patch.ops) for entry in thread.log() if entry.patch.ops] == [2]
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_an_op_id_that_named_a_fork_or_an_undo_names_no_change(tmp_path: Path, chain: bool) -> None:
+    """Whatever moved a head under that id, and wherever: it is a different write, and nothing is written."""
+    with holdfast.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent="a")
+        thread.put("/n.json", 1)
+        thread.fork("other", op_id="fork").put("/n.json", 2, op_id="there")
+        thread.put("/n.json", 3)
+        thread.undo(op_id="undo")
+        thread.promote("other", op_id="promote")
+        before = thread.head
+
+        for op_id in ("fork", "there", "undo", "promote"):
+            with pytest.raises(OpReused), thread.change("again", chain=chain, op_id=op_id) as change:
+                change.put("/n.json", 4)
+
+        assert thread.head == before

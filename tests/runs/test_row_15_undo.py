@@ -152,6 +152,17 @@ def test_the_same_input_after_an_undo_gives_the_first_result(store: Store) -> No
     assert thread.head.commit is None
 
 
+def test_the_same_input_after_an_undo_into_its_run_gives_the_first_result(store: Store) -> None:
+    """Wherever within the run the line stands, and also after a further undo, the answer is the first one."""
+    thread = thread_with(store, use("book", flight="SK1"), say("Done."))
+    first = thread.run("Book it", id="m1")
+    commits = [entry.digest for entry in thread.log()]
+
+    again = [thread.run("Book it", id="m1") for commit in (*commits, None) if thread.undo(to=commit)]
+
+    assert again == [first] * (len(commits) + 1)
+
+
 def test_control_a_record_of_calls_in_the_state_is_undone_with_it(store: Store) -> None:
     """Where a program notes in the thread what it has sent, an undo takes the note along; the ledger's stays."""
     thread = thread_with(store, use("book", flight="SK1"), say("Done."))

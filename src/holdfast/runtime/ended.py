@@ -7,18 +7,20 @@ from typing import Any
 import msgspec
 
 from holdfast.engines.contract import Step
-from holdfast.errors import Invalid
+from holdfast.errors import Conflict, Invalid
 from holdfast.history import reader
 from holdfast.history.space import Space
 from holdfast.ledger import calls, copies, tickets
 from holdfast.ledger.presence import of_run
 from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended, ToolCallSuspended
+from holdfast.model.event import MessageAppended, RunFinished, ToolCallSuspended
 from holdfast.model.message import decode_message
-from holdfast.model.run import RunRecord, RunState, StopReason, Usage
+from holdfast.model.run import ENDED, RunRecord, RunState, StopReason, Usage
 from holdfast.model.ticket import Ticket
 
-__all__ = ["Result", "begin_of", "result_of"]
+__all__ = ["Result", "begin_of", "last_of", "result_of"]
+
+_PAGE = 100
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,32 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
     )
 
 
+def last_of(space: Space, record: RunRecord) -> Digest | None:
+    """A commit from which the run's own can be reached: up to its end, also after an undo of all or a part of it."""
+    first = space.engine.labelled(space.name, record.id)
+    head = reader.head_of(space, record.timeline).commit
+    if not first:
+        return head
+    is_here = any(reader.is_ancestor(space, commit, head) for commit in first)
+    if is_here and (record.state not in ENDED or _has_end(of_run(space, record.id, head), record)):
+        return head
+    found = head if is_here else None
+    before: int | None = None
+    while moves := space.engine.moves(space.name, record.timeline, before=before, limit=_PAGE):
+        for move in moves:
+            step = None if move.to is None else space.step(move.to)
+            if step is not None and step.commit.run == record.id:
+                if record.state not in ENDED or _has_end([step], record):
+                    return step.digest
+                found = found or step.digest
+        before = moves[-1].version
+    if found is None:
+        raise Conflict(
+            f"the commits of run '{record.id}' are on no line of '{space.label}'; nothing was read."
+        )
+    return found
+
+
 def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:
     """The first commit of a run on the line that ends at `at`; None if it has none there.
 
@@ -83,6 +111,13 @@ def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:
     """
     commits = space.engine.labelled(space.name, run)
     return next((commit for commit in commits if reader.is_ancestor(space, commit, at)), None)
+
+
+def _has_end(steps: list[Step], record: RunRecord) -> bool:
+    """Whether these commits end the run as its record says; a run that was retried ended before in another way."""
+    events = (event for step in steps for event in step.changeset.events)
+    ends = [event.status for event in events if isinstance(event, RunFinished)]
+    return ends[-1:] == [record.state]
 
 
 def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | None) -> tuple[Ticket, ...]:

@@ -53,7 +53,7 @@ from holdfast.runtime.beginning import (
     given_before,
     retried,
 )
-from holdfast.runtime.ended import Result, result_of
+from holdfast.runtime.ended import Result, last_of, result_of
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.inbound import Input, inbound
 from holdfast.runtime.live import LiveRun
@@ -66,7 +66,6 @@ from holdfast.runtime.resolving import model_for, warn_of_end, whose
 __all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
-_PAGE = 100
 _TRIES_MAX = 16
 
 
@@ -468,20 +467,4 @@ def _decided_here(ground: Ground) -> RunRecord | None:
 
 
 def _result(ground: Ground, record: RunRecord, shape: Any) -> Result:
-    return result_of(ground.space, record, at=_last(ground, record), shape=shape)
-
-
-def _last(ground: Ground, record: RunRecord) -> Digest | None:
-    """A commit from which the run's own can be reached, also after an undo."""
-    space = ground.space
-    first = space.engine.labelled(space.name, record.id)
-    head = reader.head_of(space, record.timeline).commit
-    if not first or any(reader.is_ancestor(space, commit, head) for commit in first):
-        return head
-    before: int | None = None
-    while moves := space.engine.moves(space.name, record.timeline, before=before, limit=_PAGE):
-        for move in moves:
-            if move.to is not None and space.step(move.to).commit.run == record.id:
-                return move.to
-        before = moves[-1].version
-    raise Conflict(f"the commits of run '{record.id}' are on no line of '{space.label}'; nothing was read.")
+    return result_of(ground.space, record, at=last_of(ground.space, record), shape=shape)

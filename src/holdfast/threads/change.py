@@ -268,11 +268,13 @@ class Change(Edits):
         self._told = [event.id for event in events if isinstance(event, MessageAppended)]
 
     def _written_by(self, earlier: Recorded, commit: Digest) -> list[Step]:
-        """The commits of a write that was made before, oldest first."""
+        """The commits of a write that was made before, oldest first; one, if it was no change of this timeline."""
         space, version = self._standing.space, earlier.receipt.heads[0].version
-        move = space.engine.moves(space.name, self._standing.timeline, before=version + 1, limit=1)[0]
+        moves = space.engine.moves(space.name, self._standing.timeline, before=version + 1, limit=1)
         steps = [space.step(commit)]
-        while (parent := steps[-1].commit.first_parent) is not None and parent != move.from_:
+        if not moves or not is_ancestor(space, moves[0].from_, commit):
+            return steps  # a fork, a promotion, an undo: leaving the block says that the op_id is theirs
+        while (parent := steps[-1].commit.first_parent) is not None and parent != moves[0].from_:
             steps.append(space.step(parent))
         return steps[::-1]
 
