@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from holdfast.engines.contract import Step
+from holdfast.engines.rules import placed
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import label_keys, object_key, version_key
@@ -39,6 +42,7 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     jump: int | None
     depth: int
     turn: int
+    run: int | None
 
 
 def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
@@ -88,7 +92,14 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     if limit <= 0:
         return []
     found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
-    return [step_of(row_of(values)) for values in found]
+    steps = [step_of(row_of(values)) for values in found]
+    for step, parent in pairwise(steps):
+        if step.place != placed(step.commit, (parent.place, parent.commit.run), len(parent.changeset.events)):
+            raise Corrupt(
+                f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
+                "Run `holdfast verify`."
+            )
+    return steps
 
 
 def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
@@ -96,7 +107,13 @@ def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
     if row is None:
         return None
     found = _line(db, row)
-    if found.space != line.space or found.depth >= line.depth:
+    is_parent = row == line.prev  # turns follow from runs, and are not hashed
+    begins = line.run is None or line.run != found.run
+    if (
+        found.space != line.space
+        or found.depth >= line.depth
+        or (is_parent and line.turn != found.turn + begins)
+    ):
         raise Corrupt(
             f"row {line.row} of the log names row {row} as an ancestor, which it cannot be; the line could not be "
             "followed. Run `holdfast verify`."
@@ -105,7 +122,9 @@ def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
 
 
 def _line(db: Database, row: int) -> _Line:
-    values = db.execute("SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?", (row,)).fetchone()
+    values = db.execute(
+        "SELECT id, space, prev, jump, depth, turn, run FROM log WHERE id=?", (row,)
+    ).fetchone()
     if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
         raise Corrupt(
             f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
