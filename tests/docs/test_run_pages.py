@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.ledger import bounds, calls, claims, decisions, guard, lease, tickets
+from holdfast.ledger import bounds, brought, calls, claims, decisions, guard, lease, tickets
 from holdfast.ledger.guard import Case, Policy
 from holdfast.model.call import STATES, TRANSITIONS, CallRecord
 from holdfast.model.effect import EFFECTS
@@ -18,7 +18,7 @@ from holdfast.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
 from holdfast.model.ticket import DECISIONS, Ticket
 from holdfast.projections.calls import Transition
 from holdfast.providers.stop_words import STOP_WORDS
-from holdfast.runtime import happening, records, steering
+from holdfast.runtime import earlier_imports, happening, records, steering
 from holdfast.runtime.ownership import TTL_SECONDS
 from holdfast.runtime.plugin import PHASES
 from holdfast.runtime.points import POINTS
@@ -152,8 +152,9 @@ def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
     told = {name.partition("/")[0] + "/" for name in names(section("stored-format", "Cells").tables[0])}
     kept = {calls.CALL, tickets.TICKET, records.RUN, steering.STEER, guard.TWIN, claims.KEY, bounds.BOUND}
     marks = {tickets.ASKS, tickets.ASKED, decisions.COPY, records.WAITS}
+    imported = {brought.BROUGHT, earlier_imports.IMPORTED}
 
-    assert {*kept, *marks, lease.LEASE, lease.RENEWAL} <= told
+    assert {*kept, *marks, *imported, lease.LEASE, lease.RENEWAL} <= told
 
 
 # ---- tools
