@@ -12,9 +12,9 @@ from holdfast.providers.rules import check
 from holdfast.testing import Script, say, step, use
 
 BACKENDS = (
-    "openai:gpt-5",
-    "openai-chat:gpt-4.1",
-    "anthropic:claude-sonnet-4-5",
+    "openai:gpt-5.6",
+    "openai-chat:gpt-5.6",
+    "anthropic:claude-sonnet-5-5",
     "google:gemini-2.5-pro",
     "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "mistral:mistral-large-latest",

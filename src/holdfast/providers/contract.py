@@ -19,6 +19,7 @@ from holdfast.errors import Corrupt
 from holdfast.model import canonical
 from holdfast.model.context import Context
 from holdfast.model.message import Message
+from holdfast.model.recipe import Sent
 from holdfast.model.run import StopKind, Usage
 from holdfast.providers.capabilities import Level
 
@@ -40,6 +41,7 @@ __all__ = [
     "decode_losses",
     "encode_losses",
     "losses_of",
+    "sent_by",
     "server_of",
 ]
 
@@ -196,6 +198,12 @@ class Adapter(Protocol):
 def server_of(model: Model) -> str | None:
     """The server that a model's next step would go to; None: it names none."""
     return getattr(model, "server", None)
+
+
+def sent_by(model: object) -> Sent | None:
+    """How a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
+    found: object = getattr(model, "sent", None)
+    return found if isinstance(found, Sent) else None
 
 
 def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:

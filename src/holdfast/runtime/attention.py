@@ -21,7 +21,7 @@ from holdfast.model.canonical import Json
 from holdfast.model.context import Context
 from holdfast.model.digest import Digest, Object
 from holdfast.model.message import Message
-from holdfast.providers.contract import Loss, Model
+from holdfast.providers.contract import Loss, Model, sent_by
 from holdfast.runtime import framing
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.openness import standing_in_words
@@ -115,7 +115,7 @@ class Attention:
 
     def _ready(self, model: Model) -> None:
         ground = self._ground
-        sent, window = framing.sent_by(model), framing.window_of(model)
+        sent, window = sent_by(model), framing.window_of(model)
         beside = (ground.effect_max, self._shape, model.backend, type(model), sent, window)
 
         def make() -> Setting:

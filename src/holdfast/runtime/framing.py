@@ -27,7 +27,7 @@ from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
 from holdfast.model.recipe import Frame, Sent
 from holdfast.providers.capabilities import Capability
-from holdfast.providers.contract import Model
+from holdfast.providers.contract import Model, sent_by
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.artifact_reader import reader_spec
 from holdfast.runtime.ground import Ground
@@ -39,7 +39,6 @@ __all__ = [
     "budget_for",
     "frame",
     "recalled",
-    "sent_by",
     "takes_calls",
     "unseen_by",
     "window_of",
@@ -64,12 +63,6 @@ def frame(
     if shape is not None:
         options["output_schema"] = msgspec.json.schema(shape)
     return Frame(system=system, tools=agent.specs, options=options, sent=sent, unseen=unseen)
-
-
-def sent_by(model: object) -> Sent | None:
-    """How a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
-    found: object = getattr(model, "sent", None)
-    return found if isinstance(found, Sent) else None
 
 
 def unseen_by(ground: Ground, model: Model) -> tuple[str, ...]:

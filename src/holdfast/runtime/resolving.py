@@ -21,8 +21,7 @@ from holdfast.history.space import Space
 from holdfast.migration.backends import RecordedBackend, recorded_in, server_on_record
 from holdfast.migration.facing import Given, name_of, same
 from holdfast.model.digest import Digest
-from holdfast.model.recipe import Sent
-from holdfast.providers.contract import Model, server_of
+from holdfast.providers.contract import Model, sent_by, server_of
 from holdfast.providers.transport.address import UNRESOLVED
 from holdfast.runtime.agent import Agent, model_of, taking_steps
 
@@ -94,7 +93,7 @@ class Lines:
 
 def warn_of_end(ground: Ground, model: Model) -> None:
     """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
-    sent: Sent | None = getattr(model, "sent", None)
+    sent = sent_by(model)
     if sent is None or not ground.lines.is_first_run(model.backend):
         return
     ends = ground.models().card(sent.provider, sent.model).ends
