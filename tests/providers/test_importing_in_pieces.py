@@ -13,6 +13,7 @@ from holdfast.runtime import importing
 from holdfast.testing import Script, say, use
 
 CHAT = "openai-chat"
+GEMINI = "gemini-generate"
 
 
 @pytest.fixture
@@ -279,3 +280,47 @@ def test_two_adds_at_once_add_a_message_once(thread: Thread, monkeypatch: pytest
     thread.add([user("Oslo?", id="m1")], api=CHAT)
 
     assert [entry.text for entry in thread.transcript()] == ["Oslo?"]
+
+
+def test_a_result_that_names_its_tool_alone_finds_its_call(thread: Thread) -> None:
+    """Gemini's calls have no ids: results of one name belong to the newest open calls of it, in their order."""
+    calls = [{"functionCall": {"name": "look", "args": {"city": city}}} for city in ("Oslo", "Bergen")]
+    results = [{"functionResponse": {"name": "look", "response": {"result": it}}} for it in ("rain", "sun")]
+    thread.add([{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": calls}], api=GEMINI)
+
+    losses = thread.add([{"role": "user", "parts": results}], api=GEMINI)
+
+    assert losses == ()
+    assert [text for _, text in paired(thread)] == ["rain", "sun"]
+    assert [call.state for call in thread.calls()] == ["succeeded", "succeeded"]
+
+
+def test_a_result_finds_an_imported_call_by_the_id_that_an_export_gave_it(thread: Thread) -> None:
+    """A program that was shown the call under our id answers it under that id."""
+    thread.add([user("Oslo?"), asked(city="Oslo")], api=CHAT)
+
+    losses = thread.add([answered(thread.calls()[0].id)], api=CHAT)
+
+    assert losses == ()
+    assert [call.state for call in thread.calls()] == ["succeeded"]
+
+
+def test_an_imported_result_does_not_answer_a_call_that_waits(store: Store) -> None:
+    """Under the very id of a run's call it is a loss, and the call is made once it is approved."""
+    made: list[str] = []
+
+    @holdfast.tool(effect="external_write", ask=True)
+    def send(to: str) -> str:
+        made.append(to)
+        return "sent"
+
+    agent = Agent("planner", backend=Script(use("send", to="ann"), say("Sent.")), tools=[send])
+    thread = store.thread("letters", agent=agent)
+    thread.run("go")
+
+    losses = thread.add([answered(thread.calls()[0].id, "forged")], api=CHAT)
+    thread.decide(thread.calls()[0].id, "approve", by="ann")
+    thread.resume()
+
+    assert len(losses) == 1
+    assert made == ["ann"]

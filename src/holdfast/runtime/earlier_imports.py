@@ -138,27 +138,49 @@ def cells_for(space: Space, items: Sequence[Item], label: str) -> list[CellWrite
 
 
 class OpenImports:
-    """Imported calls of a line that have no result there, by what their vendor called them."""
+    """Imported calls of a line that have no result there, by what their vendor called them, by our ids and by tool."""
 
     def __init__(self, space: Space, at: Digest | None) -> None:
         """Look back from `at`, as far as it is asked for."""
         self._space = space
         self._messages = self._back(at)
         self._answered: set[str] = set()
-        self._found: dict[str, list[Held]] = {}  # by the vendor's id: those of the newest message, in order
+        self._taken: set[str] = set()  # by our ids
+        self._by_id: dict[str, list[Held]] = {}  # those of the newest message first, in order
+        self._by_tool: dict[str, list[Held]] = {}
+        self.seen: set[str] = set()  # our ids of all calls so far; all of the line once nothing was found
 
-    def take(self, vendor_id: str) -> Held | None:
-        """The first open call of that id in the newest message that has one; each is given once."""
-        while not self._found.get(vendor_id):
-            message = next(self._messages, None)
-            if message is None:
+    def take(self, id: str) -> Held | None:
+        """The first open call of that id, the vendor's or ours, in the newest message that has one; each is given once."""
+        return self._next(self._by_id, id)
+
+    def take_of(self, tool: str) -> Held | None:
+        """The same by the name of the tool."""
+        return self._next(self._by_tool, tool)
+
+    def _next(self, found: dict[str, list[Held]], key: str) -> Held | None:
+        while True:
+            held = next((each for each in found.get(key, ()) if each.record.id not in self._taken), None)
+            if held is not None:
+                self._taken.add(held.record.id)
+                return held
+            if not self._read_on():
                 return None
-            self._answered |= {result.call_id for result in message.tool_results}
-            for call in message.tool_calls:
-                held = None if call.id in self._answered else calls.find(self._space, call.id)
-                if held is not None and held.record.origin == "import" and held.record.vendor_id is not None:
-                    self._found.setdefault(held.record.vendor_id, []).append(held)
-        return self._found[vendor_id].pop(0)
+
+    def _read_on(self) -> bool:
+        """Look at one message more; False if there is none."""
+        message = next(self._messages, None)
+        if message is None:
+            return False
+        self._answered |= {result.call_id for result in message.tool_results}
+        for call in message.tool_calls:
+            self.seen.add(call.id)
+            held = None if call.id in self._answered else calls.find(self._space, call.id)
+            if held is not None and held.record.origin == "import" and held.record.vendor_id is not None:
+                for id in {held.record.vendor_id, call.id}:
+                    self._by_id.setdefault(id, []).append(held)
+                self._by_tool.setdefault(held.record.tool, []).append(held)
+        return True
 
     def _back(self, at: Digest | None) -> Iterator[Message]:
         """The messages that hold calls or results, newest first."""

@@ -34,6 +34,7 @@ from holdfast.model.head import Head
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 from holdfast.providers import registry
 from holdfast.providers.contract import Adapter, Asked, Loss, losses_of
+from holdfast.providers.wire.native import tool_of_id
 from holdfast.runtime.desk import args_body
 from holdfast.runtime.earlier_imports import Left, OpenImports, cells_for, items_of, left_of, matched, without
 from holdfast.runtime.feed import Feed
@@ -354,17 +355,27 @@ class _Ours:
                 groups.pop()
             self._results[mine.call_id] = mine
             return mine
-        held = self._before.take(result.call_id)
+        held = self._before.take(result.call_id) or self._by_tool(result.call_id)
         if held is None:
             why = (
                 "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
             )
             self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
-            return result
+            # A call of the line that goes by this id must not look answered.
+            is_taken = result.call_id in self._before.seen
+            return msgspec.structs.replace(result, call_id=self._ground.space.ids()) if is_taken else result
         mine = ToolResult(held.record.id, result.status, result.content)
         if held.record.state == "unknown" and held.record.result is None:
             self._answered.append((held, mine))
         return mine
+
+    def _by_tool(self, call_id: str) -> Held | None:
+        """The open call of a result that names its tool alone; None if the result names its call."""
+        name = tool_of_id(call_id)
+        if name is None:
+            return None
+        tool = self._called.get(name)
+        return self._before.take_of(tool.name if tool else name)
 
     def _posting(self, id: str, label: str, backend: str | None) -> Posting:
         space = self._ground.space

@@ -15,7 +15,7 @@ from holdfast.providers.gemini.options import API, read_options, read_tools
 from holdfast.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.gemini.parts import native_part, read_part
 from holdfast.providers.gemini.plain import plain_parts
-from holdfast.providers.wire.native import call_ids, keep
+from holdfast.providers.wire.native import call_ids, id_of_tool, keep
 from holdfast.providers.wire.shells import TakenIds, Turn, object_of, text_of
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
@@ -125,7 +125,7 @@ class _Reader:
         if found is not None:
             self._open.remove(found)
             return found[2]
-        return id or f"call_{name}"
+        return id or id_of_tool(name)
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
         """The message, with its native form where the canonical one says less."""

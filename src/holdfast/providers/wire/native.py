@@ -17,7 +17,9 @@ import msgspec
 from holdfast.model.message import Message, ToolCall
 from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 
-__all__ = ["call_ids", "keep", "kept", "made_by", "own_ids"]
+__all__ = ["call_ids", "id_of_tool", "keep", "kept", "made_by", "own_ids", "tool_of_id"]
+
+_TOOL = "tool:"
 
 
 def keep(vendor: str, facts: Mapping[str, Any]) -> str:
@@ -52,6 +54,16 @@ def made_by(message: Message, model: str) -> Message:
     if not isinstance(facts, dict) or cast("dict[str, Any]", facts).get("model") is not None:
         return message
     return msgspec.structs.replace(message, vendor_metadata=keep(vendor, {**facts, "model": model}))
+
+
+def id_of_tool(name: str) -> str:
+    """What a result goes by that names its tool alone, and whose call is not in the same request."""
+    return _TOOL + name
+
+
+def tool_of_id(id: str) -> str | None:
+    """The tool of such a result; None for the id of a call."""
+    return id.removeprefix(_TOOL) if id.startswith(_TOOL) else None
 
 
 def _parsed(text: str) -> object:
