@@ -72,7 +72,7 @@ def test_the_recipe_of_an_ordinary_line_is_kept_once(store: Store) -> None:
 
 def test_a_switched_line_is_made_again(store: Store) -> None:
     """After a switch the checkpoint's note, the sentences and the pairs since are as they were."""
-    agent = planner(*questions(15), backend="openai:gpt-5")
+    agent = planner(*questions(15), backend="openai:gpt-5.6")
     thread = asked(store, agent, 15)
     other = Script(
         say("Hello."), use("search", query="hotel"), say("Found."), backend="google:gemini-2.5-pro"
