@@ -73,7 +73,7 @@ def test_without_a_budget_the_same_would_not_fit() -> None:
         with thread.change("said") as change:
             change.add(user("rain " * 20_000))
 
-        whole = thread.plan("openai:gpt-5")
-        budget = budget_of("openai:gpt-5", narrow, frame=Frame(), models=shipped)
+        whole = thread.plan("openai:gpt-5.6")
+        budget = budget_of("openai:gpt-5.6", narrow, frame=Frame(), models=shipped)
 
         assert whole.tokens > (budget.room or 0)

@@ -14,7 +14,7 @@ from holdfast.testing import Script, say, use
 from tests.context.lines import answer, asking, check_pairs, check_valid, script_of, user
 from tests.recorded.pairs import DEEP
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 MIDDLE = "the needle in the middle"
 
 
@@ -216,7 +216,7 @@ def test_failover_inside_a_turn_shows_results_whole(store: Store) -> None:
     assert "left out here" not in shown(spare.contexts[0])
 
 
-@pytest.mark.parametrize("backend", ["openai-chat:gpt-4.1", "google:gemini-2.5-pro", B])
+@pytest.mark.parametrize("backend", ["openai-chat:gpt-5.6", "google:gemini-2.5-pro", B])
 def test_requests_with_cut_results_are_valid(store: Store, backend: str) -> None:
     """A cut result is still the result of its call."""
     check_valid(said(store, text_of(60_000), text_of(60_000), window=8_192), backend)

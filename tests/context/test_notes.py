@@ -77,7 +77,7 @@ def test_what_is_shown_elsewhere_is_not_told_twice() -> None:
 
 def test_nothing_that_anybody_said_reaches_the_system_words(store: Store) -> None:
     """After a switch, with task state and a tool's words in the notes."""
-    first = Script(use("book", flight=EVIL), say(EVIL), backend="openai:gpt-5")
+    first = Script(use("book", flight=EVIL), say(EVIL), backend="openai:gpt-5.6")
     thread = store.thread("t", agent=Agent("a", backend=first, instructions="Plan.", tools=[book]))
     thread.run(EVIL)
     thread.put("/task/goal.json", EVIL)

@@ -174,7 +174,7 @@ def test_an_id_that_names_two_calls_does_not_make_it_too_large(store: Store) -> 
         with thread.change("said") as change:
             change.add(message)
 
-    plan = thread.plan("openai-chat:gpt-4.1")
+    plan = thread.plan("openai-chat:gpt-5.6")
 
     assert plan.fits
     check_pairs(plan.context.messages)

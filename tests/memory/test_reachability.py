@@ -278,14 +278,14 @@ def test_a_thread_without_owner_has_no_memory(store: Store) -> None:
 def test_a_call_that_found_no_memory_is_in_nobodys_way(store: Store) -> None:
     """It was not done, so the line can be switched, and the model may do it otherwise."""
     script = testing.Script(
-        testing.use("note", name="n", text="x"), testing.say("ok"), backend="openai:gpt-5"
+        testing.use("note", name="n", text="x"), testing.say("ok"), backend="openai:gpt-5.6"
     )
     thread = store.thread("t1", agent=Agent("planner", backend=script, tools=[note, drop]))
     thread.run("go")
 
-    thread.switch(testing.Script(backend="anthropic:claude-sonnet-4-5"))
+    thread.switch(testing.Script(backend="anthropic:claude-sonnet-5-5"))
 
-    assert thread.backend == "anthropic:claude-sonnet-4-5"
+    assert thread.backend == "anthropic:claude-sonnet-5-5"
     assert store.verify().ok
 
 

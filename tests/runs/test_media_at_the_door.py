@@ -19,7 +19,7 @@ from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
 LARGE = PNG + b"\0" * 3_000_000  # of more chunks than one write holds
-BACKEND = "anthropic:claude-sonnet-4-5"
+BACKEND = "anthropic:claude-sonnet-5-5"
 
 
 def data(body: bytes, declared: str = "image/png") -> str:

@@ -24,9 +24,9 @@ from tests.switching.scenes import PICTURE
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
 LARGE = PNG + bytes(range(256)) * 40_000  # ten megabytes: more than one write may hold
 BACKENDS = [
-    "openai:gpt-5",
+    "openai:gpt-5.6",
     "openai-chat:qwen3",
-    "anthropic:claude-sonnet-4-5",
+    "anthropic:claude-sonnet-5-5",
     "google:gemini-2.5-pro",
     "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "mistral:mistral-large-latest",

@@ -96,7 +96,7 @@ def mcp_lookup() -> list[Tool]:
 def researcher(script: Script | None = None, **declared: Any) -> Agent:
     """An agent on OpenAI with MCP tools and a computer-use tool."""
     given: dict[str, Any] = {"tools": mcp_lookup(), "options": COMPUTER, "policy": Policy(), **declared}
-    return Agent("researcher", backend=script or Script(say("A dot."), backend="openai:gpt-5"), **given)
+    return Agent("researcher", backend=script or Script(say("A dot."), backend="openai:gpt-5.6"), **given)
 
 
 def looked(thread: Thread) -> Thread:

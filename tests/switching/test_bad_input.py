@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError, Invalid, Refused
 from holdfast.runtime import switching
 from holdfast.testing import Script, say
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture

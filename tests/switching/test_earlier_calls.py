@@ -17,7 +17,7 @@ from tests.recorded.owned import opaque
 from tests.recorded.pairs import DEEP, SOURCES, read_as
 from tests.recorded.wire import FOLDER, Record, Wire
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 MAKERS = {
     "openai-chat": "openai-chat",
     "openai-responses": "openai",
@@ -257,7 +257,7 @@ def thinking(store: Store, *, model: str) -> Thread:
     thought = {"type": "thinking", "thinking": "Rome is south.", "signature": "c2lnbmVk"}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "Sunny."}
     body = {
-        "model": "claude-sonnet-4-5",
+        "model": "claude-sonnet-5-5",
         "max_tokens": 2_000,
         "messages": [
             {"role": "user", "content": "Rome?"},
@@ -273,13 +273,13 @@ def thinking(store: Store, *, model: str) -> Thread:
 
 def test_reasoning_is_kept_only_where_the_request_has_all_of_it(store: Store) -> None:
     """✓ for the model that signed it, ⚠ for another model of the same format and for another vendor."""
-    thread = thinking(store, model="claude-sonnet-4-5")
+    thread = thinking(store, model="claude-sonnet-5-5")
     marks = {name: thread.check_switch(name).of("reasoning") for name in ("anthropic:claude-opus-4-5", A)}
     thread.switch(Backend(A), approved_by="ann")
 
-    home = thread.check_switch("anthropic:claude-sonnet-4-5").of("reasoning")
+    home = thread.check_switch("anthropic:claude-sonnet-5-5").of("reasoning")
 
     assert [item.mark for item in marks.values() if item is not None] == ["converted", "converted"]
     assert home is not None
     assert home.mark == "kept"
-    assert "c2lnbmVk" in opaque(thread.render("anthropic:claude-sonnet-4-5").body)
+    assert "c2lnbmVk" in opaque(thread.render("anthropic:claude-sonnet-5-5").body)

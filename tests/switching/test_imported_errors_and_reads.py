@@ -80,7 +80,7 @@ def test_an_error_is_told_as_one_and_never_as_done(store: Store, *, known: bool)
     thread = imported(store, pay, known=known, error=True)
     document = thread.checkpoint()
 
-    words = told_to(thread, "openai:gpt-5")
+    words = told_to(thread, "openai:gpt-5.6")
 
     assert [call.state for call in document.calls] == ["unknown"]
     assert "It did not succeed" in words or "ended in an error" in words
@@ -93,7 +93,7 @@ def test_a_success_is_still_told_as_done(store: Store) -> None:
     """A control: what was paid is not to be paid again."""
     thread = imported(store, pay, known=True, error=False)
 
-    words = told_to(thread, "openai:gpt-5")
+    words = told_to(thread, "openai:gpt-5.6")
 
     assert "Already done" in words or "It is done" in words
 
@@ -104,7 +104,7 @@ def test_a_call_to_a_tool_that_only_reads_may_be_repeated(store: Store, *, known
     """Whether the tool was declared when the call was imported or only later."""
     thread = imported(store, look, known=known, error=error)
 
-    words = told_to(thread, "openai:gpt-5")
+    words = told_to(thread, "openai:gpt-5.6")
 
     assert "look" in words
     assert "do not repeat it" not in words.lower()
@@ -115,7 +115,7 @@ def test_a_call_to_a_tool_that_only_reads_may_be_repeated(store: Store, *, known
 def test_what_was_shown_of_such_a_call_can_be_made_again(store: Store, *, known: bool) -> None:
     """The recipe names the tool, so that the same context is made whatever is declared later."""
     thread = imported(store, look, known=known, error=False)
-    script = Script(say("Hello."), backend="openai:gpt-5")
+    script = Script(say("Hello."), backend="openai:gpt-5.6")
     thread.switch(script)
     thread.run("And now?")
 

@@ -15,7 +15,7 @@ from holdfast.testing import Script, say, use
 from holdfast.testing.script import Step
 from tests.switching.scenes import Counting, committed
 
-B = "anthropic:claude-sonnet-4-5"
+B = "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -33,7 +33,7 @@ def world() -> Counting:
 
 def payer(tool: Tool, *steps: Step, policy: Policy | None = None) -> Agent:
     """An agent that pays."""
-    script = Script(*steps, backend="openai:gpt-5")
+    script = Script(*steps, backend="openai:gpt-5.6")
     return Agent("payer", backend=script, tools=[tool], policy=policy or Policy())
 
 

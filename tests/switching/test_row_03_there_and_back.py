@@ -18,7 +18,7 @@ from tests.switching.scenes import Counting
 from tests.switching.talks import BACKENDS, Talk, agent_of, talks
 from tests.switching.test_row_01_every_pair import boundaries
 
-A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
 recorded = pytest.mark.skipif(
     not (FOLDER / "facts.jsonl.gz").exists(), reason="the recorded traffic is not there"
 )

@@ -91,7 +91,7 @@ def test_a_picture_is_removed_where_nobody_can_see_it(store: Store) -> None:
 
 def test_an_older_picture_is_said_to_be_older(store: Store) -> None:
     """Only what was shown last is the previous turn's."""
-    script = Script(say("A dot."), say("You are welcome."), backend="openai:gpt-5")
+    script = Script(say("A dot."), say("You are welcome."), backend="openai:gpt-5.6")
     thread = looked(store.thread("conv-123", agent=researcher(script, options={}, tools=[])))
     thread.run("Thank you")
 
@@ -140,7 +140,7 @@ def test_what_a_policy_blocks_is_refused_and_says_what_to_change(store: Store) -
     assert isinstance(refused.value.report, holdfast.Report)
     assert not refused.value.report.ok
     assert thread.head == before
-    assert thread.backend == "openai:gpt-5"
+    assert thread.backend == "openai:gpt-5.6"
 
 
 def test_what_needs_an_approval_is_let_pass_by_name(store: Store) -> None:

@@ -32,7 +32,7 @@ from holdfast.runtime.happening import Happened, RunEnded
 from holdfast.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
 
-A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -18,7 +18,7 @@ from holdfast.providers.contract import Finished, ModelEvent
 from holdfast.runtime import points
 from holdfast.testing import Script, fail, say
 
-A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -24,7 +24,7 @@ from tests.crash.campaign import sized
 from tests.crash.processes import Pipe, running
 from tests.runs.opened import store_on
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 THREAD = "trip-42"
 TURNS = sized(60, 600)
 

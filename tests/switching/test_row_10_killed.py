@@ -25,7 +25,7 @@ from tests.crash.campaign import SEED, sized
 from tests.runs.nursery import Died, nursery
 from tests.runs.world import World
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 THREAD = "trip-42"
 POINTS: tuple[Point, ...] = (
     "switch_begun",

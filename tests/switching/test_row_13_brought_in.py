@@ -17,7 +17,7 @@ from holdfast.model.call import CallRecord
 from holdfast.testing import Script, say, use
 from tests.switching.scenes import Counting
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -12,7 +12,7 @@ from holdfast import Agent, Store, Thread
 from holdfast.testing import Script, say, use
 from tests.switching.scenes import Counting
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture(params=["memory", "sqlite"])

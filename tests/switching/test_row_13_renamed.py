@@ -14,7 +14,7 @@ from holdfast import Agent, Store, Thread, Tool
 from holdfast.providers import registry
 from holdfast.testing import Script, say, use
 
-B = "anthropic:claude-sonnet-4-5"
+B = "anthropic:claude-sonnet-5-5"
 LONG = "bank/" + "very-" * 20 + "long"
 
 

@@ -15,7 +15,7 @@ from holdfast.context.plan import Plan
 from holdfast.testing import Script, say, use
 from tests.context.lines import BACKENDS, asked, check_pairs, check_valid, planner, questions, script_of
 
-NEW = "anthropic:claude-sonnet-4-5"
+NEW = "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture
