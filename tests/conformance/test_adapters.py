@@ -100,6 +100,48 @@ class TestAzureInferenceChat(ChatExamples):
         return adapter("azure-inference-chat")
 
 
+def native(*, is_last: bool = False, **said: Any) -> dict[str, Any]:
+    """An answer of Ollama, or a piece of one."""
+    head = {"model": "model-1", "created_at": "2026-08-07T06:08:14.7Z", "done": is_last}
+    told = {"done_reason": "stop", "prompt_eval_count": 9, "eval_count": 5} if is_last else {}
+    return {**head, "message": {"role": "assistant", "content": "", **said}, **told}
+
+
+NATIVE_CALL = {"id": "callAbc12", "function": {"name": "look_up", "arguments": {"word": "sage"}}}
+
+
+class TestOllamaChat(AdapterSuite):
+    request: ClassVar[Mapping[str, Any] | None] = {
+        "model": "model-1",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "What is sage?"},
+            {"role": "assistant", "content": "", "thinking": "A word.", "tool_calls": [NATIVE_CALL]},
+            {"role": "tool", "tool_call_id": "callAbc12", "tool_name": "look_up", "content": "A herb."},
+        ],
+        "tools": [{"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}],
+        "stream": False,
+        "options": {"temperature": 0.5, "num_ctx": 4096},
+    }
+    reply: ClassVar[Mapping[str, Any] | None] = native(
+        content="Sage, né 😀.", thinking="A herb.", tool_calls=[NATIVE_CALL], is_last=True
+    )
+    streamed = b"".join(
+        json.dumps(each, ensure_ascii=False).encode() + b"\n"
+        for each in (
+            native(thinking="A "),
+            native(thinking="herb."),
+            native(content="Sage, né"),
+            native(content=" 😀."),
+            native(tool_calls=[NATIVE_CALL]),
+            native(is_last=True),
+        )
+    )
+
+    def adapter(self) -> Adapter:
+        return adapter("ollama-chat")
+
+
 RESPONSE: dict[str, Any] = {
     "id": "resp_1",
     "object": "response",

@@ -19,6 +19,7 @@ BACKENDS = (
     "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "mistral:mistral-large-latest",
     "foundry:gpt-4.1",
+    "ollama-chat:qwen3:8b",
 )
 
 

@@ -23,6 +23,7 @@ TITLES = {
     "bedrock-converse": "Bedrock Converse",
     "mistral-chat": "Mistral",
     "azure-inference-chat": "Foundry model inference",
+    "ollama-chat": "Ollama",
 }
 
 

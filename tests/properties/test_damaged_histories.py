@@ -19,8 +19,9 @@ from tests.recorded.pairs import MODELS
 
 LOOK = ToolSpec(name="look", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 RESULT = ToolResult("call_1", "success", (Text("rain"),))
+UNPAIRED = {"ollama-chat"}  # the servers that take a result without its call
 DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
-CASES = 3_000 if DEEP else 250  # for each of seven targets: 21,000 in a deep run, each for two models
+CASES = 3_000 if DEEP else 250  # for each of eight targets: 24,000 in a deep run, each for two models
 RELAXED = settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
@@ -56,5 +57,6 @@ def test_the_same_damage_done_to_a_request_is_found(target: str) -> None:
         return bool(errors or oracle(target)(damaged))
 
     assert not refused(body[place])
-    assert any(refused([*body[place][:at], *body[place][at + 1 :]]) for at in range(len(body[place])))
+    shorter = [[*body[place][:at], *body[place][at + 1 :]] for at in range(len(body[place]))]
+    assert any(refused(parts) for parts in shorter) is (target not in UNPAIRED)
     assert refused([*body[place], {"role": "nobody"}])

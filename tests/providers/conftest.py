@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.providers.transport import persistence
 
-_PREFIXES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AWS_", "MISTRAL_", "AZURE_")
+_PREFIXES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AWS_", "MISTRAL_", "AZURE_", "OLLAMA_")
 
 
 @pytest.fixture(autouse=True)

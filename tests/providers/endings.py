@@ -50,6 +50,8 @@ def ended(vendor: Vendor, word: str, *, stream: bool) -> Answer:
             body["candidates"][0]["finishReason"] = word
         case "bedrock-converse":
             body["stopReason"] = word
+        case "ollama-chat":
+            body["done_reason"] = word
         case _:
             body["choices"][0]["finish_reason"] = word
     if not stream:
@@ -78,6 +80,12 @@ def calling(vendor: Vendor, word: str, *, arguments: str = '{"amount": 5}') -> A
         case "bedrock-converse":
             use = {"toolUse": {"toolUseId": "t1", "name": "pay", "input": parsed}}
             body |= {"output": {"message": {"role": "assistant", "content": [use]}}, "stopReason": word}
+        case "ollama-chat":
+            call = {"id": "c1", "function": {"name": "pay", "arguments": parsed}}
+            body |= {
+                "message": {"role": "assistant", "content": "", "tool_calls": [call]},
+                "done_reason": word,
+            }
         case _:
             call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": arguments}}
             body["choices"][0] |= {
@@ -88,7 +96,13 @@ def calling(vendor: Vendor, word: str, *, arguments: str = '{"amount": 5}') -> A
 
 
 def _reworded(vendor: Vendor, word: str) -> bytes:
-    for usual in ('"finish_reason": "stop"', '"stop_reason": "end_turn"', '"finishReason": "STOP"'):
+    words = (
+        ("finish_reason", "stop"),
+        ("stop_reason", "end_turn"),
+        ("finishReason", "STOP"),
+        ("done_reason", "stop"),
+    )
+    for usual in (f'"{field}": "{end}"' for field, end in words):
         field = usual.partition(":")[0]
         vendor_stream = vendor.stream.replace(usual.encode(), f'{field}: "{word}"'.encode())
         if vendor_stream != vendor.stream:

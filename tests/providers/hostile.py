@@ -35,6 +35,7 @@ EXAMPLES: dict[str, Any] = {
     "bedrock-converse": examples.TestBedrockConverse,
     "mistral-chat": examples.TestMistralChat,
     "azure-inference-chat": examples.TestAzureInferenceChat,
+    "ollama-chat": examples.TestOllamaChat,
 }
 
 
@@ -89,6 +90,8 @@ def untyped(act: Callable[[], object]) -> str | None:
 def events_of(api: str) -> list[Any]:
     """The events of an example's stream."""
     streamed: bytes = EXAMPLES[api].streamed
+    if api == "ollama-chat":
+        return [json.loads(line) for line in streamed.splitlines()]
     if api != "bedrock-converse":
         lines = streamed.decode().splitlines()
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
@@ -115,6 +118,8 @@ def encoded(api: str, events: list[Any]) -> bytes:
     if api == "bedrock-converse":
         named = [each for each in events if isinstance(each, dict) and _is_plain(each)]
         return frames_of(named)
+    if api == "ollama-chat":
+        return b"".join(json.dumps(each).encode() + b"\n" for each in events if _is_plain(each))
     lines: list[bytes] = []
     for event in events:
         if not _is_plain(event):

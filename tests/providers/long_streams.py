@@ -38,6 +38,17 @@ def chat(deltas: Iterable[dict[str, Any]]) -> bytes:
     return events([*chunks, end]) + b"data: [DONE]\n\n"
 
 
+def native_calls(count: int, id: str | None) -> bytes:
+    """Calls of an answer of Ollama, one a line."""
+    chunks: list[dict[str, Any]] = []
+    for at in range(count):
+        named = {} if id is None else {"id": id.format(at)}
+        call = {**named, "function": {"name": "f", "arguments": {"a": 1}}}
+        chunks.append({"model": "m", "message": {"role": "assistant", "tool_calls": [call]}, "done": False})
+    end = {"model": "m", "message": {"role": "assistant"}, "done": True, "done_reason": "stop"}
+    return b"".join(json.dumps(each).encode() + b"\n" for each in [*chunks, end])
+
+
 def details(count: int, *, apart: bool) -> bytes:
     """Reasoning of a Chat answer, as details at places of their own or all at one."""
     return chat(
@@ -127,6 +138,8 @@ SHAPES: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "chat, no indexes": ("openai-chat", lambda count: chat_calls(count, "call_{}", indexed=False)),
     "chat, details": ("openai-chat", lambda count: details(count, apart=True)),
     "chat, one long detail": ("openai-chat", lambda count: details(count, apart=False)),
+    "ollama": ("ollama-chat", lambda count: native_calls(count, "call_{}")),
+    "ollama, no ids": ("ollama-chat", lambda count: native_calls(count, None)),
     "mistral": ("mistral-chat", lambda count: chat_calls(count, "call_{}")),
     "anthropic": ("anthropic-messages", lambda count: anthropic_calls(count, "toolu_{}")),
     "anthropic, one id for all": ("anthropic-messages", lambda count: anthropic_calls(count, "toolu")),

@@ -88,6 +88,16 @@ CLIENTS: dict[str, tuple[str, Callable[[Place], Any], Callable[[Any], Awaitable[
         lambda place: openai.OpenAI(api_key=KEY, base_url=place.url + "/models"),
         close_sync,
     ),
+    "ollama async": (
+        "ollama-chat",
+        lambda place: openai.AsyncOpenAI(api_key=KEY, base_url=place.url),
+        openai.AsyncOpenAI.close,
+    ),
+    "ollama sync": (
+        "ollama-chat",
+        lambda place: openai.OpenAI(api_key=KEY, base_url=place.url),
+        close_sync,
+    ),
 }
 
 

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, Mapping[str, Any] | None] = {
     "bedrock-converse": examples.TestBedrockConverse.request,
     "mistral-chat": examples.TestMistralChat.request,
     "azure-inference-chat": examples.TestAzureInferenceChat.request,
+    "ollama-chat": examples.TestOllamaChat.request,
 }
 IDS = {
     "openai-responses": "call_1",

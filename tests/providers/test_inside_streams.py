@@ -15,6 +15,8 @@ from tests.providers.vendors import TEXT, VENDORS, Vendor
 BY_API = {vendor.api: vendor for vendor in VENDORS}
 CHAT, RESPONSES, MESSAGES = (BY_API[api] for api in ("openai-chat", "openai-responses", "anthropic-messages"))
 
+OLLAMA = BY_API["ollama-chat"]
+
 
 def sse(*events: dict[str, Any]) -> Answer:
     """A stream of these events."""
@@ -50,6 +52,20 @@ def test_an_overload_after_the_first_word_is_not_asked_again() -> None:
     with playing(answer) as place, pytest.raises(BackendUnavailable, match="Overloaded"):
         ask(MESSAGES.at(place))
 
+    assert len(place.requests) == 1
+
+
+def test_an_error_in_a_line_of_ollamas_is_no_answer() -> None:
+    """It is told in the server's own words, though its stream has lines in the place of events."""
+    begun, line = OLLAMA.stream.splitlines(keepends=True)[0], b'{"error": "model runner has stopped"}\n'
+
+    with (
+        playing(streamed(begun + line, kind=OLLAMA.kind)) as place,
+        pytest.raises(BackendUnavailable) as told,
+    ):
+        ask(OLLAMA.at(place, retries=0))
+
+    assert "model runner has stopped" in str(told.value)
     assert len(place.requests) == 1
 
 

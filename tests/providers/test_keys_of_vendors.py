@@ -163,6 +163,14 @@ CASES: dict[str, Case] = {
         address="AZURE_INFERENCE_ENDPOINT",
         suffix="/models",
     ),
+    "ollama native": Case(
+        "ollama-chat:m",
+        {"OLLAMA_API_KEY": HELD},
+        api="ollama-chat",
+        provider="ollama",
+        own="https://ollama.com",
+        address="OLLAMA_HOST",
+    ),
 }
 
 

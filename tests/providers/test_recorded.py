@@ -20,7 +20,7 @@ EACH = 12  # records of either kind
 
 def chosen(vendor: Vendor, *, is_stream: bool) -> list[Record]:
     """Some answers, taken evenly from all over the file, that end as an answer should."""
-    formats = ("sse", "aws-eventstream") if is_stream else ("json",)
+    formats = ("sse", "aws-eventstream", "ndjson") if is_stream else ("json",)
     records = [each for each in Wire().answers(vendor.api) if each.response_format in formats]
     ended = [each for each in records if is_ended(vendor, each)]
     return ended[:: max(1, len(ended) // EACH)]

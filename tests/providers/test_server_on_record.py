@@ -24,6 +24,7 @@ from tests.providers.vendors import KEY, VENDORS, Vendor
 
 CHAT = next(vendor for vendor in VENDORS if vendor.api == "openai-chat")
 CLAUDE = next(vendor for vendor in VENDORS if vendor.api == "anthropic-messages")
+OLLAMA = next(vendor for vendor in VENDORS if vendor.api == "ollama-chat")
 VENDOR = "https://api.openai.com/v1"
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
@@ -104,6 +105,23 @@ def test_neither_user_info_nor_query_is_recorded(store: Store, place: Place) -> 
     assert [event.server for event in events if isinstance(event, RunStarted)] == [f"{place.url}/v1"]
     assert thread.server == f"{place.url}/v1"
     assert thread.runs()[0].server == f"{place.url}/v1"
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_the_address_in_ollama_host_counts(
+    moved: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a scheme too; a variable that is unset later, or names another server, moves no conversation."""
+    with playing(OLLAMA.streamed()) as place, playing(OLLAMA.streamed()) as other:
+        monkeypatch.setenv("OLLAMA_HOST", place.url.removeprefix("http://"))
+        thread = store.thread("t", agent=planner(OLLAMA.backend))
+        thread.run("Hi")
+
+        monkeypatch.setenv("OLLAMA_HOST", other.url if moved else "")
+        recorded, resolved = refusal(lambda: thread.run("And now?"))
+
+    assert (recorded, resolved) == (place.url, other.url if moved else "http://localhost:11434")
+    assert (len(place.requests), len(other.requests)) == (1, 0)
 
 
 @pytest.mark.parametrize("moved", [True, False])

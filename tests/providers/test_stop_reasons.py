@@ -25,6 +25,7 @@ from tests.surfaces.shell import Shell
 CHAT, RESPONSES = vendor_of("openai-chat"), vendor_of("openai-responses")
 ANTHROPIC, GEMINI = vendor_of("anthropic-messages"), vendor_of("gemini-generate")
 BEDROCK, MISTRAL = vendor_of("bedrock-converse"), vendor_of("mistral-chat")
+OLLAMA = vendor_of("ollama-chat")
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
 either_way = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -49,6 +50,7 @@ ENDS: list[tuple[Vendor, str, str]] = [
     (BEDROCK, "malformed_model_output", "malformed"),
     (MISTRAL, "length", "truncated"),
     (MISTRAL, "model_length", "truncated"),
+    (OLLAMA, "length", "truncated"),
     *((vendor, "out_of_steam", "unknown") for vendor in VENDORS),
 ]
 GOOD = [(ANTHROPIC, "stop_sequence"), (BEDROCK, "stop_sequence"), (CHAT, "eos"), (CHAT, "STOP")]
@@ -216,7 +218,7 @@ def test_a_call_in_a_complete_answer_is_run(vendor: Vendor) -> None:
         paid.append(amount)
         return "paid"
 
-    usual = {"openai-responses": "completed", "gemini-generate": "STOP"}
+    usual = {"openai-responses": "completed", "gemini-generate": "STOP", "ollama-chat": "stop"}
     word = usual.get(vendor.api, "tool_calls" if "chat" in vendor.api else "tool_use")
     result, _, _ = ran(vendor, calling(vendor, word), vendor.whole(), tools=[pay])
 

@@ -178,6 +178,14 @@ _CONVERSE_STREAM = b"".join(
     )
 )
 
+
+def _native(text: str, *, is_last: bool = False) -> dict[str, Any]:
+    """An answer of Ollama, or a piece of one."""
+    head = {"model": "m", "created_at": "2026-08-07T06:08:14.7Z", "done": is_last}
+    told = {"done_reason": "stop", "prompt_eval_count": 7, "eval_count": 3} if is_last else {}
+    return {**head, **told, "message": {"role": "assistant", "content": text}}
+
+
 VENDORS: tuple[Vendor, ...] = (
     Vendor("openai-chat", "openai-chat:m", "/v1/chat/completions", _CHAT, _CHAT_STREAM, "/v1"),
     Vendor("openai-responses", "openai:m", "/v1/responses", _RESPONSE, _RESPONSE_STREAM, "/v1"),
@@ -225,5 +233,18 @@ VENDORS: tuple[Vendor, ...] = (
         _CHAT,
         _CHAT_STREAM,
         "/models",
+    ),
+    Vendor(
+        "ollama-chat",
+        "ollama-chat:m",
+        "/api/chat",
+        _native(TEXT, is_last=True),
+        b"".join(
+            json.dumps(each).encode() + b"\n"
+            for each in (_native("Hello "), _native("there"), _native("", is_last=True))
+        ),
+        kind="application/x-ndjson",
+        overloaded=(503, {"error": "server busy, please try again.  maximum pending requests exceeded"}),
+        too_long=(400, {"error": "input length exceeds the context length"}),
     ),
 )

@@ -351,7 +351,8 @@ class _Audit:
             token = {"tool call id": call.id, "tool name": call.name}.get(loss.what)
             ids = [each.id for other in self.context.messages for each in other.tool_calls]
             if token is not None:
-                return token not in self.said.direct or ids.count(token) > 1
+                is_argument = token in call.args  # where it may stand although the id is another one
+                return token not in self.said.direct or ids.count(token) > 1 or is_argument
             return not self.said.json(call.args) or not call.args
         block = _block_of(message, rest)
         if re.fullmatch(r"(tool_results\[\d+\]\.)?content\[\d+\]", rest):

@@ -1,7 +1,8 @@
 """The official SDKs as judges of requests: what each one's own request types refuse.
 
 What HAZARDS lists as relaxed (fields that the services take and the types lack) is not held against
-a request.  `azure-inference-chat` is judged by the types of Chat, less the fields that it lacks.
+a request.  `azure-inference-chat` is judged by the types of Chat, less the fields that it lacks; `ollama-chat` by
+the request that Ollama documents, written out in `native.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.recorded.native import NativeRequest
 from tests.recorded.typed import Fault, faults
 
 __all__ = ["oracle"]
@@ -54,6 +56,7 @@ def oracle(api: str) -> Oracle:
         "gemini-generate": "google.genai",
         "bedrock-converse": "botocore",
         "mistral-chat": "mistralai.client",
+        "ollama-chat": "typing_extensions",
     }[api]
     pytest.importorskip(module, reason=f"{module}, whose types judge requests of {api}, is not installed")
     judge = _ORACLES[api]
@@ -175,4 +178,5 @@ _ORACLES: dict[str, Oracle] = {
     "bedrock-converse": _bedrock,
     "mistral-chat": _mistral,
     "azure-inference-chat": _azure,
+    "ollama-chat": lambda body: faults(dict(body), NativeRequest),
 }

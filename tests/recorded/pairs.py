@@ -25,6 +25,7 @@ MODELS = {
     "bedrock-converse": ("anthropic.claude-sonnet-4-5", "amazon.nova-pro"),
     "mistral-chat": ("mistral-large-latest", "magistral-medium-latest"),
     "azure-inference-chat": ("gpt-4o", "DeepSeek-R1"),
+    "ollama-chat": ("gpt-oss:20b", "qwen3:8b"),
 }
 
 T = TypeVar("T")

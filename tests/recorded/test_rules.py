@@ -16,6 +16,7 @@ APIS = {
     "bedrock-converse": 220,
     "mistral-chat": 95,
     "azure-inference-chat": 20,
+    "ollama-chat": 9,
 }
 
 # Requests that were taken although a rule refuses them, each with the reason.

@@ -19,11 +19,16 @@ def _thinks(value: object, said: Said) -> bool:
 
 def _thinks_not(value: object, said: Said) -> bool:
     """A request that does not ask for thinking asks for none."""
-    return value == "none" and ("disabled" in said.whole or not _THINKING & said.keys)
+    return value == "none" and (
+        "disabled" in said.whole or said.pair("think", False) or not _THINKING & said.keys
+    )
 
 
 _THINKING = frozenset(
-    {"thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort", "thinkingConfig"}
+    {
+        *("thinking", "think", "reasoning", "reasoning_config", "reasoningConfig"),
+        *("reasoning_effort", "thinkingConfig"),
+    }
 )
 # Options that another setting says as well.
 EQUAL: dict[tuple[str, ...], Callable[[object, Said], bool]] = {

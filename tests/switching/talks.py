@@ -32,8 +32,10 @@ BACKENDS = {
     "bedrock-converse": "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "mistral-chat": "mistral:mistral-large-latest",
     "azure-inference-chat": "azure:gpt-4o",
+    "ollama-chat": "ollama-chat:qwen3:8b",
 }
-PAIRS = [(source, target) for source in SOURCES for target in APIS if target != read_as(source)]
+RECORDED = tuple(source for source in SOURCES if source != "ollama-chat")  # of which there is no second turn
+PAIRS = [(source, target) for source in RECORDED for target in APIS if target != read_as(source)]
 
 _FIELDS = {"openai-responses": "input", "gemini-generate": "contents"}
 _LET_PASS = Policy(warn=["text", "tools", "mcp_tools", "context"], unfinished="approve")

@@ -26,6 +26,7 @@ MAKERS = {
     "bedrock-converse": "bedrock",
     "mistral-chat": "mistral",
     "azure-inference-chat": "azure",
+    "ollama-chat": "ollama-chat",
 }
 LENIENT = Policy(warn=["text", "tools", "mcp_tools", "context"], unfinished="approve")
 EVERY = 1 if DEEP else 8  # recorded conversations of a format

@@ -19,6 +19,7 @@ VENDORS = {  # whose metadata each format may give back
     "bedrock": {"bedrock", "amazon"},
     "mistral": {"mistral"},
     "foundry": {"azure", "foundry"},
+    "ollama-chat": {"ollama"},
 }
 
 

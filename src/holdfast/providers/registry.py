@@ -36,6 +36,7 @@ _MODULES = {
     "bedrock-converse": "holdfast.providers.bedrock",
     "mistral-chat": "holdfast.providers.mistral",
     "azure-inference-chat": "holdfast.providers.foundry",
+    "ollama-chat": "holdfast.providers.ollama",
 }
 
 APIS: tuple[str, ...] = tuple(_MODULES)
@@ -53,6 +54,7 @@ _BACKENDS = {
     "mistral": ("mistral-chat", "mistral"),
     "azure": ("azure-inference-chat", "azure"),
     "foundry": ("azure-inference-chat", "azure"),
+    "ollama-chat": ("ollama-chat", "ollama"),
 }
 
 

@@ -71,6 +71,7 @@ _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, 
     "bedrock-converse": ("boto3", "boto3", "bedrock"),
     "mistral-chat": ("mistralai", "mistralai", "mistral"),
     "azure-inference-chat": ("openai", "openai", "foundry"),
+    "ollama-chat": ("openai", "openai", "openai"),
 }
 
 

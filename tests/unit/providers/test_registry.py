@@ -33,6 +33,7 @@ def test_an_unknown_wire_format_is_not_found() -> None:
         ("mistral:mistral-large", Target("mistral-chat", "mistral", "mistral-large")),
         ("foundry:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
         ("azure:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
+        ("ollama-chat:qwen3:8b", Target("ollama-chat", "ollama", "qwen3:8b")),
         ("ollama:qwen3:8b", Target("openai-chat", "ollama", "qwen3:8b")),
         ("groq:llama-3.3-70b", Target("openai-chat", "groq", "llama-3.3-70b")),
         ("azure-openai:gpt-4o", Target("openai-chat", "azure-openai", "gpt-4o")),

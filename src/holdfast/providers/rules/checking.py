@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import NotFound
-from holdfast.providers.rules import anthropic, bedrock, chat, gemini, mistral, responses
+from holdfast.providers.rules import anthropic, bedrock, chat, gemini, mistral, ollama, responses
 from holdfast.providers.rules.rule import Broken, Request, Rule
 
 __all__ = ["RULES", "check"]
@@ -19,6 +19,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "bedrock-converse": bedrock.RULES,
     "mistral-chat": (*chat.SHARED, *mistral.RULES),
     "azure-inference-chat": chat.SHARED,
+    "ollama-chat": ollama.RULES,
 }
 
 _OWNERS = {
@@ -29,6 +30,7 @@ _OWNERS = {
     "bedrock-converse": "bedrock",
     "mistral-chat": "mistral",
     "azure-inference-chat": "azure",
+    "ollama-chat": "ollama",
 }
 
 

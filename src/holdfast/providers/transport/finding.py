@@ -30,6 +30,7 @@ _MODULES = {
     "bedrock-converse": "holdfast.providers.bedrock.transport",
     "mistral-chat": "holdfast.providers.mistral.transport",
     "azure-inference-chat": "holdfast.providers.foundry.transport",
+    "ollama-chat": "holdfast.providers.ollama.transport",
 }
 
 

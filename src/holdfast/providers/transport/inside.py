@@ -52,7 +52,9 @@ class Tail:
             return None
         events = Events()
         frames = [*events.feed(bytes(self._held)), *events.rest()]
-        errors = (_error(frame.data) for frame in reversed(frames))
+        last_line = self._held.rstrip().rpartition(b"\n")[2].decode("utf-8", "replace")
+        told = [frame.data for frame in reversed(frames)] or [last_line]  # Ollama sends lines, not events
+        errors = (_error(data) for data in told)
         found = next((error for error in errors if error), None)
         if found is None:
             return None
@@ -83,6 +85,8 @@ def _error_of(body: dict[str, Any]) -> dict[str, Any] | None:
     error = holder.get("error")
     if isinstance(error, dict):
         return cast("dict[str, Any]", error)
+    if isinstance(error, str) and error:
+        return {"message": error}
     return body if body.get("type") == "error" else None
 
 

@@ -53,9 +53,9 @@ def mistral(*messages: Any) -> Example:
     return "mistral-chat", {"messages": list(messages)}, None, "mistral-large"
 
 
-def user(content: Any = "Hello.") -> dict[str, Any]:
+def user(content: Any = "Hello.", **fields: Any) -> dict[str, Any]:
     """What a user says."""
-    return {"role": "user", "content": content}
+    return {"role": "user", "content": content, **fields}
 
 
 def said(content: Any, **more: Any) -> dict[str, Any]:
@@ -148,6 +148,20 @@ def document(name: str) -> dict[str, Any]:
     return {"document": {"name": name, "format": "pdf", "source": {"bytes": "aGVsbG8="}}}
 
 
+# Ollama
+OLLAMA_CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "look", "arguments": {"city": "Rome"}}}],
+}
+
+
+def ollama(*messages: Any, **fields: Any) -> Example:
+    """A request for Ollama's native chat, with one tool."""
+    tool = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+    return "ollama-chat", {"messages": list(messages), "tools": [tool]} | fields, None, "qwen3:8b"
+
+
 CLEAN: dict[str, Example] = {
     "anthropic-messages": anthropic(
         user(), said([SIGNED, text("Look."), USE]), user([RESULT, image(PNG, "image/png")]), **THINKING
@@ -158,6 +172,7 @@ CLEAN: dict[str, Example] = {
     "bedrock-converse": bedrock(B_HELLO, said([{"text": "Look."}, B_USE]), user([B_RESULT])),
     "mistral-chat": mistral(user(), calling("abcDEF123"), tool("abcDEF123")),
     "azure-inference-chat": ("azure-inference-chat", {"messages": [user()]}, None, None),
+    "ollama-chat": ollama(user("Look.", images=[PNG]), OLLAMA_CALL, {"role": "tool", "content": "sunny"}),
 }
 
 BROKEN: dict[str, Example] = {
@@ -253,4 +268,9 @@ BROKEN: dict[str, Example] = {
     "M02": mistral(user(), calling("abcDEF123"), tool("abcDEF123"), user()),
     "M03": mistral(user(), said("Hi.")),
     "M04": mistral(user(), calling("abcDEF123"), tool("abcDEF123"), tool("abcDEF124")),
+    "O01": ollama({"role": "developer", "content": "Be brief."}, user()),
+    "O02": ollama(user([text("Hello.")])),
+    "O03": ollama(user("Look.", images=["https://example.org/a.png"])),
+    "O04": ollama(user(), calling(), tool()),
+    "O05": ollama(user(), tools=[{"name": "look", "parameters": SCHEMA}]),
 }

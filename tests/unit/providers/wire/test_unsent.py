@@ -123,6 +123,7 @@ MODELS = {
     "gemini-generate": "gemini-3-pro",
     "bedrock-converse": "amazon.nova-pro",
     "mistral-chat": "mistral-large-latest",
+    "ollama-chat": "qwen3:8b",
 }
 EXPECTED: list[tuple[str, dict[str, Any], set[tuple[str, str]]]] = [
     (
