@@ -29,7 +29,7 @@ from holdfast.model.event import CATALOGUE
 from holdfast.model.limits import Limits
 from holdfast.model.patch import OPS_VERSION, Op, Verb
 from holdfast.model.run import REASONS, Usage
-from holdfast.runtime import artifact_reader, attempt, carrying, ownership, result
+from holdfast.runtime import attempt, builtin_tools, carrying, ownership, result
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
@@ -201,7 +201,7 @@ LIMITS: dict[str, dict[str, float]] = {
         "POLL_SECONDS": ownership.POLL_SECONDS,
         "ATTEMPTS_MAX": carrying.ATTEMPTS_MAX,
         "PREVIEW_BYTES": result.PREVIEW_BYTES,
-        "PAGE_CHARACTERS": artifact_reader.PAGE_CHARACTERS,
+        "PAGE_CHARACTERS": builtin_tools.PAGE_CHARACTERS,
         "KEY_BYTES_MAX": keys.KEY_BYTES_MAX,
         "WHY_MAX": calls.WHY_MAX,
         "GRACE_S": attempt.GRACE_S,

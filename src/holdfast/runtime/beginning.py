@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, Moved, OpReused
 from holdfast.history import reader
 from holdfast.history.space import Space
@@ -142,15 +143,7 @@ def continued(
     `backend` was found that goes on; None: nobody is asked any more.  Raises `Moved` if that has changed.
     """
     record = kept.record
-    taking = leases.taking(
-        ground.space,
-        record.timeline,
-        record.id,
-        ground.lease_seconds,
-        held,
-        owners=ground.owners,
-        revision=revision,
-    )
+    taking = _taking(ground, record, held, revision)
     name, server = backend or (record.backend, record.server)
     told, kept = records.moved(kept, "running", at=ground.space.clock(), backend=name, server=server)
     lease = leases.taken(taking)
@@ -171,15 +164,7 @@ def retried(
     goes on there, where nothing was taken back.
     """
     record, space = kept.record, ground.space
-    taking = leases.taking(
-        space,
-        record.timeline,
-        record.id,
-        ground.lease_seconds,
-        held,
-        owners=ground.owners,
-        revision=revision,
-    )
+    taking = _taking(ground, record, held, revision)
     name, server = backend
     told, kept = records.moved(
         kept,
@@ -190,6 +175,7 @@ def retried(
         why=None,
         kind=None,
         cancel=None,
+        cancelled_by=None,
     )
     lease = leases.taken(taking)
     head = reader.head_to_move(space, record.timeline)
@@ -210,6 +196,19 @@ def retried(
     ground.feeds.begin(space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return Begun(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
+
+
+def _taking(ground: Ground, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
+    """The write that takes the line for a run; raises `Busy` if the owner of `held` lives."""
+    return leases.taking(
+        ground.space,
+        record.timeline,
+        record.id,
+        ground.lease_seconds,
+        held,
+        owners=ground.owners,
+        revision=revision,
+    )
 
 
 @contextmanager
@@ -262,15 +261,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         draft = journal.draft("user_message")
         cleaned(space, draft, ground.agent.run_scoped_paths())
         journal.stage(draft)
-    taking = leases.taking(
-        space,
-        ground.timeline,
-        record.id,
-        ground.lease_seconds,
-        None,
-        owners=ground.owners,
-        revision=revision,
-    )
+    taking = _taking(ground, record, None, revision)
     lease = leases.taken(taking)
     with _expecting(ground, lease):
         is_new = journal.write(

@@ -14,7 +14,7 @@ from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.effect import Reach
 from holdfast.model.message import ToolCall
 from holdfast.runtime.arguments import Arguments
-from holdfast.runtime.artifact_reader import BUILT_IN
+from holdfast.runtime.builtin_tools import BUILT_IN
 from holdfast.runtime.call import Call, Ruling
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.happening import CallProgress
@@ -22,7 +22,6 @@ from holdfast.runtime.journal import Journal
 from holdfast.runtime.room import Room
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.tool import Tool
-from holdfast.runtime.vendor_approvals import VENDOR_APPROVALS
 
 __all__ = ["Desk", "args_body", "fingerprint_for"]
 
@@ -45,7 +44,7 @@ class Desk:
         self.label = ""  # what will name the commit of this round's results
         self.origin = origin  # of its calls; None: a run
         self.ground, self.journal, self.backend = ground, journal, backend
-        self.toolbox = {**VENDOR_APPROVALS, **BUILT_IN, **ground.agent.toolbox}
+        self.toolbox = {**BUILT_IN, **ground.agent.toolbox}
         self.ours = ours
         self.waited = False  # whether its run goes on from waiting: then nothing was under way
         self.holder = ground.space.engine.holder()

@@ -29,7 +29,7 @@ from holdfast.model.recipe import Frame, Sent
 from holdfast.providers.capabilities import Capability
 from holdfast.providers.contract import Model, sent_by
 from holdfast.runtime.agent import Agent
-from holdfast.runtime.artifact_reader import reader_spec
+from holdfast.runtime.builtin_tools import reader_spec
 from holdfast.runtime.ground import Ground
 
 __all__ = [
