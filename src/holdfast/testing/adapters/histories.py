@@ -341,8 +341,8 @@ _STRICT = Context(
 )
 
 
-def _asking(options: dict[str, Json]) -> Context:
-    return Context(system="You are the gardener.", messages=(user("Again."),), tools=TOOLS, options=options)
+def _asking(options: dict[str, Json], tools: tuple[ToolSpec, ...] = TOOLS) -> Context:
+    return Context(system="You are the gardener.", messages=(user("Again."),), tools=tools, options=options)
 
 
 SHOWN: dict[str, tuple[Context, str]] = {
@@ -383,8 +383,12 @@ SHOWN: dict[str, tuple[Context, str]] = {
         "messages[2].tool_results[0]",
     ),
     "tool_errors": (SOUND["a failed tool"], "messages[2].tool_results[0]"),
-    "structured_output": (_asking({"output": {"name": "herb", "schema": _HERB}}), "options.output.schema"),
-    "json_mode": (_asking({"output": "json"}), "options.output"),
+    # Without tools: some models take a form of the answer, and tools, but not both in one request.
+    "structured_output": (
+        _asking({"output": {"name": "herb", "schema": _HERB}}, ()),
+        "options.output.schema",
+    ),
+    "json_mode": (_asking({"output": "json"}, ()), "options.output"),
     "system": (SOUND["words"], "system"),
     "mid_system": (_context(user("Hi."), Message("system", (Text("Whisper."),)), user("So?")), "messages[1]"),
     "choices": (_asking({"n": 2}), "options.n"),
