@@ -40,9 +40,8 @@ class Editor:
 
     def rows(self, table: str, where: str = "1") -> list[dict[str, _Value]]:
         """All rows of a table, in the order of their keys."""
-        where = (
-            "name NOT IN ('barrier', 'generation')" if table == "meta" else where
-        )  # nothing depends on their values
+        if table == "meta":  # nothing depends on the values of these two
+            where = "name NOT IN ('barrier', 'generation')"
         found = self.db.execute(f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join(KEYS[table])}")
         names = [each[0] for each in found.description]
         return [dict(zip(names, row, strict=True)) for row in found]

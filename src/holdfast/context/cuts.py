@@ -49,9 +49,7 @@ class Cuts(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[str, int] = {}  # characters that each text of a message keeps
     results: Mapping[str, int] = {}  # the same for results, and for arguments that are told in sentences
     stored: Mapping[str, str] = {}  # by call: artifact://… of a result that is cut
-    whole: Mapping[
-        str, str
-    ] = {}  # by call: the artifact that is shown in place of a result that was kept short
+    whole: Mapping[str, str] = {}  # by call: the artifact that is shown for a result that was kept short
     short: Mapping[str, int] = {}  # by call: the bytes of a result that was kept short, and stays so
 
     def apply(self, id: str, message: Message, *, told: bool) -> Message:

@@ -45,10 +45,8 @@ __all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed"]
 
 Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 
-_SHARES = (
-    0.95,
-    0.8,
-)  # of the budget for the last turns: the second where what is needed of older ones does not fit
+# Of the budget for the last turns; the second where what is needed of older ones does not fit.
+_SHARES = (0.95, 0.8)
 _SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
 _OLDER_SHARE = 0.97
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
@@ -65,9 +63,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     reference: Callable[[str], str | None] = lambda _: None  # from a call to the artifact of its result
     reader: ToolSpec | None = None  # reads artifacts, offered where a result is cut; None: it cannot be
     fresh: bool = False  # for a backend that has not been at it: as after a switch
-    is_native: Callable[[str | None], bool] = lambda _: (
-        False
-    )  # whose earlier calls are shown as call and result
+    # True for a backend whose earlier calls are shown as call and result.
+    is_native: Callable[[str | None], bool] = lambda _: False
     harmless: frozenset[str] = frozenset()  # tools that make no external write
     task: Mapping[str, Json] = {}
     recalled: Sequence[Recalled] = ()

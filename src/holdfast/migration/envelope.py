@@ -76,9 +76,8 @@ class _Ref(_Part, frozen=True):
     name: str
 
 
-class _Effects(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):  # both are always written: that a call may not be repeated is the news
+# Without `omit_defaults`: that a call may not be repeated has to be written too.
+class _Effects(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     level: Effect
     idempotent: bool = False
 

@@ -50,9 +50,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeline: str
     from_backend: str | None
     to_backend: str
-    from_server: str | None = (
-        None  # None: a model of the program's own, or nobody has had the conversation yet
-    )
+    from_server: str | None = None  # None: a model of the program's own, or no backend took a turn yet
     to_server: str | None = None  # that the conversation goes to; None: a model of the program's own
     items: tuple[Item, ...] = ()
     losses: tuple[Loss, ...] = ()  # of the next request, one by one

@@ -19,9 +19,7 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     agent_version: str | None = None
     backend: str | None = None
-    origin: str | None = (
-        None  # on a run's first commit: `input`, or `tool` where a tool of another run began it
-    )
+    origin: str | None = None  # on a run's first commit: `input`, or `tool` if a tool of another run began it
     termination: str | None = None  # on its last commit: the state that it ended in
 
 

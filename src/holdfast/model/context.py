@@ -43,5 +43,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Json] = {}
     earlier: int = 0  # how often a model spoke on the line before, in what is not shown as it was said
     pending: str | None = (
-        None  # the id of the answer that the backend is already working on; None: it is asked
+        None  # the id of an answer that the backend works on already; None: it is asked anew
     )

@@ -53,9 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     prices: Prices | None = None
     released: str | None = None
     deprecated: bool = False
-    ends: str | None = (
-        None  # the day on which the vendor stops serving it, as YYYY-MM-DD; None: not announced
-    )
+    ends: str | None = None  # the day (YYYY-MM-DD) on which the vendor stops serving it; None: not announced
     maker: str | None = None  # whose model it is, where the provider serves another's
     also: tuple[str, ...] = ()  # other names for it
     note: str | None = None
@@ -296,7 +294,6 @@ def _served(provider: str, model: str, facts: Facts, home: str, entry: str) -> C
     """The maker's card for what another serves."""
     server = provider or "this server"
     note = f"described as {home}:{entry}, as its maker serves it; the prices of {server} are not known"
-    bare = msgspec.structs.replace(
-        facts, prices=None, ends=None, note=note
-    )  # each service ends models itself
+    # Each service has its own prices, and stops serving a model on a day of its own.
+    bare = msgspec.structs.replace(facts, prices=None, ends=None, note=note)
     return _card(provider, model, bare, home, f"{home}:{entry}")

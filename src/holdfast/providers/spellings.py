@@ -19,9 +19,8 @@ _VARIANT = re.compile(r":(?:free|thinking|nitro|floor|latest|cloud|groq)$")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|00\d|latest|preview|exp)(?:-v\d+(?::\d+)?)?$")
 _PREVIEW = re.compile(r"-(?:preview|exp)(?:-[\d-]+)?$")
 _SIZE = re.compile(r":[\w.-]+$")
-_VERSION = re.compile(
-    r"v?\d+(?:\.\d+)*|latest|preview|exp"
-)  # a word of a name that says which of a family it is
+# A word of a name that says which model of a family it is.
+_VERSION = re.compile(r"v?\d+(?:\.\d+)*|latest|preview|exp")
 _FIELDS_MAX = 8  # a name is cut so often at most
 
 

@@ -122,10 +122,8 @@ def declared_names(tools: Mapping[str, Tool]) -> dict[str, str]:
         if plain != name and plain not in known:
             made[plain] = "" if plain in made else name
     served = {tool.serves: name for name, tool in tools.items() if tool.serves is not None}
-    return {
-        **{plain: name for plain, name in made.items() if name},
-        **served,
-    }  # what could mean two means none
+    unambiguous = {plain: name for plain, name in made.items() if name}
+    return {**unambiguous, **served}
 
 
 def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> Said:

@@ -334,9 +334,8 @@ class LiveRun:
         try:
             self._journal.write(cells=heard, postings=_postings(slots))
         except Moved:
-            slots = self._planned(
-                label, said, start=False, cut_off=cut_off
-            )  # another line started the same thing just now
+            # Another timeline has just started an equal call, so this one has to be looked at again.
+            slots = self._planned(label, said, start=False, cut_off=cut_off)
             self._journal.write(cells=heard, postings=_postings(slots))
         for slot in slots:
             slot.written()

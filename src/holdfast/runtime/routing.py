@@ -98,9 +98,8 @@ class Router:
         ):
             return None
         desk = self._desk
-        check_server(
-            desk.ground, self.recorded, self.model
-        )  # the environment may have changed since the run began
+        # The environment may have changed since the run began, and with it the address of the backend.
+        check_server(desk.ground, self.recorded, self.model)
         try:
             return await infer(self.model, context, desk.journal.feed, desk.space.ids, names, patience)
         except Exception as error:

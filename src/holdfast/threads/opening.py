@@ -64,9 +64,8 @@ def open(
         read_only=read_only,
     )
     if not read_only:
-        with suppress(
-            Corrupt
-        ):  # told to whoever uses what is damaged: a store must open for `verify` to name it
+        # A damaged store must open for `verify` to name the damage; every use of what is damaged raises.
+        with suppress(Corrupt):
             outbox.finish_all(shelf.named, shelf.store)
     return Store(shelf, address, read_only=read_only)
 

@@ -27,7 +27,7 @@ from holdfast.engines.sqlite.adding import Adding, Stand
 from holdfast.engines.sqlite.bases import Bases
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import op_keys, run_key, version_key
-from holdfast.engines.sqlite.known import End, Known, Line, Sealed, sealed
+from holdfast.engines.sqlite.known import Known, Line, SealedCell, SpaceEnd
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
 from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
@@ -114,11 +114,11 @@ class Applier:
             rows = [row for key in named for row in index.known(self._db, space, key)]
         return _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
 
-    def _check_cells(self, space: int | None, write: Write) -> list[Sealed]:
+    def _check_cells(self, space: int | None, write: Write) -> list[SealedCell]:
         """What each cell that is written has added to the sums so far."""
         for fence in write.fences:
             check_fence(fence, self.known.cell(space, write.space, fence.cell).revision)
-        found: list[Sealed] = []
+        found: list[SealedCell] = []
         for cell in write.cells:
             before = self.known.cell(space, write.space, cell.name)
             check_fence(Fence(cell.name, cell.expected), before.revision)
@@ -181,7 +181,7 @@ class Applier:
         self._db.execute("INSERT INTO spaces(name) VALUES (?)", (name,))
         space = self._db.last_insert_rowid()  # noted in `_spaces` once it is durable
         note_space(self._db, space, name)
-        self.known.note_end(space, End(0, 0, LedgerRead()))
+        self.known.note_end(space, SpaceEnd(0, 0, LedgerRead()))
         return space
 
     def _change(
@@ -189,7 +189,7 @@ class Applier:
         space: int,
         write: Write,
         named: tuple[bytes, bytes],
-        cells: list[Sealed],
+        cells: list[SealedCell],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
         stands: list[Stand | None],
@@ -228,7 +228,7 @@ class Applier:
             (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
             left.writes + 1,
         )
-        self.known.note_end(space, End(seal, left.writes + 1, end))
+        self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end))
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
             self._adding.row(row + at, space, batch, stands[at], *completing)
@@ -251,7 +251,7 @@ class Applier:
             self._cursor.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
         return LedgerRead(position, chain)
 
-    def _put_cells(self, space: int, write: Write, cells: list[Sealed], position: int) -> int:
+    def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
         """Store the cells of a write; how the seal of the space changes, given what they added to it before."""
         change = listed = 0
         for cell, old in zip(write.cells, cells, strict=True):
@@ -262,14 +262,14 @@ class Applier:
             note_listed(self._db, listed)
         return change
 
-    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> Sealed:
+    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> SealedCell:
         """Store a cell of the space that is called `name`; what it adds to the sums."""
         cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
         digest = cell_digest(cell, listed=wanted.listed)
         text = None if wanted.value is None else wanted.value.decode()
         bound = space, wanted.name, cell.revision, text, wanted.listed, position, digest
         self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
-        found = sealed(cell, digest, listed=wanted.listed)
+        found = SealedCell.of(cell, digest, listed=wanted.listed)
         self.known.note_cell(space, wanted.name, found)
         return found
 

@@ -136,9 +136,8 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
             for offset in range(0, size, _CHUNK_BYTES):
                 file.xRead(min(_CHUNK_BYTES, size - offset), offset)
         except apsw.Error as error:
-            if (
-                getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHORT_READ
-            ):  # it was shortened meanwhile
+            # A short read is a file that another process has shortened meanwhile, not a failing disk.
+            if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHORT_READ:
                 return True
         finally:
             file.xClose()

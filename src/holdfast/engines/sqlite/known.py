@@ -27,7 +27,7 @@ from holdfast.model.commit import LedgerRead, decode_move
 from holdfast.model.digest import Digest, Kind, digest_of
 from holdfast.model.head import Head
 
-__all__ = ["End", "Known", "Line", "Sealed", "hold_of", "holds_of", "sealed"]
+__all__ = ["Known", "Line", "SealedCell", "SpaceEnd", "hold_of", "holds_of"]
 
 _T = TypeVar("_T")
 
@@ -58,29 +58,29 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     run: int | None
 
 
-class Sealed(msgspec.Struct, frozen=True, gc=False):
-    """What a cell has added to the sums that its writer keeps."""
+class SealedCell(msgspec.Struct, frozen=True, gc=False):
+    """The revision of a cell, and what the cell adds to the seal of its space and to the sum of listed cells."""
 
     revision: int
     part: int  # of the seal of its space
     listed: int  # of the sum of listed cells
 
+    @classmethod
+    def of(cls, cell: Cell, digest: bytes, *, listed: int) -> SealedCell:
+        """A cell that is stored with this digest."""
+        part = sealed_cell(cell.name, digest)
+        return cls(cell.revision, part, part if listed and cell.value is not None else 0)
 
-UNWRITTEN = Sealed(0, 0, 0)
+
+UNWRITTEN = SealedCell(0, 0, 0)
 
 
-class End(msgspec.Struct, frozen=True, gc=False):
+class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
     """What the newest write of a space left."""
 
     seal: int
     writes: int  # how many there were
     ledger: LedgerRead
-
-
-def sealed(cell: Cell, digest: bytes, *, listed: int) -> Sealed:
-    """What a cell of this digest adds."""
-    part = sealed_cell(cell.name, digest)
-    return Sealed(cell.revision, part, part if listed and cell.value is not None else 0)
 
 
 class Known:
@@ -97,8 +97,8 @@ class Known:
         self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
         self._lines: dict[tuple[int, Digest], Line] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
-        self._cells: dict[int, dict[str, Sealed]] = {}  # by space and name
-        self._ends: dict[int, End] = {}  # by space
+        self._cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
+        self._ends: dict[int, SpaceEnd] = {}  # by space
 
     def is_old(self) -> bool:
         """Whether, in the transaction that has begun, another connection may have written since all this was true."""
@@ -233,7 +233,7 @@ class Known:
         if commit is not None and line is not None and line.digest == bytes.fromhex(commit):
             self.note_line(space, commit, line)
 
-    def cell(self, space: int | None, name: str, cell: str) -> Sealed:
+    def cell(self, space: int | None, name: str, cell: str) -> SealedCell:
         """A cell of the space called `name`, at revision 0 if it was never written."""
         if space is None:
             return UNWRITTEN
@@ -241,15 +241,15 @@ class Known:
         found = None if held is None else held.get(cell)
         if found is None:
             there = stored(self._db, name, space, cell)
-            found = UNWRITTEN if there is None else sealed(there[0], there[1], listed=there[2])
+            found = UNWRITTEN if there is None else SealedCell.of(there[0], there[1], listed=there[2])
             self.note_cell(space, cell, found)
         return found
 
-    def note_cell(self, space: int, cell: str, found: Sealed) -> None:
+    def note_cell(self, space: int, cell: str, found: SealedCell) -> None:
         """A cell was read or written."""
         _of(self._cells, space)[cell] = found
 
-    def end(self, space: int, name: str) -> End:
+    def end(self, space: int, name: str) -> SpaceEnd:
         """What the newest write of a space left, compared with what is stored; raises `Corrupt`."""
         found = self._ends.get(space)
         if found is None:
@@ -257,11 +257,11 @@ class Known:
             op = newest_op(self._db, self._rows, space)
             seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
             check_seal(name, seal or 0, seal)
-            found = End(seal or 0, 0 if op is None else op.number, ledger_end(self._db, space))
+            found = SpaceEnd(seal or 0, 0 if op is None else op.number, ledger_end(self._db, space))
             self.note_end(space, found)
         return found
 
-    def note_end(self, space: int, found: End) -> None:
+    def note_end(self, space: int, found: SpaceEnd) -> None:
         """What the newest write of a space left was read or written."""
         if len(self._ends) >= _HELD_MAX:
             self._ends.clear()

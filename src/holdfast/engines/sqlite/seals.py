@@ -44,12 +44,7 @@ _LAST = (
 )
 _LEDGER = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
 _SPACES = "SELECT m.value, s.id, s.name FROM meta m LEFT JOIN spaces s WHERE m.name='spaces'"
-_OF_SPACES = (
-    "cells",
-    "heads",
-    "entries",
-    "stretches",
-)  # in which the numbers of spaces come first in the key
+_OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys begin with a space's number
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
 _META_MASK = (1 << 61) - 1  # the sum of two such numbers is one that SQLite takes
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
@@ -84,7 +79,7 @@ class Seals:
     def check(self, db: Database, rows: Rows, space: int | None, name: str, *, again: bool = False) -> None:
         """Raise `Corrupt` unless the space, which is called `name`, adds up to its seal.
 
-        One that did is added up once more only to do so `again`, and then from the bytes of its cells.
+        A space that did so before is not computed again, except with `again`, and then from the bytes of its cells.
         """
         if space is None or (space in self._sound and not again):
             return
@@ -98,11 +93,7 @@ class Seals:
                 op = _op_in(rows.row(db, numbers.newest), space)
                 seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
                 rules.check_seal(name, _sum(db, space, cells) + sealed_rows(numbers.total), seal)
-            except (
-                AttributeError,
-                TypeError,
-                ValueError,
-            ) as error:  # a column holds what is no text or no bytes
+            except (AttributeError, TypeError, ValueError) as error:  # a column holds a value of another type
                 raise Corrupt(
                     f"a cell or a head of '{name}' is damaged; nothing was used. Run `holdfast verify`."
                 ) from error

@@ -81,7 +81,6 @@ def _stop() -> None:
     with _guard:
         for (pid, _), server in _servers.items():
             if pid != os.getpid():
-                keep_forever(
-                    server
-                )  # its threads are the parent's: a child that stopped it would wait for them
+                # Its threads are the parent's: a child that stopped it would wait for them for ever.
+                keep_forever(server)
         _servers.clear()
