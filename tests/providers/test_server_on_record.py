@@ -413,3 +413,14 @@ def test_the_server_is_where_the_sdk_would_send_to(
         monkeypatch.setenv(variable, value)
 
     assert Speaker(Backend(name)).server == server
+
+
+def test_a_turn_that_was_undone_binds_to_no_server(store: Store, place: Place, other: Place) -> None:
+    """The same process may give the conversation to another server, where nothing of it is left."""
+    store.thread("t", agent=planner(CHAT.at(place))).run("Hi")
+    again = store.thread("t", agent=planner(CHAT.at(other)))
+    again.undo()
+
+    again.run("Hi")
+
+    assert (len(place.requests), len(other.requests)) == (1, 1)

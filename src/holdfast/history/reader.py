@@ -23,6 +23,7 @@ from holdfast.projections import transcript as projection
 from holdfast.projections.transcript import Said, TranscriptEntry, Turn
 
 __all__ = [
+    "check_limit",
     "entry_at",
     "head_of",
     "head_to_move",
@@ -108,7 +109,7 @@ def recent(space: Space, at: Digest | None) -> Iterator[Step]:
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
     """The same as a list; those that are seen first are remembered, as one of them tends to be visited next."""
-    _check_limit(limit)
+    check_limit(limit)
     found = list(steps(space, at, limit=limit))
     for step in found[:_KEPT]:
         space.steps.put(step)
@@ -127,7 +128,7 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
 
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
     """The last `limit` messages of the line that ends at `at`, oldest first; None is all of them."""
-    _check_limit(limit)
+    check_limit(limit)
     found: list[Said] = []
     while at is not None and (limit is None or len(found) < limit):
         page = space.back(at, limit=_page(limit))
@@ -141,7 +142,7 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
     """The last `limit` turns of the line that ends at `at`, oldest first; None is all of them."""
-    _check_limit(limit)
+    check_limit(limit)
     if at is None or limit == 0:
         return []
     oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
@@ -158,7 +159,8 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
     ]
 
 
-def _check_limit(limit: object) -> None:
+def check_limit(limit: object) -> None:
+    """Raise `Invalid` unless `limit` is a number, or None."""
     if limit is not None and type(limit) is not int:
         raise Invalid(f"a limit is a number, or None for all, not {limit!r}; nothing was read.")
 

@@ -181,8 +181,8 @@ def _wanted(
         raise Invalid(
             f"{verdict!r} is not a decision; nothing was decided. Use one of {', '.join(DECISIONS)}."
         )
-    if by is not None:
-        names.check_label("by", by)
+    names.check_person(by)
+    names.check_words("why", why)
     if (value is not None) != (verdict in ("edit", "answer")):
         rule = "needs" if value is None else "takes no"
         raise Invalid(f"{verdict} {rule} value=; nothing was decided.")

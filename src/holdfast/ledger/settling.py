@@ -110,7 +110,7 @@ def resolve(
     Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise, and
     `Invalid` without `by` for an effect from `financial` up.
     """
-    _check_resolution(outcome, by, staged)
+    _check_resolution(outcome, by, why, staged)
     for _ in range(_TRIES_MAX):
         held = calls.read(space, call)
         check_decider(held.record.effect, by, f"call '{call}' to {held.record.tool}")
@@ -230,13 +230,13 @@ def _check_unclear(record: CallRecord) -> None:
         )
 
 
-def _check_resolution(outcome: str, by: str | None, staged: Staged | None) -> None:
+def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Staged | None) -> None:
     if outcome not in ("done", "not_done"):
         raise Invalid(f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.")
     if outcome == "not_done" and staged is not None:
         raise Invalid("a call that was not done has no result; nothing was written.")
-    if by is not None:
-        names.check_label("by", by)
+    names.check_person(by)
+    names.check_words("why", why)
 
 
 def _resolution(

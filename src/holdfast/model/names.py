@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from holdfast.errors import Invalid
 
@@ -15,11 +16,15 @@ __all__ = [
     "KERNEL_PREFIXES",
     "PATH_BYTES_MAX",
     "PATH_SEGMENTS_MAX",
+    "check_choice",
+    "check_flag",
     "check_id",
     "check_label",
     "check_name",
     "check_path",
+    "check_person",
     "check_prefix",
+    "check_words",
     "prefixes_of",
     "reserved",
     "under",
@@ -98,6 +103,34 @@ def check_id(what: str, text: str) -> str:
 def check_label(what: str, text: str) -> str:
     """`text` if it can stand as a reason or an author; raises `Invalid`."""
     return check_id(what, text)
+
+
+def check_person(by: str | None) -> None:
+    """Raise `Invalid` unless `by` names somebody, in letters that can be seen, or is None."""
+    if by is not None and not any(
+        unicodedata.category(letter)[0] in "LNPS" for letter in check_label("by", by)
+    ):
+        raise Invalid(f"by {_shown(by)} names nobody; nothing was done.")
+
+
+def check_words(what: str, text: str | None) -> None:
+    """Raise `Invalid` unless `text` is free text that can be stored, or None."""
+    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} {_shown(text)} must be text; nothing was done.")
+    if text and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was done.")
+
+
+def check_flag(what: str, given: bool) -> None:
+    """Raise `Invalid` unless `given` is True or False; a text such as "false" would count as true."""
+    if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} is True or False, not {_shown(given)}; nothing was done.")
+
+
+def check_choice(what: str, given: str, choices: Sequence[str]) -> None:
+    """Raise `Invalid` unless `given` is one of the words that there are."""
+    if not isinstance(given, str) or given not in choices:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} is {' or '.join(choices)}, not {_shown(given)}; nothing was done.")
 
 
 def _check_text(what: str, text: str, bytes_max: int) -> str:

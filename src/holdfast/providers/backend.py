@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from types import UnionType
 from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
+from holdfast.model import names
 from holdfast.model.canonical import Json
 from holdfast.providers import registry
 from holdfast.providers.registry import Target
@@ -58,13 +60,23 @@ class Backend:
         if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a backend is named provider:model, not {self.name!r}; nothing was declared.")
         registry.target(self.name)
+        self._check_types()
         if self.base_url is not None:
             _check_address(self.base_url)
         if self.server is not None:
             self._check_server(self.server)
-        if not self.timeout > 0:
+
+    def _check_types(self) -> None:
+        for what in ("base_url", "api_key", "provider", "server"):
+            if not isinstance(getattr(self, what), str | None):
+                raise Invalid(f"{what} of a backend is text or None; nothing was declared.")
+        if self.provider is not None:
+            names.check_label("provider", self.provider)
+        if not isinstance(self.options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"options of a backend are a dict, not {self.options!r}; nothing was declared.")
+        if not _is_number(self.timeout, int | float) or not self.timeout > 0:
             raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")
-        if self.retries is not None and self.retries < 0:
+        if self.retries is not None and (not _is_number(self.retries, int) or self.retries < 0):
             raise Invalid(f"retries are counted from 0, not {self.retries!r}; nothing was declared.")
 
     def _check_server(self, server: str) -> None:
@@ -91,6 +103,10 @@ class Backend:
         address = self.base_url or str(getattr(self.client, "base_url", "") or "")
         host = urlsplit(address).netloc.rpartition("@")[2]
         return None if own is None or not host or host == own else host
+
+
+def _is_number(given: object, kind: type | UnionType) -> bool:
+    return isinstance(given, kind) and not isinstance(given, bool)
 
 
 def _check_address(address: str) -> None:

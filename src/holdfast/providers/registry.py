@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.errors import Invalid, NotFound, Unsupported
+from holdfast.model import names
 from holdfast.model.nearness import did_you_mean
 from holdfast.providers import catalog
 from holdfast.providers.catalog import Catalog
@@ -68,7 +69,7 @@ class Target(NamedTuple):
 
 def adapter(api: str) -> Adapter:
     """The adapter for a wire format; raises `NotFound` if no package has one of that name."""
-    module = _MODULES.get(api)
+    module = _MODULES.get(names.check_label("api", api))
     return _shipped(api, module) if module is not None else _installed(api)
 
 

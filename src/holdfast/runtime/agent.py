@@ -59,6 +59,7 @@ class Agent:
         object.__setattr__(self, "plugins", tuple(self.plugins))
         _check(self)
         _check_switching(self)
+        _check_storing(self)
         if self.backend is None and self.route is not None:
             object.__setattr__(self, "backend", self.route.primary)
         checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
@@ -165,6 +166,12 @@ def _check(agent: Agent) -> None:
         raise Invalid(
             f"context of agent '{agent.name}' is a holdfast.ContextLimits, not {agent.context!r}; nothing was declared."
         )
+
+
+def _check_storing(agent: Agent) -> None:
+    names.check_flag(f"chain_writes of agent '{agent.name}'", agent.chain_writes)
+    if agent.object_storage is not None:
+        names.check_label(f"object_storage of agent '{agent.name}'", agent.object_storage)
 
 
 def _tools(agent: str, given: object) -> tuple[Tool, ...]:

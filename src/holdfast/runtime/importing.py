@@ -96,6 +96,7 @@ def add(
     for what, label in (("provider", provider), ("model", model)):
         if label is not None:
             names.check_label(what, label)
+    names.check_flag("whole", whole)
     context, unread = read(given, api)
     said = [*_system(context), *context.messages]
     intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))

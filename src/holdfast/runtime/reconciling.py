@@ -50,8 +50,7 @@ async def reconcile(ground: Ground, id: str, *, by: str | None = None) -> CallRe
     Raises `Conflict` if its outcome is known or it never started, `Busy` if somebody may still be
     at it, `Invalid` if the agent has no such tool, `Unsupported` if the tool has no hook to ask.
     """
-    if by is not None:
-        names.check_label("by", by)
+    names.check_person(by)
     held = await ground.hands(partial(_to_ask_about, ground, id))
     tool = _tool(ground, held.record)
     slot = Slot(ToolCall(held.record.id, held.record.tool, ""), tool)

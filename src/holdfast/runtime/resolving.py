@@ -127,7 +127,13 @@ def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Mod
     found = known[1] if known is not None else None
     if found is None or found.name != _own(ground):  # one that is not the agent's may have been undone
         found = line_backend(ground, line=line)
-    return model_of(ground.agent) if found is None else model_for(ground, found)
+        known = None
+    try:
+        return model_of(ground.agent) if found is None else model_for(ground, found)
+    except ServerChanged:
+        if known is None:
+            raise
+        return whose(ground, line=line, sure=True)  # the run that named that server may have been undone
 
 
 def model_for(ground: Ground, recorded: RecordedBackend) -> Model:

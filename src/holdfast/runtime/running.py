@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -89,6 +89,9 @@ async def run(
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
     """
+    names.check_choice("head_policy", head_policy, get_args(HeadPolicy))
+    names.check_choice("on_failure", on_failure, get_args(OnFailure))
+    names.check_flag("retry", retry)
     wanted = Wanted(
         inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
         backend="",
@@ -257,8 +260,8 @@ def cancel(ground: Ground, id: str | None, why: str, by: str | None = None) -> R
     A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
     One that waits is ended here.  Raises `NotFound` if there is none.
     """
-    if by is not None:
-        names.check_label("by", by)
+    names.check_person(by)
+    names.check_words("why", why)
     while True:
         before = _to_resume(ground, id)
         if before.record.state in ENDED:
@@ -303,7 +306,9 @@ def _end_undone(space: Space, record: RunRecord) -> RunRecord:
 
 def line_of(ground: Ground, run: str | None) -> Ground:
     """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
-    return ground if run is None else _on(ground, records.read(ground.space, run).record.timeline)
+    if run is None:
+        return ground
+    return _on(ground, records.read(ground.space, names.check_id("run", run)).record.timeline)
 
 
 def _on(ground: Ground, timeline: str) -> Ground:
@@ -360,7 +365,7 @@ async def _finish_first(ground: Ground, id: str) -> None:
 def _to_resume(ground: Ground, id: str | None) -> Kept:
     space, timeline = ground.space, ground.timeline
     if id is not None:
-        return records.read(space, id)
+        return records.read(space, names.check_id("run", id))
     held = leases.current(space, timeline)
     if held is not None:
         return records.read(space, held.run)

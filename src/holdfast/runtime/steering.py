@@ -61,6 +61,8 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
     no run is there to hear it, or the id was given with other words.
     """
     message = Message("user", (Text(text),)) if isinstance(text, str) else text
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"a run is steered by text or a message, not by {text!r}; nothing was queued.")
     if message.role not in ("user", "system"):
         raise Invalid(f"a run is steered by a user, not by {message.role}; nothing was queued.")
     name = names.check_id("message id", id) if id else space.ids()

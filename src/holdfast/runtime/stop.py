@@ -74,11 +74,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.cost is not None and self.price is None:
             raise Invalid("a limit of cost needs a price=, a function of usage; nothing was declared.")
-        for kind in (self.accept,) if isinstance(self.accept, str) else self.accept:
-            if isinstance(self.accept, str) or kind not in ACCEPTABLE:
-                raise Invalid(
-                    f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared."
-                )
+        is_list = isinstance(self.accept, list | tuple | set | frozenset)
+        if not is_list or any(kind not in ACCEPTABLE for kind in self.accept):
+            raise Invalid(
+                f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared."
+            )
 
     @property
     def counts(self) -> bool:

@@ -409,6 +409,11 @@ def _check(how: How, timeline: str) -> None:
         )
     if how.on_conflict not in ("raise", "rebase"):
         raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+    names.check_flag("chain", how.chain)
+    if how.author is not None:
+        names.check_label("author", how.author)
+    if how.run is not None:
+        names.check_id("run", how.run)
     if how.chain and how.on_conflict != "raise":
         raise Invalid(
             "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written. "

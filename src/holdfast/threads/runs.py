@@ -17,6 +17,7 @@ from holdfast.history.values import Given
 from holdfast.ledger import calls, copies, decisions, tracing
 from holdfast.ledger.decisions import Rework
 from holdfast.ledger.tracing import Traced
+from holdfast.model import names
 from holdfast.model.call import CallRecord
 from holdfast.model.canonical import Json
 from holdfast.model.message import Message
@@ -168,10 +169,7 @@ class Runs(Line, ABC):
         decision is `Decided`.  `by` is who decides; from the effect `financial` up it has to be given,
         else `Invalid`.
         """
-        if not isinstance(call, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(
-                f"a decision names a call or a ticket by its id, not by {call!r}; nothing was decided."
-            )
+        names.check_id("call", call)
         head = reader.head_of(self._space, self.timeline).commit
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(
@@ -207,6 +205,7 @@ class Runs(Line, ABC):
         By the rules of `resume`, and nothing is attempted again here.  `by` is who asks, for the record.  Raises `Conflict` if its
         outcome is known, `Busy` if somebody may still be at it, `Unsupported` if its tool has no hook.
         """
+        names.check_id("call", call)
         return drive(reconciling.reconcile(self._ground(), call, by=by))
 
     def resolve(
@@ -223,6 +222,7 @@ class Runs(Line, ABC):
         The same again changes nothing.  `by` is who says so; from the effect `financial` up it has to be
         given, else `Invalid`.  Raises `Conflict` if its outcome is known.
         """
+        names.check_id("call", call)
         return reconciling.resolve(self._space, call, outcome, value=value, by=by, why=why)
 
     def trace(self, call: str, *, history: bool = True) -> Traced:
@@ -230,23 +230,25 @@ class Runs(Line, ABC):
 
         `call` is its id, or that of its ticket, or a beginning that no other has.  Without `history` that way is left out, for which the ledger is read as far as the call lived.
         """
+        names.check_id("call", call)
         return tracing.trace(self._space, call, history=history)
 
     def interrupted(self, run: str) -> bool:
         """Whether a run was cut off: it has not ended, waits for nobody, and no process is at it."""
-        return running.is_interrupted(self._ground(), run)
+        return running.is_interrupted(self._ground(), names.check_id("run", run))
 
     def decided(self, run: str) -> bool:
         """Whether a run that waits can go on: something that it waits for was decided, or its time is up."""
-        return running.is_decided(self._ground(), run)
+        return running.is_decided(self._ground(), names.check_id("run", run))
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
         """The tool calls of this thread, over all its timelines, by id; those of one run if it is named.
 
         Calls of runs have ids in the order in which they were asked for.  With a `limit` the last so many.
         """
+        reader.check_limit(limit)
         if run is not None:
-            made = calls_of(self._space, run)
+            made = calls_of(self._space, names.check_id("run", run))
             return made if limit is None else made[max(0, len(made) - limit) :]
         if limit is not None:
             return [held.record for held in calls.last(self._space, limit)]
@@ -265,6 +267,7 @@ class Runs(Line, ABC):
 
     def runs(self, *, limit: int | None = None) -> list[RunRecord]:
         """The runs of this thread, oldest first; with a `limit` the last so many."""
+        reader.check_limit(limit)
         if limit is not None:
             return sorted(records.last(self._space, limit), key=lambda each: each.begun_at)
         found: list[RunRecord] = []

@@ -23,6 +23,7 @@ from holdfast.history.standing import Standing
 from holdfast.ledger import bounds
 from holdfast.memory import Recollection
 from holdfast.migration import book
+from holdfast.model import names
 from holdfast.model.commit import NO_LEDGER, LedgerRead
 from holdfast.model.digest import Digest
 from holdfast.model.effect import Effect
@@ -200,6 +201,8 @@ class Thread(Switching):
 
     def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
         """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
+        if model is not None:
+            names.check_label("model", model)
         return rendering.render_as(self._ground(), api, model=model or "", at=self._moment(at))
 
     def rm(self, *, force: bool = False) -> None:
