@@ -230,13 +230,13 @@ def test_the_agents_map_is_as_the_run_left_it(store: Store, policy: str) -> None
     assert len(store.agent("planner").log()) == 2
 
 
-def test_an_input_given_again_after_a_failure_on_its_own_line_fails_again(store: Store) -> None:
-    """The first result of an id is found wherever its run wrote."""
+def test_an_input_given_again_without_retry_fails_again_on_its_own_line(store: Store) -> None:
+    """The first failure of an id is found wherever its run wrote."""
     thread = thread_of(store, use("pay", amount=1), fail())
     with pytest.raises(errors.RunFailed):
         thread.run("go", id="m1", head_policy="on_success")
 
     with pytest.raises(errors.RunFailed, match="cannot be reached"):
-        thread_of(store, say("Never.")).run("go", id="m1", head_policy="on_success")
+        thread_of(store, say("Never.")).run("go", id="m1", head_policy="on_success", retry=False)
 
     assert _paid == [1]
