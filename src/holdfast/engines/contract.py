@@ -293,7 +293,7 @@ class Engine(Protocol):
         """Compare everything of the space that can change with what its newest write left.
 
         Each write leaves a *seal*: a sum over the digests of all cells, the moves of all heads and
-        the end of the ledger (`rules.sealed`).  Raises `Corrupt` if the sum of what is stored is
+        the end of the ledger (`sealed_cell` and its neighbours in `rules`).  Raises `Corrupt` if the sum of what is stored is
         another: something was edited, removed, or put back to an older version.  An engine may
         compare once for each opening of the store, unless it is to do so `again`, and then from the
         bytes of every cell; `apply` compares before it writes.
