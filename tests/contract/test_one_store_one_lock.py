@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast import Agent
 from holdfast.engines.registry import open_sql
 from holdfast.engines.sqlite.filesystem import check_one_name
-from holdfast.errors import Unsupported
+from holdfast.errors import Unsupported, WrongStore
 
 
 @pytest.fixture
@@ -125,3 +126,27 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
         holdfast.open(path)
 
     assert names(path.parent) == before
+
+
+def test_a_path_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
+    """Nothing is created beside it, and an agent may name it as another store."""
+    circle = tmp_path / "circle.db"
+    circle.symlink_to(circle)
+
+    with pytest.raises(Unsupported):
+        holdfast.open(circle)
+    with holdfast.open("memory:") as store, pytest.raises(WrongStore):
+        store.thread("t", agent=Agent("a", object_storage=str(circle)))
+
+    assert list(tmp_path.iterdir()) == [circle]
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    """Opening it would wait for a writer that never comes."""
+    pipe = tmp_path / "pipe.db"
+    os.mkfifo(pipe)
+
+    with pytest.raises(Unsupported):
+        holdfast.open(pipe)
+
+    assert list(tmp_path.iterdir()) == [pipe]

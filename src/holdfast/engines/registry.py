@@ -10,6 +10,7 @@ with the signature of `Opener`.  An engine is imported when a store is opened, n
 
 from __future__ import annotations
 
+import os
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -118,7 +119,7 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 def place_of(url: str) -> str:
     """Which store `url` names, in a form that two addresses of one store share."""
     path = _file(url)
-    return url if path is None else str(path.resolve())
+    return url if path is None else os.path.realpath(path)  # also where its links lead in a circle
 
 
 def own_name(url: str) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "make_file",
     "mode_beside",
     "open_file",
+    "resolved",
 ]
 
 _REMOTE = frozenset(
@@ -97,6 +98,16 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
 
 
+def resolved(path: Path) -> Path:
+    """The one path of a file, however it is named; raises `Unsupported` if symbolic links lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(
+            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened. Name the file itself."
+        ) from error
+
+
 def check_place(path: Path) -> None:
     """Raise `Unsupported` if a store cannot safely be at `path`, a resolved path."""
     check_local(path.parent)
@@ -118,9 +129,13 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
     """Raise `Unsupported` if the file at `path`, a resolved path, has other names too, or is mounted by itself."""
     why = ""
     with suppress(FileNotFoundError):
-        links = path.stat().st_nlink
-        if links > 1:
-            why = f"the file has {links} names (hard links)"
+        found = path.stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise Unsupported(
+                f"{path} is a pipe, a socket or a device; nothing was opened. Choose another path."
+            )
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            why = f"the file has {found.st_nlink} names (hard links)"
     with suppress(OSError):
         if any(Path(where) == path for where, _ in map(_mount, mounts.read_text().splitlines())):
             why = "the file is mounted by itself, without its directory"

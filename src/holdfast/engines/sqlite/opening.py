@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.engines.sqlite.engine import SqliteEngine
+from holdfast.engines.sqlite.filesystem import resolved
 from holdfast.errors import Invalid, NotFound
 
 __all__ = ["open_sqlite"]
@@ -24,4 +25,4 @@ def open_sqlite(
         raise NotFound(
             f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'holdfast.db'}."
         )
-    return SqliteEngine(path, read_only=read_only, durable=durability == "power_loss")
+    return SqliteEngine(resolved(path), read_only=read_only, durable=durability == "power_loss")
