@@ -74,6 +74,29 @@ def test_a_result_crosses_a_switch_whole_where_it_fits_and_is_cut_openly_where_n
     assert [len(warned), len(items), len(losses)] == ([0, 0, 0] if whole else [1, 1, 1])
 
 
+def test_the_mark_of_a_cut_is_no_part_of_what_is_shown(store: Store) -> None:
+    """A result that is little longer than what a run keeps of it is not cut to more than it has."""
+    size = 16_500
+
+    @holdfast.tool(effect="read_only")
+    def look() -> str:
+        return text_of(size)
+
+    agent = Agent(
+        "a",
+        backend=Script(use("look"), say("Seen."), backend=A),
+        tools=[look],
+        context=ContextLimits(window=8_000),
+    )
+    thread = store.thread("t", agent=agent)
+    thread.run("Look.")
+
+    cuts = thread.plan(B).cuts
+
+    assert [cut.size for cut in cuts] == [size]
+    assert all(0 < cut.shown < cut.size for cut in cuts)
+
+
 def test_the_newest_result_is_kept_longest(store: Store) -> None:
     """Where not all fit, older ones are brief, and the newest is whole."""
     texts = [text_of(9_000).replace("Bergen", f"town{at}") for at in range(5)]

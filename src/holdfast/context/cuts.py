@@ -195,11 +195,17 @@ def _short_text(
         message=message,
         where=where,
         size=cuts.short[result.call_id],
-        shown=sum(len(block.text) for block in result.content if isinstance(block, Text)),
+        shown=sum(len(_without_mark(block.text)) for block in result.content if isinstance(block, Text)),
         call=result.call_id,
         tool=tools.get(result.call_id, ""),
         reference=cuts.stored.get(result.call_id),
     )
+
+
+def _without_mark(text: str) -> str:
+    """What is left of a text that was shortened when it came, without the line that says so."""
+    head, mark, tail = text.rpartition(_KEPT_AS)
+    return head.rpartition("\n")[0] + tail.partition("\n")[2] if mark else text
 
 
 def loss_of(cut: CutText) -> Loss:
