@@ -113,6 +113,16 @@ def test_an_edit_is_found_and_repeats_nothing(scene: Scene, tmp_path: Path, part
     assert len(made) > EDITS_MADE // PARTS // 2
 
 
+@pytest.mark.parametrize("seed", [1002467, 1004703])
+def test_columns_that_no_digest_covers_cannot_be_swapped(scene: Scene, tmp_path: Path, seed: int) -> None:
+    """Neither in a row without a commit, which does not use them, nor the turns of two commits."""
+    found = outcome(scene, tmp_path, seed)
+
+    assert found is not None
+    assert found.found
+    assert (found.wrong, found.repeated, found.foreign) == ([], [], [])
+
+
 def test_without_the_checks_effects_are_repeated(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,9 +290,8 @@ def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Rec
 
 def op_id_of(row: Row) -> str | None:
     """The op_id of the write that a row completes."""
-    if row.pack.op is None:
-        return None
-    return long(row.pack.op.op_id) or next((move.op_id for move in moves_of(row)), "")
+    op = row.pack.op
+    return None if op is None else long(op.op_id or (op.moves[0].op_id if op.moves else b""))
 
 
 def _recorded(

@@ -23,18 +23,27 @@ from holdfast.engines.sqlite.keys import (
     split,
     version_key,
 )
-from holdfast.engines.sqlite.rows import Row, Rows, moves_of, step_of
+from holdfast.engines.sqlite.pack import Form
+from holdfast.engines.sqlite.rows import FROM_FAR, JUMP, Row, Rows, hashed_step, is_placed, moves_of
 from holdfast.errors import Corrupt, HoldfastError
 
 __all__ = ["row_faults"]
 
+_DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB) {FROM_FAR} WHERE l.id=?"
+
 
 def row_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
     """What is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
+    if row.digest is None and not row.follows:
+        yield f"row {row.id} of the log has no commit, and something in a column of commits"
+    if len(row.bodies) != sum(item.size for item in row.pack.items if item.form == Form.BODIES):
+        yield f"row {row.id} of the log has other words than those that it should hold"
+    if row.pack.dropped is not None:
+        return  # its keys are those of what it held
     try:
-        yield from _found_faults(db, rows, row, facts)
         if row.digest is not None:
             yield from _line_faults(db, row)
+        yield from _found_faults(db, rows, row, facts)
     except HoldfastError:
         return  # damage to what is hashed, which is reported as such
 
@@ -58,7 +67,7 @@ def _found_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> 
 def _names(db: Database, row: Row) -> Iterator[bytes]:
     """The keys by which a row is found beside those of its objects."""
     if row.digest is not None:
-        step = step_of(row)
+        step = hashed_step(row)
         above = db.execute(
             "SELECT p.run FROM log l JOIN log p ON p.id=l.prev WHERE l.id=?", (row.id,)
         ).fetchone()
@@ -72,39 +81,15 @@ def _names(db: Database, row: Row) -> Iterator[bytes]:
 
 
 def _line_faults(db: Database, row: Row) -> Iterator[str]:
-    columns = db.execute(
-        "SELECT prev, jump, events, run, CAST(spans AS BLOB) FROM log WHERE id=?", (row.id,)
-    ).fetchone()
+    columns = db.execute(_DERIVED, (row.id,)).fetchone()
     if columns is None:
         raise Corrupt(f"row {row.id} of the log is gone")
-    prev, jump, events, run, spans = columns
-    step = step_of(row)
-    if jump != _jump(db, prev):
+    jumps, spans = columns
+    if not jumps:
         yield f"row {row.id} of the log jumps to a row that is not the ancestor it should name"
-    if (events, run) != (
-        len(step.changeset.events),
-        None if step.commit.run is None else run_key(step.commit.run),
-    ):
-        yield f"row {row.id} of the log miscounts its events or names another run"
+    if not is_placed(row, hashed_step(row)):
+        yield f"row {row.id} of the log miscounts its events, names another run, or stands where its parent does not put it"
     if (spans.decode(errors="replace") if isinstance(spans, bytes) else None) != spans_in(
         row, list(row.pack.items)
     ):
         yield f"row {row.id} of the log says that its words stand where they do not"
-
-
-def _jump(db: Database, prev: int | None) -> int | None:
-    """The row that a commit on `prev` jumps to: where two equal jumps would end, or else `prev` itself."""
-    if prev is None:
-        return None
-    parent = _ancestor(db, prev)
-    first = None if parent is None else _ancestor(db, parent[1])
-    second = None if first is None else _ancestor(db, first[1])
-    if parent is None or first is None or second is None or parent[0] - first[0] != first[0] - second[0]:
-        return prev
-    return first[1]
-
-
-def _ancestor(db: Database, row: int | None) -> tuple[int, int | None] | None:
-    """The depth and the jump of the commit in a row."""
-    values = None if row is None else db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()
-    return None if values is None or not isinstance(values[0], int) else (values[0], values[1])

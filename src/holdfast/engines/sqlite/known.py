@@ -20,7 +20,7 @@ from holdfast.engines.rules import check_hold, check_seal, sealed_cell, unmoved
 from holdfast.engines.sqlite.books import stored
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.keys import object_key
-from holdfast.engines.sqlite.rows import Rows
+from holdfast.engines.sqlite.rows import FROM_FAR, IS_PLACED, JUMP, Rows
 from holdfast.engines.sqlite.seals import Seals, ledger_end, newest_op
 from holdfast.errors import Corrupt
 from holdfast.model.commit import LedgerRead, decode_move
@@ -32,9 +32,10 @@ __all__ = ["Known", "Line", "SealedCell", "SpaceEnd", "hold_of", "holds_of"]
 _T = TypeVar("_T")
 
 _HELD_MAX = 4_096  # of each kind: then they are forgotten, and read again where they are needed
-_LINE = (
-    "SELECT id, digest, jump, depth, turn, sequence, events, run FROM log WHERE id=? AND digest IS NOT NULL"
-)
+_LINE = f"""
+SELECT l.id, l.digest, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.jump IS {JUMP} AND {IS_PLACED} {FROM_FAR}
+WHERE l.id=? AND l.digest IS NOT NULL
+"""
 
 
 _HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
@@ -194,7 +195,7 @@ class Known:
         found = self._ancestors.get(row)
         if found is None:
             values = self._db.execute("SELECT depth, jump FROM log WHERE id=?", (row,)).fetchone()
-            if values is not None:
+            if values is not None and isinstance(values[0], int):
                 found = values[0], values[1]
                 self._note_ancestor(row, found)
         return found
@@ -206,7 +207,15 @@ class Known:
 
     def _line_at(self, row: int) -> Line | None:
         values = self._db.execute(_LINE, (row,)).fetchone()
-        return None if values is None else Line(*values)
+        if values is None:
+            return None
+        *columns, follows = values
+        if not follows:
+            raise Corrupt(
+                f"row {row} of the log does not stand where its parent puts it; nothing was written. "
+                "Run `holdfast verify`."
+            )
+        return Line(*columns)
 
     # ---- heads and cells
 

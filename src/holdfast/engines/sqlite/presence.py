@@ -132,7 +132,8 @@ class Presence:
         """Make the directory of the marks; whoever may use the store may use it."""
         self._marks.mkdir(mode=0o700)
         mode = mode_beside(Path(self._place))
-        self._marks.chmod(mode | (mode & 0o444) >> 2)
+        with suppress(FileNotFoundError):  # somebody tidied it away again: it was empty
+            self._marks.chmod(mode | (mode & 0o444) >> 2)
 
     # ---- forks
 

@@ -217,7 +217,7 @@ def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) ->
 
 
 def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
-    """The move that was stored; raises `Corrupt` if its act is unknown."""
+    """The move that was stored; raises `Corrupt` if its act is unknown, or its row has lost what it names."""
     if not 0 <= stored.act < len(_ACTS):
         raise Corrupt("a stored move is of an unknown kind. Run `holdfast verify`.")
     return MoveRecord(
@@ -257,6 +257,8 @@ def _packed_reads(reads: Reads) -> tuple[bytes | None, bytes | None, bytes | Non
 
 
 def _named(stored: bytes | bool | None, columns: bytes | None) -> Digest | None:
+    if stored is True and columns is None:
+        raise Corrupt("a stored move has lost the commit that it names. Run `holdfast verify`.")
     return _hex(columns if stored is True else stored or None)
 
 

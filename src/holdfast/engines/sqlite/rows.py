@@ -16,7 +16,7 @@ import msgspec
 from holdfast.engines.contract import Place, Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import KEY_BYTES, object_key
+from holdfast.engines.sqlite.keys import KEY_BYTES, object_key, run_key
 from holdfast.engines.sqlite.pack import (
     KINDS,
     Form,
@@ -34,14 +34,41 @@ from holdfast.model.changeset import Changeset, decode_changeset, encode_changes
 from holdfast.model.commit import Commit, MoveRecord, decode_commit, encode_commit
 from holdfast.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["COLUMNS", "Packed", "Row", "Rows", "changeset_of", "columns_of", "moves_of", "row_of", "step_of"]
+__all__ = [
+    "COLUMNS",
+    "FROM",
+    "FROM_FAR",
+    "IS_PLACED",
+    "JUMP",
+    "Packed",
+    "Row",
+    "Rows",
+    "changeset_of",
+    "columns_of",
+    "hashed_step",
+    "is_placed",
+    "moves_of",
+    "row_of",
+    "step_of",
+]
 
+# Whether the columns that no digest covers follow from the parent's row; a row without a commit has none of them.
+IS_PLACED = """CASE
+    WHEN l.digest IS NULL THEN coalesce(
+        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.changeset, l.spans) IS NULL
+    WHEN l.prev IS NULL THEN (l.jump, l.depth, l.turn, l.sequence) IS (NULL, 0, 1, 0)
+    ELSE p.digest IS NOT NULL AND (l.space, l.depth, l.turn, l.sequence) IS
+        (p.space, p.depth + 1, p.turn + (l.run IS NULL OR l.run IS NOT p.run), p.sequence + p.events)
+END"""
+# The row that a commit jumps to: where two equal jumps from its parent would end, or else its parent.
+JUMP = "iif(p.depth - f.depth = f.depth - s.depth, f.jump, l.prev)"
+FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
+FROM_FAR = f"{FROM} LEFT JOIN log f ON f.id = p.jump LEFT JOIN log s ON s.id = f.jump"
 # Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
 COLUMNS = (
     "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
-    "CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest"
+    f"CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest, l.events, l.run, {IS_PLACED}"
 )
-_FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
 _PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
 _STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
 _CACHE_BYTES = 8 * 1024 * 1024
@@ -81,11 +108,17 @@ class Row(Packed, frozen=True, gc=False):
     changeset: bytes | None
     bodies: bytes
     parent: bytes | None  # the first parent's digest
+    events: int | None
+    run: int | None
+    follows: bool  # whether its place follows from its parent's
 
 
 def row_of(values: Sequence[object]) -> Row:
     """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
-    row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent = values
+    row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
+        values
+    )
+    events, run, follows = derived
     packed = _packed((row, space, keys, pack))
     words = _bytes(bodies) or b""
     return Row(
@@ -103,6 +136,9 @@ def row_of(values: Sequence[object]) -> Row:
         _bytes(changeset),
         words,
         _bytes(parent),
+        cast("int | None", events),
+        cast("int | None", run),
+        bool(follows),
     )
 
 
@@ -146,8 +182,10 @@ def _commit(row: Row, item: Item, changeset: Changeset, digest: Digest) -> Commi
 
 
 def moves_of(row: Row) -> list[MoveRecord]:
-    """The moves that a row records."""
+    """The moves that a row records; raises `Corrupt` if they lean on a commit that does not match its digest."""
     op = row.pack.op
+    if op is not None and op.moves and row.digest is not None:
+        hashed_step(row)
     return [] if op is None else [move_of(move, columns_of(row)) for move in op.moves]
 
 
@@ -175,7 +213,7 @@ class Rows:
             found, epoch = self._cache.get(row), self._epoch
         if isinstance(found, Row):
             return found
-        values = connection.execute(f"SELECT {COLUMNS} {_FROM} WHERE l.id=?", (row,)).fetchone()
+        values = connection.execute(f"SELECT {COLUMNS} {FROM} WHERE l.id=?", (row,)).fetchone()
         if values is None:
             return None
         whole = row_of(values)
@@ -327,7 +365,28 @@ class Rows:
 
 
 def step_of(row: Row) -> Step:
-    """The commit that a row holds, with its changeset, checked against its digest."""
+    """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
+    step = hashed_step(row)
+    if not is_placed(row, step):
+        raise Corrupt(
+            f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
+            "Run `holdfast verify`."
+        )
+    return step
+
+
+def is_placed(row: Row, step: Step) -> bool:
+    """Whether the row says of its commit what follows from the commit and from the row of its parent."""
+    run = step.commit.run
+    return (
+        row.follows
+        and row.events == len(step.changeset.events)
+        and row.run == (None if run is None else run_key(run))
+    )
+
+
+def hashed_step(row: Row) -> Step:
+    """The same, but the place is as the row has it."""
     item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
     found = changeset_of(row)
     if item is None or row.digest is None or found is None:
@@ -339,6 +398,9 @@ def step_of(row: Row) -> Step:
         Object.read(Kind.COMMIT, digest, encode_commit(commit))
     else:
         commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
+        first, root = commit.first_parent, Digest((row.root or b"").hex())
+        if (first, commit.root, commit.depth, commit.at) != (_digest(row.parent), root, row.depth, row.at):
+            raise Corrupt(f"row {row.id} of the log differs from its commit. Run `holdfast verify`.")
     if commit.changeset != changeset_digest:
         raise Corrupt(
             f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned. "
@@ -374,6 +436,10 @@ def _kind(item: Item) -> Kind:
     if not 0 <= item.kind < len(KINDS):
         raise Corrupt("a stored item is of an unknown kind. Run `holdfast verify`.")
     return KINDS[item.kind]
+
+
+def _digest(value: bytes | None) -> Digest | None:
+    return None if value is None else Digest(value.hex())
 
 
 def _bytes(value: object) -> bytes | None:

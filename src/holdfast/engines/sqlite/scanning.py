@@ -15,7 +15,7 @@ from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.failures import look_again
 from holdfast.engines.sqlite.keys import KEY_BYTES
 from holdfast.engines.sqlite.pack import KINDS, Form, buried_of, why_of
-from holdfast.engines.sqlite.rows import COLUMNS, Row, Rows, changeset_of, moves_of, row_of
+from holdfast.engines.sqlite.rows import COLUMNS, FROM, Row, Rows, changeset_of, moves_of, row_of
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.model.commit import MoveRecord, encode_move
 from holdfast.model.digest import Digest, Kind, Object
@@ -101,9 +101,7 @@ def _index_faults(db: Database) -> list[Fact]:
 
 def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
     """Everything that one row of the log holds."""
-    values = db.execute(
-        f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id=l.prev WHERE l.id=?", (number,)
-    ).fetchone()
+    values = db.execute(f"SELECT {COLUMNS} {FROM} WHERE l.id=?", (number,)).fetchone()
     if values is None:
         return [Fact("row", None, None, fault=f"row {number} of the log is missing")]
     try:
@@ -111,8 +109,6 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
     except Corrupt as error:
         digest = Digest(values[7].hex()) if isinstance(values[7], bytes) else None
         return [Fact("row", digest, None, fault=f"row {number} of the log: {error}")]
-    if row.pack.dropped is not None:
-        return []
     facts = [_fact(db, rows, row, at) for at in range(len(row.pack.items))]
     digest = None if row.digest is None else Digest(row.digest.hex())
     odd = [Fact("row", digest, None, fault=fault) for fault in row_faults(db, rows, row, facts)]

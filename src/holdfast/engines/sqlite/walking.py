@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import msgspec
 
 from holdfast.engines.contract import Step
-from holdfast.engines.rules import placed
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
 from holdfast.engines.sqlite.keys import label_keys, object_key, version_key
 from holdfast.engines.sqlite.known import hold_of
-from holdfast.engines.sqlite.rows import COLUMNS, Rows, moves_of, row_of, step_of
+from holdfast.engines.sqlite.rows import (
+    COLUMNS,
+    FROM,
+    FROM_FAR,
+    IS_PLACED,
+    JUMP,
+    Rows,
+    moves_of,
+    row_of,
+    step_of,
+)
 from holdfast.errors import Corrupt, NotFound
 from holdfast.model.commit import MoveRecord
 from holdfast.model.digest import Digest
@@ -29,8 +36,11 @@ WITH RECURSIVE back(id, n) AS (
 SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
 """
 
-
-_ONE = f"SELECT {COLUMNS} FROM log l LEFT JOIN log p ON p.id = l.prev WHERE l.id=?"
+_ONE = f"SELECT {COLUMNS} {FROM} WHERE l.id=?"
+_LINE = f"""
+SELECT l.id, l.space, l.prev, l.jump, l.depth, l.turn {FROM_FAR}
+WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}
+"""
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +52,6 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     jump: int | None
     depth: int
     turn: int
-    run: int | None
 
 
 def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
@@ -92,28 +101,20 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     if limit <= 0:
         return []
     found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
-    steps = [step_of(row_of(values)) for values in found]
-    for step, parent in pairwise(steps):
-        if step.place != placed(step.commit, (parent.place, parent.commit.run), len(parent.changeset.events)):
-            raise Corrupt(
-                f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
-                "Run `holdfast verify`."
-            )
-    return steps
+    return [step_of(row_of(values)) for values in found]
 
 
 def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
-    """The line at `row`, which must lie before `line` in the same space: a loop or a stranger is damage."""
+    """The line at `row`, which must lie before `line` in the same space: a loop or a stranger is damage.
+
+    That a row is the parent's is proven by the commit, which names its parent.
+    """
     if row is None:
         return None
     found = _line(db, row)
-    is_parent = row == line.prev  # turns follow from runs, and are not hashed
-    begins = line.run is None or line.run != found.run
-    if (
-        found.space != line.space
-        or found.depth >= line.depth
-        or (is_parent and line.turn != found.turn + begins)
-    ):
+    if row == line.prev:
+        steps_from(db, line.row, 1)
+    if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
         raise Corrupt(
             f"row {line.row} of the log names row {row} as an ancestor, which it cannot be; the line could not be "
             "followed. Run `holdfast verify`."
@@ -122,10 +123,8 @@ def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
 
 
 def _line(db: Database, row: int) -> _Line:
-    values = db.execute(
-        "SELECT id, space, prev, jump, depth, turn, run FROM log WHERE id=?", (row,)
-    ).fetchone()
-    if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
+    values = db.execute(_LINE, (row,)).fetchone()
+    if values is None:
         raise Corrupt(
             f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
         )

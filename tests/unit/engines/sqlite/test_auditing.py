@@ -8,7 +8,23 @@ import apsw
 import pytest
 
 import holdfast
+from holdfast import Thread
 from holdfast.errors import Corrupt
+from holdfast.model.digest import Digest
+
+OF_COMMITS = [
+    "prev",
+    "jump",
+    "depth",
+    "turn",
+    "sequence",
+    "events",
+    "run",
+    "at",
+    "root",
+    "changeset",
+    "spans",
+]
 
 
 @pytest.fixture
@@ -37,6 +53,10 @@ def test_a_sound_store_has_no_odd_rows(path: Path) -> None:
         ("UPDATE log SET jump = NULL WHERE depth = 15", "jumps to a row"),
         ("UPDATE log SET events = events + 1 WHERE depth = 15", "miscounts its events"),
         ("UPDATE log SET run = 7 WHERE depth = 15", "names another run"),
+        ("UPDATE log SET turn = 3 WHERE depth = 15", "stands where its parent does not put it"),
+        ("UPDATE log SET sequence = 3 WHERE depth = 15", "stands where its parent does not put it"),
+        ("UPDATE log SET turn = 2 WHERE depth = 0", "stands where its parent does not put it"),
+        ("UPDATE log SET bodies = bodies || 'x' WHERE depth = 15", "other words than those"),
         ("UPDATE log SET spans = '[[0,1,5,0,0]]' WHERE depth = 15", "words stand where they do not"),
         ("UPDATE log SET spans = NULL WHERE depth = 15", "words stand where they do not"),
         (
@@ -66,3 +86,74 @@ def test_walking_in_a_circle_ends_in_an_error(path: Path, column: str) -> None:
 
     with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
         store.thread("t").at("turn:3")
+
+
+@pytest.mark.parametrize("column", OF_COMMITS)
+def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
+    """Nothing reads them there, and `verify` names what somebody put into them."""
+    apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE digest IS NULL")
+
+    with holdfast.open(str(path)) as store:
+        faults = store.verify().faults
+
+    assert any("has no commit" in str(fault) for fault in faults), faults
+
+
+@pytest.mark.parametrize("column", OF_COMMITS)
+def test_a_dropped_row_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
+    """A dropped space is sound; what somebody puts into such a row is named."""
+    with holdfast.open(str(path)) as store:
+        space = store.thread("t")._space
+        space.engine.drop(space.name, why="asked")
+        before = [fault for fault in store.verify().faults if fault.kind == "row"]
+    apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE id = (SELECT max(id) FROM log)")
+
+    with holdfast.open(str(path)) as store:
+        after = store.verify().faults
+
+    assert before == []
+    assert any("has no commit" in str(fault) for fault in after), after
+
+
+@pytest.mark.parametrize("column", ["turn", "sequence", "events", "run", "prev", "depth"])
+def test_a_commit_is_refused_where_its_row_says_another_place(path: Path, column: str) -> None:
+    """Also when it is read alone, without its parent."""
+    db = apsw.Connection(str(path))
+    commit = Digest(str(db.execute("SELECT lower(hex(digest)) FROM log WHERE depth = 15").get))
+    db.execute(f"UPDATE log SET {column} = {column} + 1 WHERE depth = 15")
+
+    with holdfast.open(str(path)) as store:
+        thread = store.thread("t")
+        with pytest.raises(Corrupt):
+            thread._space.engine.steps(thread._space.name, commit, limit=1)
+
+
+@pytest.mark.parametrize("column", ["turn", "sequence", "jump"])
+def test_nothing_is_written_on_a_commit_whose_row_was_edited(path: Path, column: str) -> None:
+    """The next commit would take its own place from it."""
+    apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = {column} - 1 WHERE depth = 19")
+
+    with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
+        store.thread("t").put("/n.json", 20)
+
+
+def test_going_back_does_not_lead_to_a_commit_that_was_undone(path: Path) -> None:
+    """A parent of the same depth, turn and number of events on another line is told by its digest."""
+    with holdfast.open(str(path)) as store:
+        thread = store.thread("t")
+        thread.put("/n.json", "undone")
+        thread.undo()
+        thread.put("/n.json", "done")
+        last = _put(thread, "last")
+        name = thread._space.name
+    edit = "UPDATE log SET prev = (SELECT min(id) FROM log WHERE depth = 20) WHERE depth = 21"
+    apsw.Connection(str(path)).execute(edit)
+
+    with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
+        store.thread("t")._space.engine.steps(name, last, skip=1, limit=1)
+
+
+def _put(thread: Thread, value: str) -> Digest:
+    thread.put("/n.json", value)
+    assert thread.head.commit is not None
+    return thread.head.commit

@@ -133,6 +133,26 @@ def test_marks_made_and_tidied_at_once_do_not_hurt_each_other(path: Path, marks:
     assert names(marks) == set()
 
 
+def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
+    present: Presence, marks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leaves meanwhile removes it as it is empty, before it has its mode."""
+    real, taken = presence.mode_beside, list[Path]()
+
+    def tidied(path: Path) -> int:
+        if not taken:
+            taken.append(marks)
+            marks.rmdir()
+        return real(path)
+
+    monkeypatch.setattr(presence, "mode_beside", tidied)
+
+    mine = present.holder()
+
+    assert taken
+    assert names(marks) == {mine}
+
+
 def test_a_name_that_is_a_path_touches_no_file(present: Presence, path: Path, marks: Path) -> None:
     """A hostile lease cannot have a file removed."""
     present.holder()
