@@ -181,8 +181,8 @@ def test_names_of_agents_spaces_that_were_swapped_are_not_followed(path: Path) -
 
 
 def test_a_space_that_has_lost_its_name_is_named(path: Path) -> None:
-    """What is left of it is a number."""
+    """The sum of the names does not fit what the newest write left."""
     tamper(path, "DELETE FROM spaces WHERE name='agent:a'")
 
     with holdfast.open(path) as store:
-        assert "has lost its name" in faults(store)
+        assert "the names of spaces are not as the newest write left them" in faults(store)

@@ -43,13 +43,13 @@ def test_every_write_of_a_thread_to_memory_is_a_row(tmp_path: Path) -> None:
     assert calls == [(call.id,)]
 
 
-def test_what_was_undone_is_not_a_row(tmp_path: Path) -> None:
-    """The views follow the main line."""
+def test_what_was_undone_is_not_in_main(tmp_path: Path) -> None:
+    """Its row stays, and says so."""
     path = tmp_path / "agents.db"
     with holdfast.open(path) as store:
         remembering(store, "t1", "likes fjords").undo()
 
-    assert rows(path, "SELECT * FROM memory_references") == []
+    assert rows(path, "SELECT in_main FROM memory_references") == [(0,)]
 
 
 def test_named_artifacts_have_their_reference(tmp_path: Path) -> None:

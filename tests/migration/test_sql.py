@@ -52,13 +52,13 @@ def test_the_table_holds_what_the_checkpoint_says(tmp_path: Path) -> None:
     assert (json.loads(goals), json.loads(memory), json.loads(artifacts)) == (["a window seat"], [], [])
 
 
-def test_an_undo_takes_it_out_of_the_table(tmp_path: Path) -> None:
-    """The table follows main: a switch that was undone has no checkpoint there."""
+def test_the_checkpoint_of_an_undone_switch_is_not_in_main(tmp_path: Path) -> None:
+    """Its row stays, and says so."""
     path, _ = switched(tmp_path)
     with holdfast.open(path) as store:
         store.thread("trip").undo()
 
-    assert rows(path, "SELECT id FROM state_checkpoints") == []
+    assert rows(path, "SELECT in_main FROM state_checkpoints") == [(0,)]
 
 
 def test_a_store_from_before_the_first_release_is_refused(tmp_path: Path) -> None:
