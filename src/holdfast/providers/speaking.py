@@ -34,7 +34,7 @@ from holdfast.providers.contract import (
 from holdfast.providers.outputs import as_sent, request_options
 from holdfast.providers.registry import Target
 from holdfast.providers.stop_words import stop_reason
-from holdfast.providers.transport.address import UNRESOLVED, client_address, identity
+from holdfast.providers.transport.address import UNKNOWN, UNRESOLVED, client_address, identity
 from holdfast.providers.transport.contract import Request, Send
 from holdfast.providers.transport.faults import BackendUnavailable, CutOff, Trouble, fault
 from holdfast.providers.transport.finding import Address, address_of, transport
@@ -74,15 +74,16 @@ class Speaker:
     def _address(self) -> str:
         """Where a request would go now; the environment may change between two steps."""
         backend, target = self._backend, self._target
+        if backend.client is not None:
+            return client_address(backend.client) or UNKNOWN
         if self._address_of is None:
-            return backend.base_url or client_address(backend.client) or target.provider
+            return backend.base_url or target.provider
         request = Request(
             backend.name,
             provider=target.provider,
             model=target.model,
             body={},
             base_url=backend.base_url,
-            client=backend.client,
             api_key=backend.api_key,
             is_vouched=backend.provider is not None,
             timeout=backend.timeout,

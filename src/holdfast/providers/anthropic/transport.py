@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from holdfast.providers.transport.address import UNKNOWN, check_address, client_address, guard_redirects
+from holdfast.providers.transport.address import check_address, guard_redirects
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
@@ -28,8 +28,6 @@ _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 def address(request: Request) -> str:
     """Where a request would go."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     found = request.base_url or os.environ.get("ANTHROPIC_BASE_URL")
     if found or request.api_key or any(os.environ.get(name) for name in _CREDENTIALS):
         return found or _OWN

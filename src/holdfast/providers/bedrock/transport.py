@@ -62,10 +62,8 @@ def address(request: Request) -> str:
 
     Raises `AccessRefused` if there is no region, `Unsupported` if boto3 is not installed.
     """
-    if request.base_url is not None and request.client is None:
+    if request.base_url is not None:
         return request.base_url
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     try:
         import botocore.exceptions as errors  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:

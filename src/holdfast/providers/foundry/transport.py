@@ -14,7 +14,6 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.providers.openai_chat.transport import AZURE, created, sent
-from holdfast.providers.transport.address import UNKNOWN, client_address
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.faults import AccessRefused
 from holdfast.providers.transport.finding import missing
@@ -40,8 +39,6 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 def address(request: Request) -> str:
     """Where a request would go; raises `Invalid` if no address is given or in the environment."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     return _base_url(request)
 
 

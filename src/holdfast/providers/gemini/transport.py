@@ -15,9 +15,7 @@ from typing import Any, cast
 
 from holdfast.errors import HoldfastError, Invalid, Unsupported
 from holdfast.providers.transport.address import (
-    UNKNOWN,
     check_address,
-    client_address,
     guard_redirects,
     redirection,
 )
@@ -45,8 +43,6 @@ _MULTI_REGIONS = ("us", "eu")  # locations that are served from several regions,
 
 def address(request: Request) -> str:
     """Where a request would go, by the rules of Google's SDK."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     if request.base_url is not None:
         return request.base_url
     vertex = request.provider == "google-vertex" or _is_vertex_set()

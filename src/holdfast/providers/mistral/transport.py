@@ -13,9 +13,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.providers.transport.address import (
-    UNKNOWN,
     check_address,
-    client_address,
     guard_redirects,
     redirection,
 )
@@ -39,8 +37,6 @@ _OWN = "https://api.mistral.ai"
 
 def address(request: Request) -> str:
     """Where a request would go."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     return request.base_url or _OWN
 
 

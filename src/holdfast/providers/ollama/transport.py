@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from holdfast.providers.openai_chat.transport import sent
-from holdfast.providers.transport.address import UNKNOWN, client_address
 from holdfast.providers.transport.contract import Request
 from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held
@@ -28,8 +27,6 @@ _LOCAL, _CLOUD = "http://localhost:11434", "https://ollama.com"
 
 def address(request: Request) -> str:
     """Where a request would go."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     return request.base_url or (_CLOUD if request.provider == "ollama-cloud" else _host())
 
 

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import Invalid
 from holdfast.providers.transport.address import (
     LOCAL,
-    UNKNOWN,
     check_address,
-    client_address,
     guard_redirects,
 )
 from holdfast.providers.transport.contract import Request
@@ -87,8 +85,6 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 def address(request: Request) -> str:
     """Where a request would go; raises `Invalid` if the server has no address."""
-    if request.client is not None:
-        return client_address(request.client) or UNKNOWN
     if request.provider == "local" and request.base_url is None:
         return LOCAL
     return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN

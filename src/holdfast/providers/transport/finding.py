@@ -18,7 +18,7 @@ from holdfast.providers.transport.contract import Request, Send
 __all__ = ["GROUP", "Address", "address_of", "missing", "transport"]
 
 Address: TypeAlias = Callable[[Request], str]
-"""Says where a request would go; raises a `HoldfastError` if it would go nowhere."""
+"""Says where a request would go for which the user gave no client; raises a `HoldfastError` if it would go nowhere."""
 
 GROUP = "holdfast.transports"
 
