@@ -80,11 +80,11 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
     `entries` reads a map from its nodes, which is beyond an engine.  Raises `Unsupported`
     for other stores, `NotFound` if there is none.
     """
-    if _scheme(url) not in ("", "sqlite"):
+    path = _file(url)
+    if path is None:
         raise Unsupported(f"'{url}' is not a SQLite file; nothing was opened. Use the database's own client.")
     from holdfast.engines.sqlite.sql import Sql
 
-    path = Path(url.partition(":///")[2] if _scheme(url) else url)
     if not path.exists():
         raise NotFound(f"there is no store at {path}; nothing was opened.")
     return Sql(path.resolve(), entries=entries)
@@ -107,11 +107,10 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
     """
     from holdfast.engines.sqlite.searching import SqliteSearch
 
-    if owner is None or _scheme(url) not in ("", "sqlite"):
+    path = _file(url)
+    if owner is None or path is None:
         return SqliteSearch(None)
-    store = Path(
-        url.partition(":///")[2] if _scheme(url) else url
-    ).resolve()  # one index, whichever link is used
+    store = path.resolve()  # one index, whichever link is used
     file = f"{sha256(owner.encode()).hexdigest()}.db"  # a name found in data never becomes a path
     return SqliteSearch(store.with_name(f"{store.name}-memory") / file, read_only=read_only)
 

@@ -197,16 +197,15 @@ class StoreFiles:
     def check(self) -> None:
         """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
         for file, identity in self._opened.items():
-            if _identity(file) != identity and not (identity is None and self._adopt(file)):
+            found = _identity(file)
+            if found == identity:
+                continue
+            if identity is not None:
                 raise Unavailable(
                     f"{file} was deleted, moved or replaced while the store was open; nothing was written. "
                     "Put the file back, or open the store again."
                 )
-
-    def _adopt(self, file: str) -> bool:
-        """Remember a file that SQLite made later."""
-        self._opened[file] = _identity(file)
-        return True
+            self._opened[file] = found  # SQLite has made it since
 
 
 class UnchangedFiles:
