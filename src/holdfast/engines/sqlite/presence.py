@@ -115,9 +115,9 @@ class Presence:
     def _marked(self) -> _Mark:
         try:
             for _ in range(_TRIES):
-                with suppress(FileExistsError):
+                # Another opening that tidies up may remove an empty directory, or a file that is not locked yet.
+                with suppress(FileExistsError, FileNotFoundError):
                     self._make_directory()
-                # Somebody who tidies up may take a file that is not locked yet, or an empty directory.
                 with suppress(FileNotFoundError, BlockingIOError):
                     return _new_mark(self._marks, mode_beside(Path(self._place)))
         except OSError as error:
@@ -129,7 +129,7 @@ class Presence:
         )
 
     def _make_directory(self) -> None:
-        """Make the directory of the marks; whoever may use the store may use it."""
+        """Make the directory of the marks, for all users who may use the store."""
         self._marks.mkdir(mode=0o700)
         mode = mode_beside(Path(self._place))
         with suppress(FileNotFoundError):  # somebody tidied it away again: it was empty
