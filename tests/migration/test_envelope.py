@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
 
 from holdfast import testing
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.migration import envelope, extract
 from holdfast.model.checkpoint import Checkpoint, Done, Many, Summary, Validation, encode_checkpoint
 from tests.migration.works import Work, space_of
@@ -137,3 +140,10 @@ def test_what_is_no_checkpoint_is_refused_with_its_line(wrong: str, right: str, 
 
     with pytest.raises(Invalid, match=why.replace(".", r"\.")):
         envelope.read(SEED.replace(right, wrong))
+
+
+@pytest.mark.parametrize("wrong", [0, b"{}", None, [], Path("missing.yaml"), Path("/")])
+def test_what_cannot_be_read_from_is_refused(wrong: Any) -> None:
+    """Neither text nor a file: an error of ours, whatever was given."""
+    with pytest.raises((Invalid, NotFound)):
+        envelope.load_checkpoint(wrong)

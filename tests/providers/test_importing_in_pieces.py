@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from holdfast.runtime import importing
 from holdfast.testing import Script, say, use
 
 CHAT = "openai-chat"
-GEMINI = "gemini-generate"
 
 
 @pytest.fixture
@@ -282,17 +282,44 @@ def test_two_adds_at_once_add_a_message_once(thread: Thread, monkeypatch: pytest
     assert [entry.text for entry in thread.transcript()] == ["Oslo?"]
 
 
-def test_a_result_that_names_its_tool_alone_finds_its_call(thread: Thread) -> None:
-    """Gemini's calls have no ids: results of one name belong to the newest open calls of it, in their order."""
-    calls = [{"functionCall": {"name": "look", "args": {"city": city}}} for city in ("Oslo", "Bergen")]
-    results = [{"functionResponse": {"name": "look", "response": {"result": it}}} for it in ("rain", "sun")]
-    thread.add([{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": calls}], api=GEMINI)
+def _gemini(*texts: str) -> tuple[list[Any], list[Any]]:
+    calls = [{"functionCall": {"name": "look", "args": {"n": at}}} for at in range(len(texts))]
+    results = [{"functionResponse": {"name": "look", "response": {"result": text}}} for text in texts]
+    asked = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": calls}]
+    return asked, [{"role": "user", "parts": results}]
 
-    losses = thread.add([{"role": "user", "parts": results}], api=GEMINI)
+
+def _ollama(*texts: str) -> tuple[list[Any], list[Any]]:
+    calls = [{"function": {"name": "look", "arguments": {"n": at}}} for at in range(len(texts))]
+    asked = [user("?"), {"role": "assistant", "content": "", "tool_calls": calls}]
+    return asked, [{"role": "tool", "tool_name": "look", "content": text} for text in texts]
+
+
+def _functions(*texts: str) -> tuple[list[Any], list[Any]]:
+    called = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
+    return [user("?"), called], [{"role": "function", "name": "look", "content": texts[0]}]
+
+
+@pytest.mark.parametrize(
+    ("api", "said", "texts"),
+    [
+        ("gemini-generate", _gemini, ["rain", "sun"]),
+        ("ollama-chat", _ollama, ["rain", "sun"]),
+        (CHAT, _functions, ["rain"]),
+    ],
+)
+def test_a_result_that_names_its_tool_alone_finds_its_call(
+    thread: Thread, api: str, said: Callable[..., tuple[list[Any], list[Any]]], texts: list[str]
+) -> None:
+    """Where calls have no ids, results belong to the newest open calls of their tool, in their order."""
+    asked, results = said(*texts)
+    thread.add(asked, api=api)
+
+    losses = thread.add(results, api=api)
 
     assert losses == ()
-    assert [text for _, text in paired(thread)] == ["rain", "sun"]
-    assert [call.state for call in thread.calls()] == ["succeeded", "succeeded"]
+    assert [text for _, text in paired(thread)] == texts
+    assert {call.state for call in thread.calls()} == {"succeeded"}
 
 
 def test_a_result_finds_an_imported_call_by_the_id_that_an_export_gave_it(thread: Thread) -> None:

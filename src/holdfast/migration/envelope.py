@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.migration.checkpoints import name_of, object_of
 from holdfast.model.canonical import Json
 from holdfast.model.checkpoint import (
@@ -176,10 +176,14 @@ def load_checkpoint(source: str | PathLike[str]) -> Envelope:
     """
     if isinstance(source, str):
         return read(source)
+    if not isinstance(source, PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"a checkpoint is read from a text or a path, not from {source!r}; nothing was read.")
     try:
         text = Path(source).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise Invalid(f"{source} is not UTF-8: {error}; nothing was read.") from error
+    except OSError as error:
+        raise NotFound(f"the file {source} could not be read: {error}; nothing was read.") from error
     return read(text, name=str(source))
 
 

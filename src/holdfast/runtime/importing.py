@@ -71,7 +71,10 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
         body: Mapping[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
         return _read_body(adapter, body)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return _asked(adapter.read_request({_field(api): list(given)}))  # pyright: ignore[reportUnknownArgumentType]
+        context = adapter.read_request({_field(api): list(given)})  # pyright: ignore[reportUnknownArgumentType]
+        return _asked(
+            msgspec.structs.replace(context, options={})
+        )  # a list gives none; a reader knows defaults
     raise Invalid(
         f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}."
     )

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from holdfast.model.artifact import sniff
 from holdfast.providers.openai_chat.shape import objects_of
+from holdfast.providers.wire.native import id_of_tool
 from holdfast.providers.wire.shells import items_of, object_of, text_of
 
 __all__ = ["chat_answer", "chat_chunk", "chat_request", "native_request"]
@@ -126,6 +127,8 @@ def _paired(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             id = candidates.popleft()
             if id not in answered:
                 message["tool_call_id"] = id
+        if name and not message.get("tool_call_id"):
+            message["tool_call_id"] = id_of_tool(name)  # its call came before these messages
         own = text_of(message.get("tool_call_id"))
         answered.add(own)
         if tools.get(own) == name:

@@ -22,6 +22,7 @@ from holdfast.providers.openai_chat.options import read_options
 from holdfast.providers.openai_chat.parts import CACHE_MARKS, without_marks
 from holdfast.providers.openai_chat.servers import Server
 from holdfast.providers.openai_chat.shape import objects_of
+from holdfast.providers.wire.native import id_of_tool
 from holdfast.providers.wire.shells import items_of, object_of
 from holdfast.providers.wire.unread import asked
 
@@ -141,10 +142,10 @@ class _History:
 
     def _result(self, message: dict[str, Any], where: str) -> Message:
         said = read_message(message, where, self.origin.endpoint)
-        own = message.get("tool_call_id") or message.get("name")
+        own, name = message.get("tool_call_id") or message.get("name"), message.get("name")
         if not isinstance(own, str) or not own:
             own = made_id(where)
-        id = self.open.get(own) or clean_id(own)
+        id = self.open.get(own) or clean_id(id_of_tool(own) if own == name else own)
         content = tuple(said.content)
         result = ToolResult(id, "success", content)
         fields = {name: value for name, value in said.fields.items() if message["role"] == "tool"}
