@@ -351,3 +351,20 @@ def test_an_imported_result_does_not_answer_a_call_that_waits(store: Store) -> N
 
     assert len(losses) == 1
     assert made == ["ann"]
+
+
+def test_what_a_named_model_signed_goes_back_to_it(thread: Thread) -> None:
+    """The check says so for the model that was named, and for no other."""
+    thought = {"type": "thinking", "thinking": "Oslo is north.", "signature": "c2ln"}
+    said = [{"role": "assistant", "content": [thought, {"type": "text", "text": "North."}]}]
+
+    thread.add(
+        [user("Where?"), *said], api="anthropic-messages", provider="anthropic", model="claude-sonnet-5-5"
+    )
+
+    marks = [
+        item.mark
+        for backend in ("anthropic:claude-sonnet-5-5", "anthropic:claude-opus-4-5")
+        if (item := thread.check_switch(backend).of("reasoning"))
+    ]
+    assert marks == ["kept", "converted"]

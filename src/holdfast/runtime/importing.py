@@ -34,7 +34,7 @@ from holdfast.model.head import Head
 from holdfast.model.message import Message, Text, ToolCall, ToolResult
 from holdfast.providers import registry
 from holdfast.providers.contract import Adapter, Asked, Loss, losses_of
-from holdfast.providers.wire.native import tool_of_id
+from holdfast.providers.wire.native import made_by, tool_of_id
 from holdfast.runtime.desk import args_body
 from holdfast.runtime.earlier_imports import Left, OpenImports, cells_for, items_of, left_of, matched, without
 from holdfast.runtime.feed import Feed
@@ -112,7 +112,7 @@ def add(
     if found is not None:
         made = sum(len(message.tool_calls) for message in said)
         return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
-    adding = _Adding(ground, api, f"{provider or ''}:{model or ''}" if provider or model else None)
+    adding = _Adding(ground, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
     for _ in range(_TRIES_MAX):
         try:
             added = adding.once(given, said, op_id, intent, whole=whole)
@@ -130,8 +130,8 @@ def add(
 class _Adding:
     """How one conversation is added to a line."""
 
-    def __init__(self, ground: Ground, api: str, backend: str | None) -> None:
-        self._ground, self._api, self._backend = ground, api, backend
+    def __init__(self, ground: Ground, api: str, backend: str | None, model: str | None) -> None:
+        self._ground, self._api, self._backend, self._model = ground, api, backend, model
 
     def is_fenced_off(self, refused: Conflict) -> bool:
         """Whether a run has begun on the line, which trying again does not change."""
@@ -158,6 +158,8 @@ class _Adding:
         draft = journal.draft("import")
         ours = _Ours(self._ground, by_spelling(self._ground.agent.toolbox, self._api), head)
         for at, message in enumerate(messages):
+            if self._model is not None and message.role == "assistant":
+                message = made_by(message, self._model)  # whose signatures and sealed thoughts it has
             kept, staged = brought_in(space, ours.renamed(message, at))
             draft.hold(staged)
             draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
