@@ -40,14 +40,12 @@ CAPABILITIES: Levels = {
     Capability.STOP: "full",
     Capability.TOP_K: "full",
 }
-# Before the third generation results hold no media, and beside functions JSON is asked for in words.
-_FULL_FROM_THIRD = (Capability.TOOL_RESULT_MEDIA, Capability.STRUCTURED_OUTPUT, Capability.JSON_MODE)
 _MODEL = re.compile(r"gemini-(?P<generation>\d+)?(?:\.\d+)?-?(?P<size>pro|flash-lite|flash|ultra|nano)?")
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
     """How well the format, or that model, does one thing; what is not known is not done."""
-    if capability in _FULL_FROM_THIRD and model is not None and not is_third(model):
+    if capability == Capability.TOOL_RESULT_MEDIA and model is not None and not is_third(model):
         return "lossy"
     return CAPABILITIES.get(capability, "none")
 
