@@ -113,14 +113,26 @@ def test_an_edit_is_found_and_repeats_nothing(scene: Scene, tmp_path: Path, part
     assert len(made) > EDITS_MADE // PARTS // 2
 
 
-@pytest.mark.parametrize("seed", [1002467, 1004703])
-def test_columns_that_no_digest_covers_cannot_be_swapped(scene: Scene, tmp_path: Path, seed: int) -> None:
-    """Neither in a row without a commit, which does not use them, nor the turns of two commits."""
+@pytest.mark.parametrize("seed", [1002467, 1004703, 2005074])
+def test_columns_that_were_swapped_unnoticed_once_are_found(scene: Scene, tmp_path: Path, seed: int) -> None:
+    """Neither in a row without a commit, which does not use them, nor turns, nor a value with an empty one."""
     found = outcome(scene, tmp_path, seed)
 
     assert found is not None
     assert found.found
     assert (found.wrong, found.repeated, found.foreign) == ([], [], [])
+
+
+def test_the_digest_of_an_empty_cell_is_verified(scene: Scene, tmp_path: Path) -> None:
+    """A lease that was given back holds nothing, and no list shows it."""
+    path = copied(scene.whole, tmp_path / "store.db")
+    with closing(sqlite3.connect(path)) as database, database:
+        changed = database.execute("UPDATE cells SET digest = zeroblob(32) WHERE value IS NULL").rowcount
+
+    sound = is_sound(path)
+
+    assert changed > 0
+    assert not sound
 
 
 def test_without_the_checks_effects_are_repeated(

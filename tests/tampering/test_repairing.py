@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.errors import Corrupt
 from tests.tampering.test_the_ledger_cannot_be_cut import (
+    EMPTIED,
     GUARD,
     PAID,
     RECORD,
@@ -29,6 +30,7 @@ __all__ = ["paid"]
         (GUARD,),
         (RECORD,),
         (GUARD, RECORD),
+        (EMPTIED,),
         ("UPDATE cells SET value = replace(value, 'succeeded', 'requested') WHERE name='call/last'",),
     ],
 )

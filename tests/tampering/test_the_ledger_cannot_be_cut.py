@@ -57,10 +57,13 @@ def faults(path: Path) -> int:
 
 TAIL = "DELETE FROM entries WHERE position > 2"
 RECORD = "DELETE FROM cells WHERE name = 'call/last'"
+EMPTIED = "UPDATE cells SET value = NULL WHERE name = 'call/last'"
 GUARD = "DELETE FROM cells WHERE name LIKE 'twin/%'"
 
 
-@pytest.mark.parametrize("cut", [(TAIL,), (TAIL, RECORD), (GUARD,), (RECORD,), (TAIL, RECORD, GUARD)])
+@pytest.mark.parametrize(
+    "cut", [(TAIL,), (TAIL, RECORD), (GUARD,), (RECORD,), (EMPTIED,), (TAIL, RECORD, GUARD)]
+)
 def test_a_ledger_that_was_cut_pays_nothing_again(paid: Path, cut: tuple[str, ...]) -> None:
     """Neither under the same id nor under another; `verify` says so before and after."""
     edited(paid, *cut)
@@ -72,6 +75,16 @@ def test_a_ledger_that_was_cut_pays_nothing_again(paid: Path, cut: tuple[str, ..
 
     assert len(PAID) == 2
     assert faults(paid) == found > 0
+
+
+def test_a_list_of_calls_misses_none_that_was_emptied(paid: Path) -> None:
+    """A cell without a value is left out of lists, so what it held must be known to be nothing."""
+    edited(paid, EMPTIED)
+
+    with holdfast.open(paid) as store, pytest.raises(Corrupt) as damaged:
+        store.thread("t").calls()
+
+    assert damaged.value.cell == "call/last"
 
 
 def test_a_damaged_key_is_not_handed_to_a_tool(paid: Path) -> None:

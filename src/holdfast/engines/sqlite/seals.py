@@ -48,7 +48,7 @@ _OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys beg
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
 _META_MASK = (1 << 61) - 1  # the sum of two such numbers is one that SQLite takes
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
-_DIGESTS = "SELECT name, digest FROM cells WHERE space=?"
+_DIGESTS = "SELECT name, digest, value IS NULL, revision, position, listed FROM cells WHERE space=?"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
 
 
@@ -87,8 +87,9 @@ class Seals:
         is_writing = db.in_transaction
         with _snapshot(db):
             rows.look(db)
-            cells = _cell_digests(db, space, name) if again else db.execute(_DIGESTS, (space,))
             try:
+                stored = list(_stored_digests(db, space, name))
+                cells = _cell_digests(db, space, name) if again else stored
                 numbers = LogRows().of(db, space) if is_writing else self._log.of(db, space)
                 op = _op_in(rows.row(db, numbers.newest), space)
                 seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
@@ -287,6 +288,17 @@ def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
         + sum([rules.sealed_head(timeline, Digest(digest.hex())) for timeline, digest in heads])
         + rules.sealed_ledger(end.position, end.chain)
     )
+
+
+def _stored_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
+    """The name of each cell, and the digest that it is stored with; raises `Corrupt` if an empty one has another.
+
+    Nobody reads an empty cell where cells are listed, so one that somebody emptied would be missed there.
+    """
+    for cell, digest, is_empty, revision, position, listed in db.execute(_DIGESTS, (space,)):
+        if is_empty:
+            rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
+        yield cell, digest
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
