@@ -112,7 +112,7 @@ class Applier:
             rows = index.recent(space, named[0])
         else:
             rows = [row for key in named for row in index.known(self._db, space, key)]
-        return _recorded(self._db, self._rows, rows, space, write.op_id) if rows else None
+        return _recorded(self._rows.named(self._db, space, named), write.op_id) if rows else None
 
     def _check_cells(self, space: int | None, write: Write) -> list[SealedCell]:
         """What each cell that is written has added to the sums so far."""
@@ -284,8 +284,8 @@ class Applier:
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
     """The write of that op_id; raises `Forgotten` if its space was."""
-    numbers = (row for key in op_keys(op_id) for row in rows.index.candidates(connection, space, key))
-    return _recorded(connection, rows, numbers, space, op_id)
+    rows.index.catch_up(connection)
+    return _recorded(rows.named(connection, space, op_keys(op_id)), op_id)
 
 
 def op_id_of(row: Row) -> str | None:
@@ -294,12 +294,9 @@ def op_id_of(row: Row) -> str | None:
     return None if op is None else long(op.op_id or (op.moves[0].op_id if op.moves else b""))
 
 
-def _recorded(
-    connection: Database, rows: Rows, numbers: Iterable[int], space: int, op_id: str
-) -> Recorded | None:
-    for number in numbers:
-        row = rows.row_in(connection, space, number)
-        if row is None or row.pack.op is None or op_id_of(row) != op_id:
+def _recorded(rows: Iterable[Row], op_id: str) -> Recorded | None:
+    for row in rows:
+        if row.pack.op is None or op_id_of(row) != op_id:
             continue
         if row.pack.dropped is not None:
             raise Forgotten(f"the write '{op_id}'", row.pack.dropped)

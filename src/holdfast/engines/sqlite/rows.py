@@ -16,7 +16,7 @@ import msgspec
 from holdfast.engines.contract import Place, Step
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import KEY_BYTES, object_key, run_key
+from holdfast.engines.sqlite.keys import KEY_BYTES, object_key, run_key, split
 from holdfast.engines.sqlite.pack import (
     KINDS,
     Form,
@@ -235,6 +235,22 @@ class Rows:
         if is_damaged is not None:
             raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `holdfast verify`.")
         return None
+
+    def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[Row]:
+        """The rows that a name with these two keys may lead to, for who has caught up with other writers.
+
+        Raises `Corrupt` if the index has a row under both and it carries neither: one could be chance.
+        """
+        one, other = (self.index.known(connection, space, key) for key in keys)
+        for number in sorted({*one, *other}):
+            row = self.row_in(connection, space, number)
+            if row is None:
+                continue
+            if number in one and number in other and not set(keys) & set(split(row.keys)):
+                raise Corrupt(
+                    f"row {number} of {self._place} is another than the index says. Run `holdfast verify`."
+                )
+            yield row
 
     def packed(self, connection: Database, row: int) -> Packed | None:
         """The same without the plain columns, which cost more to read than the rest."""

@@ -37,10 +37,8 @@ SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id 
 """
 
 _ONE = f"SELECT {COLUMNS} {FROM} WHERE l.id=?"
-_LINE = f"""
-SELECT l.id, l.space, l.prev, l.jump, l.depth, l.turn {FROM_FAR}
-WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}
-"""
+_LINE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
+_JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
@@ -82,8 +80,8 @@ def back(db: Database, row: int, skip: int) -> int | None:
     line: _Line | None = _line(db, row)
     wanted = line.depth - skip
     while line is not None and line.depth > wanted:
-        far = _before(db, line, line.jump)
-        line = _before(db, line, line.prev) if far is None or far.depth < wanted else far
+        far = None if line.jump is None else _line(db, line.jump)
+        line = _parent(db, line) if far is None or far.depth < wanted else _jumped(db, line, far)
     return None if line is None else line.row
 
 
@@ -91,9 +89,12 @@ def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     """The newest commit of that turn on the line that ends at `row`."""
     line: _Line | None = _line(db, row)
     while line is not None and line.turn > turn:
-        far = _before(db, line, line.jump)
-        line = _before(db, line, line.prev) if far is None or far.turn <= turn else far
-    return line.row if line is not None and line.turn == turn else None
+        far = None if line.jump is None else _line(db, line.jump)
+        line = _parent(db, line) if far is None or far.turn <= turn else _jumped(db, line, far)
+    if line is None or line.turn == turn:
+        return None if line is None else line.row
+    steps_from(db, line.row, 1)  # before it is believed that there is none
+    return None
 
 
 def steps_from(db: Database, row: int, limit: int) -> list[Step]:
@@ -104,39 +105,45 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     return [step_of(row_of(values)) for values in found]
 
 
-def _before(db: Database, line: _Line, row: int | None) -> _Line | None:
-    """The line at `row`, which must lie before `line` in the same space: a loop or a stranger is damage.
+def _parent(db: Database, line: _Line) -> _Line | None:
+    """The line at the first parent, which the commit itself names; None if it has none."""
+    steps_from(db, line.row, 1)
+    return None if line.prev is None else _checked(line, _line(db, line.prev))
 
-    That a row is the parent's is proven by the commit, which names its parent.
-    """
-    if row is None:
-        return None
-    found = _line(db, row)
-    if row == line.prev:
-        steps_from(db, line.row, 1)
+
+def _jumped(db: Database, line: _Line, far: _Line) -> _Line:
+    """The line at `far`, if that is where `line` must jump to; a row is checked when it is left."""
+    if db.execute(_JUMPS, (line.row,)).fetchone() is None:
+        raise _not_followed(line.row)
+    return _checked(line, far)
+
+
+def _checked(line: _Line, found: _Line) -> _Line:
+    """The line before `line`, which must lie so in the same space: a loop or a stranger is damage."""
     if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
-        raise Corrupt(
-            f"row {line.row} of the log names row {row} as an ancestor, which it cannot be; the line could not be "
-            "followed. Run `holdfast verify`."
-        )
+        raise _not_followed(line.row)
     return found
 
 
 def _line(db: Database, row: int) -> _Line:
     values = db.execute(_LINE, (row,)).fetchone()
-    if values is None:
-        raise Corrupt(
-            f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
-        )
+    if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
+        raise _not_followed(row)
     return _Line(*values)
+
+
+def _not_followed(row: int) -> Corrupt:
+    return Corrupt(
+        f"row {row} of the log is missing or damaged; the line could not be followed. Run `holdfast verify`."
+    )
 
 
 def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Digest]:
     """The commits of a space that a message id or a run id names."""
     if space is None:
         return []
-    at = {row for key in label_keys(label) for row in rows.index.rows(db, space, key)}
-    found = [row for each in sorted(at) if (row := rows.row_in(db, space, each)) is not None]
+    rows.index.catch_up(db)
+    found = rows.named(db, space, label_keys(label))
     steps = [step_of(row) for row in found if row.digest is not None]
     return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
 
