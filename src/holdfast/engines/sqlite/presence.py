@@ -116,7 +116,7 @@ class Presence:
         try:
             for _ in range(_TRIES):
                 # Another opening that tidies up may remove an empty directory, or a file that is not locked yet.
-                with suppress(FileExistsError, FileNotFoundError):
+                with suppress(FileExistsError):
                     self._make_directory()
                 with suppress(FileNotFoundError, BlockingIOError):
                     return _new_mark(self._marks, mode_beside(Path(self._place)))
