@@ -21,7 +21,13 @@ PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 
 _COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
 _DEADLINE_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
 _UNSET = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "HOLDFAST_STORE", "HOLDFAST_DEBUG")
+
+
+def _path() -> str:
+    """Where the process finds modules: those of the tests too, whatever directory it runs in."""
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 class PtySession:
@@ -36,7 +42,7 @@ class PtySession:
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from holdfast.cli import main; main({list(words)!r})"],
             cwd=directory,
-            env=clean | {"TERM": "xterm-256color"} | environment,
+            env=clean | {"TERM": "xterm-256color", "PYTHONPATH": _path()} | environment,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -233,6 +233,7 @@ def test_two_processes_never_leave_a_thread_half_switched(tmp_path: Path) -> Non
     """One takes turns, the other switches to and fro as fast as it can; every history agrees with itself."""
     path = str(tmp_path / "agents.db")
     made = told = 0
+    others = {A: Script(backend=B), B: Script(backend=A)}  # by the backend that the line is on
     with holdfast.open(path) as store:
         thread = store.thread(THREAD, agent=agent())
         with running(talk, path, TURNS) as other:
@@ -240,7 +241,7 @@ def test_two_processes_never_leave_a_thread_half_switched(tmp_path: Path) -> Non
             other.tell("go")
             while not other.is_heard():
                 try:
-                    made += thread.switch(B if thread.backend == A else A).switched
+                    made += thread.switch(others[thread.backend or A]).switched
                 except Conflict:  # a run is there, or they come and go all the time
                     told += 1
             other.answer()

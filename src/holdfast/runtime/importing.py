@@ -188,7 +188,7 @@ class _Adding:
         if count is None:
             raise Conflict(
                 f"what was given does not begin with the {len(there)} messages of '{self._ground.timeline}'; "
-                "nothing was added. Give the whole conversation, or leave out whole=."
+                "nothing was added. Give the whole conversation, or add it without comparing it."
             )
         return list(said[count:])
 

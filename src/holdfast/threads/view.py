@@ -121,7 +121,7 @@ class View:
         """What could not be carried over unchanged in the step of a run that said this: its request, its answer."""
         if not isinstance(entry, TranscriptEntry):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
-                f"losses are those of an entry of transcript(), not of {entry!r}; nothing was read."
+                f"losses are those of an entry of the transcript, not of {entry!r}; nothing was read."
             )
         return decode_losses(self._space.body(entry.losses)) if entry.losses is not None else ()
 
