@@ -28,7 +28,7 @@ MODELS = {
     "gemini-generate": "gemini-3-pro-preview",
     "bedrock-converse": "anthropic.claude-sonnet-5-5",
     "mistral-chat": "mistral-large-latest",
-    "azure-inference-chat": "gpt-4o",
+    "azure-inference-chat": "gpt-5.4",
 }
 _WORDS = "Bed seven holds thyme and sage, and the rue at its end wants water before the evening comes. "
 _TOOL = ToolSpec(

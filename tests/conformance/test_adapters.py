@@ -232,9 +232,9 @@ class TestOpenAIResponses(AdapterSuite):
 
 
 class TestAnthropicMessages(AdapterSuite):
-    model = "claude-sonnet-4-5"
+    model = "claude-sonnet-5-5"
     request: ClassVar[Mapping[str, Any] | None] = {
-        "model": "claude-sonnet-4-5",
+        "model": "claude-sonnet-5-5",
         "max_tokens": 100,
         "system": "Be brief.",
         "messages": [
@@ -256,7 +256,7 @@ class TestAnthropicMessages(AdapterSuite):
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
-        "model": "claude-sonnet-4-5",
+        "model": "claude-sonnet-5-5",
         "content": [
             {"type": "thinking", "thinking": "A herb.", "signature": "c2ln"},
             {"type": "text", "text": "Sage, né 😀."},

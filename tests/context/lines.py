@@ -16,9 +16,9 @@ BACKENDS = (
     "openai-chat:gpt-5.6",
     "anthropic:claude-sonnet-5-5",
     "google:gemini-2.5-pro",
-    "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "bedrock:anthropic.claude-sonnet-5-5",
     "mistral:mistral-large-latest",
-    "foundry:gpt-4.1",
+    "foundry:gpt-5.4",
     "ollama-chat:qwen3:8b",
 )
 

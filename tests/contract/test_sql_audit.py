@@ -93,7 +93,7 @@ def _call(store: Store) -> None:
             side_effects="external_write",
         ),
         ToolCallCompleted(id="e-2", call="c-1", status="succeeded", result_ref="artifact://sha256/abc"),
-        BackendSwitched(id="e-3", from_backend="anthropic:claude", to_backend="openai:gpt-5"),
+        BackendSwitched(id="e-3", from_backend="anthropic:claude", to_backend="openai:gpt-5.6"),
     )
     proposal = Proposal(reason="called", root=thread.root, events=events, objects=(args,))
     writer.commit(thread._space, thread.head, proposal, op_id="call")
@@ -131,7 +131,7 @@ def test_conversations_are_listed_with_agent_and_backend(stock: sqlite3.Connecti
     """The backend is the last one that acted or was switched to."""
     assert rows(stock, "SELECT id, agent_id, current_backend FROM conversations ORDER BY id") == [
         ("invoice-7", "clerk", None),
-        ("trip-42", "planner", "openai:gpt-5"),
+        ("trip-42", "planner", "openai:gpt-5.6"),
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_changeset_has_the_names_of_the_document() -> None:
         reason="user_message",
         run_id="run-2",
         parent_run_id="run-1",
-        run_meta=RunMeta(backend="openai:gpt-5"),
+        run_meta=RunMeta(backend="openai:gpt-5.6"),
         events=(MessageAppended(id="m-1", role="user", body=digest, size=1),),
         patch=Patch((Put("/a.json", digest, 1), Replace({"/a.json": Stored(digest, 1)}))),
         state_actions=(StateAction("book", "tool:book", digest),),

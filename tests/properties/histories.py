@@ -36,7 +36,7 @@ ANTHROPIC: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
-    "model": "claude-sonnet-4-5",
+    "model": "claude-sonnet-5-5",
     "stop_reason": "tool_use",
     "usage": {"input_tokens": 1, "output_tokens": 1},
     "content": [
@@ -51,7 +51,7 @@ ANTHROPIC: dict[str, Any] = {
 RESPONSES: dict[str, Any] = {
     "id": "resp_1",
     "object": "response",
-    "model": "gpt-5",
+    "model": "gpt-5.6",
     "status": "completed",
     "output": [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": TOKEN},

@@ -147,8 +147,8 @@ def test_what_a_given_client_signs_belongs_to_its_server() -> None:
     elsewhere = openai.OpenAI(api_key=KEY, base_url="https://proxy.example/v1")
 
     with at_home, elsewhere:
-        assert Backend("openai:gpt-5", client=at_home).target.provider == "openai"
-        assert Backend("openai:gpt-5", client=elsewhere).target.provider == "proxy.example"
+        assert Backend("openai:gpt-5.6", client=at_home).target.provider == "openai"
+        assert Backend("openai:gpt-5.6", client=elsewhere).target.provider == "proxy.example"
 
 
 def test_a_client_of_another_kind_is_refused() -> None:

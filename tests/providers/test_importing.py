@@ -31,7 +31,7 @@ IDS = {
     "bedrock-converse": "t1",
 }
 CHAT: dict[str, Any] = {
-    "model": "gpt-5",
+    "model": "gpt-5.6",
     "messages": [{"role": "user", "content": "Is it raining?"}],
     "tools": [
         {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}, "at": 7}}
@@ -111,7 +111,7 @@ def test_what_the_agent_has_itself_is_not_lost(store: Store) -> None:
         "tools": [{"type": "function", "function": tool}],
         "temperature": 0.5,
     }
-    agent = Agent("guide", backend="openai:gpt-5", tools=[look], options={"temperature": 0.5})
+    agent = Agent("guide", backend="openai:gpt-5.6", tools=[look], options={"temperature": 0.5})
     thread = store.thread("trip", agent=agent)
 
     same, other = thread.add(request, api="openai-chat"), thread.add(CHAT, api="openai-chat")

@@ -170,7 +170,7 @@ def test_after_an_undo_a_message_is_added_again(thread: Thread) -> None:
 def test_a_reply_with_an_id_is_added_once(thread: Thread) -> None:
     """The same answer that was saved twice."""
     said = {"message": {"role": "assistant", "content": "Rain."}, "finish_reason": "stop", "index": 0}
-    reply = {"id": "chatcmpl-1", "object": "chat.completion", "model": "gpt-5", "choices": [said]}
+    reply = {"id": "chatcmpl-1", "object": "chat.completion", "model": "gpt-5.6", "choices": [said]}
 
     for _ in range(2):
         thread.add(reply, api=CHAT)
@@ -242,10 +242,10 @@ def test_who_spoke_is_recorded(thread: Thread) -> None:
     """As the assistant; the user is nobody's model."""
     given = [user("Oslo?"), {"role": "assistant", "content": "Rain."}]
 
-    thread.add(given, api=CHAT, provider="openai", model="gpt-5")
+    thread.add(given, api=CHAT, provider="openai", model="gpt-5.6")
 
     told = [(entry.provider, entry.model) for entry in thread.transcript()]
-    assert told == [(None, None), ("openai", "gpt-5")]
+    assert told == [(None, None), ("openai", "gpt-5.6")]
 
 
 def test_a_call_whose_backend_is_known_is_still_asked_about(store: Store) -> None:
@@ -257,10 +257,10 @@ def test_a_call_whose_backend_is_known_is_still_asked_about(store: Store) -> Non
         sent.append(to)
         return "paid"
 
-    script = Script(use("pay", to="ann"), say("Paid."), backend="openai:gpt-5")
+    script = Script(use("pay", to="ann"), say("Paid."), backend="openai:gpt-5.6")
     thread = store.thread("rent", agent=Agent("payer", backend=script, tools=[pay]))
     given = [asked(tool="pay", to="ann"), answered(text="paid")]
-    thread.add(given, api=CHAT, provider="openai", model="gpt-5")
+    thread.add(given, api=CHAT, provider="openai", model="gpt-5.6")
 
     assert (thread.run("again").status, sent) == ("waiting", [])
 

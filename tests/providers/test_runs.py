@@ -204,8 +204,8 @@ def test_options_of_a_backend_go_over_those_of_the_agent() -> None:
 
 def test_a_name_is_a_backend() -> None:
     """Nothing is imported or opened before a step."""
-    assert model_of(Agent("planner", backend="anthropic:claude-sonnet-4-5")).backend == (
-        "anthropic:claude-sonnet-4-5"
+    assert model_of(Agent("planner", backend="anthropic:claude-sonnet-5-5")).backend == (
+        "anthropic:claude-sonnet-5-5"
     )
 
 

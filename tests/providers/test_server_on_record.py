@@ -351,16 +351,16 @@ def test_a_declared_name_stands_for_the_address(store: Store, place: Place, othe
 def test_a_name_that_could_be_an_address_is_refused(wrong: str) -> None:
     """And so is one that no address belongs to: requests would go to the vendor under its name."""
     with pytest.raises(Invalid):
-        Backend("openai:gpt-5", base_url="https://proxy.example", server=wrong)
+        Backend("openai:gpt-5.6", base_url="https://proxy.example", server=wrong)
     with pytest.raises(Invalid):
-        Backend("openai:gpt-5", server="our-proxy")
+        Backend("openai:gpt-5.6", server="our-proxy")
 
 
 @pytest.mark.parametrize("wrong", ["proxy.example/v1", "", "ftp://proxy.example", "https://", "http://[::1"])
 def test_an_address_without_a_host_is_refused(wrong: str) -> None:
     """Nobody could tell which server it means."""
     with pytest.raises(Invalid):
-        Backend("openai:gpt-5", base_url=wrong)
+        Backend("openai:gpt-5.6", base_url=wrong)
 
 
 @pytest.mark.parametrize(

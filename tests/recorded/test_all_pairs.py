@@ -16,8 +16,8 @@ from tests.recorded.wire import Wire
 # All pairs for one model of each target; in a deep run for the other one too.
 PAIRS = [(*pair, number) for pair in OTHERS for number in ((0, 1) if DEEP else (0,))]
 BROKEN = {
-    "openai-chat": {"model": "gpt-5", "messages": [{"role": "user", "content": [{"type": "text"}]}]},
-    "openai-responses": {"model": "gpt-5", "input": [{"type": "function_call", "name": "look"}]},
+    "openai-chat": {"model": "gpt-5.6", "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+    "openai-responses": {"model": "gpt-5.6", "input": [{"type": "function_call", "name": "look"}]},
     "anthropic-messages": {
         "model": "x",
         "max_tokens": 1,

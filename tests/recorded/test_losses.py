@@ -131,14 +131,14 @@ def test_every_dropped_field_that_is_not_reported_is_caught(wire: Wire) -> None:
 def test_a_loss_that_did_not_happen_is_caught(where: str, what: str) -> None:
     """Control: a report of what the request holds, or of a note of the reader's, is wrong."""
     body = {
-        "model": "gpt-4o",
+        "model": "gpt-5.4",
         "messages": [{"role": "user", "content": "What is the weather?"}],
         "temperature": 0.5,
         "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
         "logit_bias": {"1": 2},
     }
     context = adapter("openai-chat").read_request(body)
-    made = adapter("openai-chat").render(context, model="gpt-4o")
+    made = adapter("openai-chat").render(context, model="gpt-5.4")
 
     loss = Loss(kind="dropped", where=where, what=what, why="a control")
 

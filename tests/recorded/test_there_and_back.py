@@ -156,7 +156,7 @@ def test_without_it_the_owner_is_sent_less(wire: Wire) -> None:
     owned = [each for each in visits(wire, "anthropic-messages", "openai-chat") if each[2]]
 
     bodies = [
-        adapter("anthropic-messages").render(stripped(each[1]), model="claude-sonnet-4-5").body
+        adapter("anthropic-messages").render(stripped(each[1]), model="claude-sonnet-5-5").body
         for each in owned
     ]
 

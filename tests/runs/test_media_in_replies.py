@@ -28,9 +28,9 @@ BACKENDS = [
     "openai-chat:qwen3",
     "anthropic:claude-sonnet-5-5",
     "google:gemini-2.5-pro",
-    "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "bedrock:anthropic.claude-sonnet-5-5",
     "mistral:mistral-large-latest",
-    "foundry:gpt-5",
+    "foundry:gpt-5.6",
 ]
 
 

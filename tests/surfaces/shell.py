@@ -115,7 +115,7 @@ def _turn(thread: Thread, item: str) -> None:
         items = [*change.get("/todos.json", default=[]), item]
         change.put("/todos.json", items)
         change.put("/count.json", len(items))
-        change.say("assistant", f"Done, {item} is on it.", provider="openai", model="gpt-5")
+        change.say("assistant", f"Done, {item} is on it.", provider="openai", model="gpt-5.6")
 
 
 def commands() -> dict[str, list[str]]:
@@ -135,9 +135,9 @@ def commands() -> dict[str, list[str]]:
         "threads merge": ["shopping", "what-if"],
         "threads diff": ["shopping", "main", "what-if"],
         "threads bisect": ["shopping", "--path", "/count.json", "--above", "1"],
-        "threads context": ["shopping", "--to", "openai-chat:gpt-5"],
-        "threads render": ["shopping", "--to", "openai-chat:gpt-5"],
-        "threads switch": ["shopping", "--to", "openai-chat:gpt-4o"],
+        "threads context": ["shopping", "--to", "openai-chat:gpt-5.6"],
+        "threads render": ["shopping", "--to", "openai-chat:gpt-5.6"],
+        "threads switch": ["shopping", "--to", "openai-chat:gpt-5.4"],
         "threads rm": ["shopping"],
         "state ls": ["shopping"],
         "state get": ["shopping", "/todos.json"],
@@ -166,7 +166,7 @@ def commands() -> dict[str, list[str]]:
         "agents show": ["helper"],
         "agents apply": ["-f", str(Path(__file__).parent / "agent.yaml")],
         "agents export": ["helper"],
-        "agents switch": ["helper", "--to", "openai-chat:gpt-4o"],
+        "agents switch": ["helper", "--to", "openai-chat:gpt-5.4"],
         "memory ls": [],
         "memory add": ["words", "--owner", "ann"],
         "memory search": ["words", "--owner", "ann"],

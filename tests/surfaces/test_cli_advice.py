@@ -62,7 +62,7 @@ FAILING = [
     "threads context shopping",
     "threads context shopping --at HEAD",
     "threads context shopping --to nobody:model",
-    "threads context shopping --to anthropic:claude-sonet-4-5",
+    "threads context shopping --to anthropic:claude-sonet-5-5",
     "threads render shopping --to nobody:model",
     "threads render shopping --to script:x",
     "threads switch shopping --to openai:gpt-55 --dry-run",
@@ -70,7 +70,7 @@ FAILING = [
     "threads bisect shopping --path /count.json --above 1 --good what-if",
     "threads rm bread",
     "threads undo bread",
-    "threads switch bread --to openai:gpt-5",
+    "threads switch bread --to openai:gpt-5.6",
     "state get shopping /todo.json",
     "state get /pref.json --agent helper",
     "state get /prefs.json --agent helpr",
@@ -91,7 +91,7 @@ FAILING = [
     "checkpoints derive shopping --to nobody:x",
     "agents show helpr",
     "agents export helpr",
-    "agents switch helpr --to openai:gpt-5",
+    "agents switch helpr --to openai:gpt-5.6",
     "memory show nope --owner ann",
     "memory forget nope --owner ann",
     "artifacts show shopping nope",
@@ -99,7 +99,7 @@ FAILING = [
     "models ls opneai",
     "chat helpr",
     "chat payer",
-    "chat talker --to openai-chat:gpt-5",
+    "chat talker --to openai-chat:gpt-5.6",
     "chat talker --to nobody:x",
     "threads follow shopping --after x",
 ]
@@ -198,11 +198,11 @@ def test_a_thread_with_a_strange_name_is_quoted() -> None:
         ("threads show shopping --at what-of", "'what-if'"),
         ("threads fork shopping x --at tun:2", "'turn:2'"),
         ("threads diff shopping ask-mlik-main", "'ask-milk-main'"),
-        ("threads context shopping --to antropic:claude-sonnet-4-5", "'anthropic'"),
-        ("threads context shopping --to anthropic:claude-sonet-4-5", "'claude-sonnet-4-5'"),
-        ("threads render shopping --to anthropic:claude-sonet-4-5", "'claude-sonnet-4-5'"),
-        ("threads switch shopping --to opnai:gpt-5", "'openai'"),
-        ("checkpoints derive shopping --to opnai:gpt-5", "'openai'"),
+        ("threads context shopping --to antropic:claude-sonnet-5-5", "'anthropic'"),
+        ("threads context shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
+        ("threads render shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
+        ("threads switch shopping --to opnai:gpt-5.6", "'openai'"),
+        ("checkpoints derive shopping --to opnai:gpt-5.6", "'openai'"),
         ("state get shopping /todo.json", "'/todos.json'"),
         ("state blame shopping /todo.json", "'/todos.json'"),
         ("state log shopping /todo.json", "'/todos.json'"),
@@ -213,7 +213,7 @@ def test_a_thread_with_a_strange_name_is_quoted() -> None:
         ("calls ls shopping --timeline what-of", "what-if"),
         ("agents show helpr", "'helper'"),
         ("agents export helpr", "'helper'"),
-        ("agents switch helpr --to openai:gpt-5", "'helper'"),
+        ("agents switch helpr --to openai:gpt-5.6", "'helper'"),
         ("memory show aisel --owner ann", "'aisle'"),
         ("memory show aisle --owner an", "'ann'"),
         ("memory ls --owner an", "ann"),
@@ -221,7 +221,7 @@ def test_a_thread_with_a_strange_name_is_quoted() -> None:
         ("memory search seats --owner an", "ann"),
         ("export shopping --format opena-chat", "'openai-chat'"),
         ("models ls opneai", "'openai'"),
-        ("models show gpt5", "openai:gpt-5"),
+        ("models show gpt5", "openai:gpt-5.6"),
         ("chat helpr", "'helper'"),
         ("thread shw shopping", "'show'"),
         ("thraeds", "'threads'"),
@@ -247,7 +247,7 @@ def test_a_name_that_is_close_to_nothing_is_no_reason_to_guess(street: Shell, wo
 
 def test_a_mistyped_checkpoint_is_told_what_it_may_have_meant(street: Shell) -> None:
     """By the name that the list shows."""
-    street.ok("threads", "switch", "shopping", "--to", "openai-chat:gpt-5")
+    street.ok("threads", "switch", "shopping", "--to", "openai-chat:gpt-5.6")
     (kept,) = street.ok("checkpoints", "ls", "shopping", "--json").json["checkpoints"]
     wrong = kept["name"][:-1] + ("0" if kept["name"][-1] != "0" else "1")
 

@@ -17,7 +17,7 @@ kind: Agent
 metadata:
   name: planner
 spec:
-  backend: anthropic:claude-sonnet-4-5
+  backend: anthropic:claude-sonnet-5-5
   instructions: |
     Plan trips.
     Ask before you pay.
@@ -35,7 +35,7 @@ spec:
       - computer_use
   route:
     fallbacks:
-      - openai:gpt-5
+      - openai:gpt-5.6
     triggers:
       - error
   options:
@@ -49,7 +49,7 @@ kind = "Agent"
 name = "planner"
 
 [spec]
-backend = "anthropic:claude-sonnet-4-5"
+backend = "anthropic:claude-sonnet-5-5"
 instructions = "Plan trips.\\nAsk before you pay.\\n"
 personality = "Dry."
 tools = ["book"]
@@ -59,7 +59,7 @@ policy = {approve = ["images"], block = ["computer_use"]}
 options.temperature = 0.2
 
 [spec.route]
-fallbacks = ["openai:gpt-5"]
+fallbacks = ["openai:gpt-5.6"]
 triggers = ["error"]
 """
 
@@ -130,7 +130,7 @@ def test_agents_are_listed_with_what_is_kept(applied: Shell) -> None:
 
     assert [(each["name"], each["backend"], each["threads"]) for each in agents] == [
         ("coded", None, 1),
-        ("planner", "anthropic:claude-sonnet-4-5", 0),
+        ("planner", "anthropic:claude-sonnet-5-5", 0),
     ]
 
 
@@ -153,7 +153,7 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
     [
         ("  tools:", "  tols:", "line 11: spec.tols: there is no such field"),
         ("  name: planner", "  name: Planner!", "line 4: metadata.name"),
-        ("anthropic:claude-sonnet-4-5", "nobody:x", "line 6: spec.backend: no provider is called 'nobody'"),
+        ("anthropic:claude-sonnet-5-5", "nobody:x", "line 6: spec.backend: no provider is called 'nobody'"),
         ("kind: Agent", "kind: Pod", "line 2: kind: an agent has kind: Agent"),
         ("holdfast.dev/v1alpha1", "holdfast.dev/v9", "line 1: apiVersion"),
         ("    - book", "    - book\n    - book", "line 13: spec.tools.1: the tool 'book' is there twice"),
@@ -175,13 +175,13 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
         ),
         ("      - computer_use", "      - vision", "line 17: spec.policy: block of a policy names 'vision'"),
         (
-            "      - openai:gpt-5",
+            "      - openai:gpt-5.6",
             "      - nobody:x",
             "line 22: spec.route: the route names 'nobody:x': no provider is called 'nobody'",
         ),
-        ("      - openai:gpt-5", "      - anthropic:claude-sonnet-4-5", "spec.route: "),
+        ("      - openai:gpt-5.6", "      - anthropic:claude-sonnet-5-5", "spec.route: "),
         (
-            "anthropic:claude-sonnet-4-5",
+            "anthropic:claude-sonnet-5-5",
             "anthropic:claude-nope",
             "line 6: spec.backend: anthropic has no model",
         ),
@@ -220,11 +220,11 @@ def test_an_unknown_agent_is_not_found(applied: Shell) -> None:
 
 def test_an_agent_that_is_moved_to_its_fallback_can_still_be_taken_up(applied: Shell) -> None:
     """The backend before takes the fallback's place, and the export applies."""
-    applied.ok("agents", "switch", "planner", "--to", "openai:gpt-5")
+    applied.ok("agents", "switch", "planner", "--to", "openai:gpt-5.6")
 
     exported = applied.ok("agents", "export", "planner", "--json").json
-    assert exported["spec"]["backend"] == "openai:gpt-5"
-    assert exported["spec"]["route"]["fallbacks"] == ["anthropic:claude-sonnet-4-5"]
+    assert exported["spec"]["backend"] == "openai:gpt-5.6"
+    assert exported["spec"]["route"]["fallbacks"] == ["anthropic:claude-sonnet-5-5"]
     assert (
         applied.ok("agents", "apply", "-f", "-", "--json", stdin=exported["text"].encode()).json["changed"]
         is False

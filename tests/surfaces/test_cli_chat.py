@@ -150,7 +150,7 @@ def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
     empty.ok("init")
     (empty.directory / "agent.yaml").write_text(
         "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
-        "spec: {backend: 'openai-chat:gpt-5', tools: [pay]}\n"
+        "spec: {backend: 'openai-chat:gpt-5.6', tools: [pay]}\n"
     )
     empty.ok("agents", "apply", "-f", "agent.yaml")
 
@@ -177,7 +177,7 @@ def test_a_run_that_waits_is_no_failure(empty: Shell) -> None:
 
 def test_a_backend_that_nobody_knows_begins_no_thread(empty: Shell) -> None:
     """It is refused before anything is written, with the name that is close."""
-    ended = empty("chat", "helper", "--to", "antropic:claude-sonnet-4-5", stdin=b"Hello\n")
+    ended = empty("chat", "helper", "--to", "antropic:claude-sonnet-5-5", stdin=b"Hello\n")
 
     assert ended.code == 3
     assert "Did you mean 'anthropic'?" in ended.err
@@ -190,7 +190,7 @@ def test_a_backend_without_a_key_fails_the_run_with_the_name_to_set(
     """The one thing that most people meet first: no key.  It is a failed run, and says what to do."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
-    ended = empty("chat", "helper", "--to", "openai:gpt-5", stdin=b"Hello\n")
+    ended = empty("chat", "helper", "--to", "openai:gpt-5.6", stdin=b"Hello\n")
 
     assert ended.code == 1
     assert "set OPENAI_API_KEY in the environment" in ended.err
@@ -208,7 +208,7 @@ def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
     """A dry run prints the check, with the tools of the code, and the talk stays where it is."""
     talk(empty, "Pay five")
     decided(empty, "deny")
-    out = talk(empty, "/switch openai:gpt-5 --dry-run", "/context", "/quit").out
+    out = talk(empty, "/switch openai:gpt-5.6 --dry-run", "/context", "/quit").out
 
     assert "Compatibility check:\n✓ Text conversation supported\n✓ Tools supported" in out
     assert "script:clerk" in out

@@ -118,10 +118,10 @@ def test_deriving_writes_nothing(trip: Shell) -> None:
     """However often it is asked, the thread stays where it is."""
     before = trip.ok("threads", "show", "trip", "--json").json["timelines"]
 
-    first, second = (trip.ok("checkpoints", "derive", "trip", "--to", "openai:gpt-5").out for _ in range(2))
+    first, second = (trip.ok("checkpoints", "derive", "trip", "--to", "openai:gpt-5.6").out for _ in range(2))
 
     assert first == second
-    assert "toBackend: openai:gpt-5" in first
+    assert "toBackend: openai:gpt-5.6" in first
     assert trip.ok("threads", "show", "trip", "--json").json["timelines"] == before
 
 

@@ -16,7 +16,7 @@ from tests.surfaces.shell import Shell
 def trip(empty: Shell) -> Shell:
     """A shell in a directory with a thread of fifteen turns."""
     with holdfast.open(empty.store) as store:
-        asked(store, planner(*questions(15), backend="openai:gpt-5"), 15)
+        asked(store, planner(*questions(15), backend="openai:gpt-5.6"), 15)
     return empty
 
 
@@ -25,14 +25,14 @@ def test_the_next_step_is_planned_for_the_line_s_own_backend(trip: Shell) -> Non
     ended = trip("threads", "context", "trip")
 
     assert ended.code == 0
-    assert "openai:gpt-5  trip on main" in ended.out
+    assert "openai:gpt-5.6  trip on main" in ended.out
     assert "all of it fits" in ended.out
     assert "search, book" in ended.out
 
 
 def test_another_backend_would_be_shown_the_last_turns(trip: Shell) -> None:
     """The older ones are out, and it says why."""
-    ended = trip("threads", "context", "trip", "--to", "anthropic:claude-sonnet-4-5", "--json")
+    ended = trip("threads", "context", "trip", "--to", "anthropic:claude-sonnet-5-5", "--json")
 
     items = ended.json["items"]
     assert [item["what"] for item in items if not item["included"]] == ["turns 1–3, the rest"]
@@ -42,7 +42,7 @@ def test_another_backend_would_be_shown_the_last_turns(trip: Shell) -> None:
 
 def test_a_past_step_is_made_again(empty: Shell) -> None:
     """`--at` names the commit in which the model spoke, and gives what it was shown."""
-    agent = planner(*questions(3), backend="openai:gpt-5")
+    agent = planner(*questions(3), backend="openai:gpt-5.6")
     with holdfast.open(empty.store) as store:
         thread = asked(store, agent, 3)
         commit = next(entry.commit for entry in thread.transcript() if entry.text.startswith("Answer 1"))

@@ -41,17 +41,21 @@ def test_a_long_list_says_that_it_goes_on(home: Shell) -> None:
 
 def test_one_model_is_shown_with_all_that_is_known(home: Shell) -> None:
     """By its backend, or by its name alone."""
-    shown = home.ok("models", "show", "openai:gpt-5", "--json").json
+    shown = home.ok("models", "show", "openai:gpt-5.4-mini", "--json").json
     model = shown["model"]
 
     assert shown["date"]
-    assert (model["backend"], model["known"], model["context_window"]) == ("openai:gpt-5", True, 400_000)
-    assert model["prices"] == {"input": 1.25, "output": 10.0, "cache_read": 0.125, "cache_write": None}
-    assert home.ok("model", "show", "gpt-5", "--json").json["model"] == model
-    people = home.ok("models", "show", "gpt-5").out
+    assert (model["backend"], model["known"], model["context_window"]) == (
+        "openai:gpt-5.4-mini",
+        True,
+        400_000,
+    )
+    assert model["prices"] == {"input": 0.75, "output": 4.5, "cache_read": 0.075, "cache_write": None}
+    assert home.ok("model", "show", "gpt-5.4-mini", "--json").json["model"] == model
+    people = home.ok("models", "show", "gpt-5.4-mini").out
     assert "400,000 tokens" in people
     assert "at most 272,000 tokens" in people
-    assert "$1.25 in, $10.00 out, $0.125 from the cache for a million tokens" in people
+    assert "$0.75 in, $4.50 out, $0.075 from the cache for a million tokens" in people
 
 
 def test_what_is_doubtful_is_said(home: Shell) -> None:
@@ -88,16 +92,16 @@ def test_a_file_of_ones_own_is_laid_over_what_is_shipped(
     """At the usual place, or where the variable says."""
     usual = home.directory / ".config" / "holdfast" / "models.json"
     usual.parent.mkdir(parents=True)
-    usual.write_text(json.dumps({"models": {"openai": {"gpt-5": {"output_limit": 7}, "mine": {}}}}))
+    usual.write_text(json.dumps({"models": {"openai": {"gpt-5.4-mini": {"output_limit": 7}, "mine": {}}}}))
 
-    assert home.ok("models", "show", "gpt-5", "--json").json["model"]["output_limit"] == 7
+    assert home.ok("models", "show", "gpt-5.4-mini", "--json").json["model"]["output_limit"] == 7
     assert home.ok("models", "show", "mine", "--json").json["model"]["backend"] == "openai:mine"
 
     (home.directory / "other.json").write_text(
-        json.dumps({"models": {"openai": {"gpt-5": {"output_limit": 8}}}})
+        json.dumps({"models": {"openai": {"gpt-5.4-mini": {"output_limit": 8}}}})
     )
     monkeypatch.setenv("HOLDFAST_MODELS", "other.json")
-    assert home.ok("models", "show", "gpt-5", "--json").json["model"]["output_limit"] == 8
+    assert home.ok("models", "show", "gpt-5.4-mini", "--json").json["model"]["output_limit"] == 8
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from holdfast.providers.rules import RULES, check
 from tests.surfaces.shell import Shell
 
 ASKED: dict[str, Any] = {
-    "model": "gpt-5",
+    "model": "gpt-5.6",
     "messages": [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Weather?"},
@@ -175,7 +175,7 @@ def test_losses_stand_beside_what_is_exported(empty: Shell) -> None:
 
 def test_a_moment_is_rendered_as_it_was(shell: Shell) -> None:
     """With --at a REF, with --timeline another line."""
-    words = ["threads", "render", "shopping", "--to", "openai-chat:gpt-5", "--json"]
+    words = ["threads", "render", "shopping", "--to", "openai-chat:gpt-5.6", "--json"]
 
     assert len(shell.ok(*words).json["body"]["messages"]) == 6
     assert len(shell.ok(*words, "--at", "turn:1").json["body"]["messages"]) == 2

@@ -189,7 +189,7 @@ def test_blame_names_commit_message_and_backend(shell: Shell) -> None:
     """Of the turn that wrote the value which is there now."""
     blamed = shell.ok("state", "blame", "shopping", "/count.json", "--json").json
 
-    assert (blamed["turn"], blamed["reason"], blamed["backend"]) == (3, "add carrots", "openai:gpt-5")
+    assert (blamed["turn"], blamed["reason"], blamed["backend"]) == (3, "add carrots", "openai:gpt-5.6")
     assert blamed["message"]["text"] == "Done, carrots is on it."
     assert "assistant: Done, carrots is on it." in shell.ok("state", "blame", "shopping", "/count.json").out
     assert shell("state", "blame", "shopping", "/never").code == 3

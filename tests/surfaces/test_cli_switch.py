@@ -16,7 +16,7 @@ PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 YAML = """\
 apiVersion: holdfast.dev/v1alpha1
 kind: Agent
@@ -62,7 +62,7 @@ def test_a_thread_is_switched_and_the_sentence_ends_with_the_commit(
     """The check first, then what was done; undo takes it back."""
     filled("trip", "planner")
 
-    ended = shell.ok("threads", "switch", "trip", "--to", "claude-sonnet-4-5", "--reason", "cheaper")
+    ended = shell.ok("threads", "switch", "trip", "--to", "claude-sonnet-5-5", "--reason", "cheaper")
 
     lines = ended.out.splitlines()
     assert lines[:2] == ["Compatibility check:", "✓ Text conversation supported"]
@@ -240,7 +240,9 @@ def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -
     """It was recorded when the code declared it; naming the agent alone takes nothing back."""
     with holdfast.open(shell.store) as store:
         strict = Agent(
-            "strict", backend=Script(say("Hello."), backend="openai:gpt-5"), policy=Policy(block=["removed"])
+            "strict",
+            backend=Script(say("Hello."), backend="openai:gpt-5.6"),
+            policy=Policy(block=["removed"]),
         )
         thread = store.thread("t", agent=strict)
         thread.run("Hello")
@@ -249,11 +251,11 @@ def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -
             change.add(Message("user", (Image(f"artifact://sha256/{digest}", "image/png"),)))
 
     for _ in range(2):
-        ended = shell("agents", "switch", "strict", "--to", "openai:gpt-3.5-turbo")
+        ended = shell("agents", "switch", "strict", "--to", "openai:gpt-5.1-codex")
 
         assert ended.code == 5
     with holdfast.open(shell.store) as store:
-        assert store.thread("t").backend == "openai:gpt-5"
+        assert store.thread("t").backend == "openai:gpt-5.6"
 
 
 @pytest.mark.parametrize("command", ["threads switch t", "agents switch planner"])

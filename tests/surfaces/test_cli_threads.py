@@ -110,7 +110,7 @@ def test_the_log_goes_by_turn_newest_first(shell: Shell) -> None:
     carrots = log["turns"][1]
     assert [message["role"] for message in carrots["messages"]] == ["user", "assistant"]
     assert carrots["input"] == "Please put carrots on the list."
-    assert carrots["backend"] == "openai:gpt-5"
+    assert carrots["backend"] == "openai:gpt-5.6"
     assert carrots["changed"] == [
         {"path": "/count.json", "what": "changed"},
         {"path": "/todos.json", "what": "changed"},

@@ -88,7 +88,7 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "fok", "x"], "Did you mean 'fork'?"),
         (["threads", "ls", "--wrong"], "has no option --wrong"),
         (["threads", "ls", "--agnet", "helper"], "Did you mean '--agent'?"),
-        (["threads", "switch", "shopping", "--too", "openai:gpt-5"], "You wrote --too: did you mean --to?"),
+        (["threads", "switch", "shopping", "--too", "openai:gpt-5.6"], "You wrote --too: did you mean --to?"),
         (["threads", "switch", "shopping", "--to"], "--to needs a value"),
         (["threads", "fork", "shopping"], "'holdfast threads fork' needs NAME"),
         (["threads", "ls", "extra"], "'extra'"),

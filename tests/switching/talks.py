@@ -25,13 +25,13 @@ __all__ = ["BACKENDS", "PAIRS", "Talk", "agent_of", "talks"]
 
 # One backend of each wire format.
 BACKENDS = {
-    "openai-chat": "openai-chat:gpt-4o",
-    "openai-responses": "openai:gpt-5",
-    "anthropic-messages": "anthropic:claude-sonnet-4-5",
+    "openai-chat": "openai-chat:gpt-5.4",
+    "openai-responses": "openai:gpt-5.6",
+    "anthropic-messages": "anthropic:claude-sonnet-5-5",
     "gemini-generate": "google:gemini-2.5-flash",
-    "bedrock-converse": "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "bedrock-converse": "bedrock:anthropic.claude-sonnet-5-5",
     "mistral-chat": "mistral:mistral-large-latest",
-    "azure-inference-chat": "azure:gpt-4o",
+    "azure-inference-chat": "azure:gpt-5.4",
     "ollama-chat": "ollama-chat:qwen3:8b",
 }
 RECORDED = tuple(source for source in SOURCES if source != "ollama-chat")  # of which there is no second turn

@@ -77,7 +77,7 @@ def test_a_picture_that_would_only_be_named_is_graded_as_removed(thread: Thread,
     with thread.change("picture") as change:
         change.add(Message("user", (Text("Look."), Image(uri, "image/png"))))
 
-    item = thread.check_switch("bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0").of("images")
+    item = thread.check_switch("bedrock:anthropic.claude-sonnet-5-5").of("images")
 
     assert item is not None
     assert item.mark == "removed"

@@ -89,7 +89,7 @@ def thread(store: Store) -> Thread:
 
 def test_the_history_is_fifty_times_the_window(thread: Thread) -> None:
     """The control: what is left out would not fit by far."""
-    words = sum(tokens.count(entry.text, model="openai:gpt-5").count for entry in thread.transcript())
+    words = sum(tokens.count(entry.text, model="openai:gpt-5.6").count for entry in thread.transcript())
 
     assert words > 50 * WINDOW
 
@@ -113,7 +113,7 @@ def test_goal_task_approvals_and_effects_are_in(thread: Thread, backend: str | N
 
 def test_without_the_checkpoint_they_would_be_missing(thread: Thread) -> None:
     """The control: the turns that fit do not say any of it."""
-    plan = thread.plan("openai:gpt-5")
+    plan = thread.plan("openai:gpt-5.6")
     turns = "\n".join(
         message.text for message in plan.context.messages if not message.text.startswith("[Holdfast")
     )
@@ -124,7 +124,7 @@ def test_without_the_checkpoint_they_would_be_missing(thread: Thread) -> None:
 
 def test_the_plan_explains_what_was_left_out(thread: Thread) -> None:
     """One item says which turns are not shown, and why; what is shown adds up."""
-    plan = thread.plan("openai:gpt-5")
+    plan = thread.plan("openai:gpt-5.6")
     left = [item for item in plan.items if not item.included]
 
     assert left
@@ -152,7 +152,7 @@ def test_nothing_is_written_by_planning(thread: Thread) -> None:
     """A plan is a view: the head stands where it stood, and so does the ledger."""
     before = thread.head, thread.log(limit=1), len(thread.calls())
 
-    thread.plan("openai:gpt-5")
-    thread.render("anthropic:claude-sonnet-4-5")
+    thread.plan("openai:gpt-5.6")
+    thread.render("anthropic:claude-sonnet-5-5")
 
     assert (thread.head, thread.log(limit=1), len(thread.calls())) == before

@@ -62,7 +62,7 @@ def test_on_a_backend_that_has_it_all_nothing_is_lost(store: Store) -> None:
     """Control: on the same wire format, with a model that has strict JSON, all of it is kept but the computer."""
     thread = looked(store.thread("conv-123", agent=researcher()))
 
-    report = thread.check_switch("openai:gpt-5-mini", output=Answer)
+    report = thread.check_switch("openai:gpt-5.4-mini", output=Answer)
 
     marks = {item.topic: item.mark for item in report.items}
     assert marks == {
@@ -78,7 +78,7 @@ def test_on_a_backend_that_has_it_all_nothing_is_lost(store: Store) -> None:
 def test_a_picture_is_removed_where_nobody_can_see_it(store: Store) -> None:
     """Without vision it is named in words: ✗ in the dry run, in the report and in the commit."""
     thread = looked(store.thread("conv-123", agent=researcher(options={}, tools=[])))
-    blind = Script(say("I see nothing."), backend="openai:gpt-5-mini", lacks=["images"])
+    blind = Script(say("I see nothing."), backend="openai:gpt-5.4-mini", lacks=["images"])
     line = "✗ Previous turn used image input; image input unavailable, it will be named in words"
 
     dry = thread.check_switch(blind)
@@ -125,7 +125,7 @@ def test_a_computer_tool_is_not_in_the_next_request(store: Store) -> None:
 
     assert "computer" not in str(body)
     assert [loss.where for loss in report.losses if "openai-responses" in loss.where]
-    assert "computer_use_preview" in str(thread.render("openai:gpt-5-mini").body)
+    assert "computer_use_preview" in str(thread.render("openai:gpt-5.4-mini").body)
 
 
 def test_what_a_policy_blocks_is_refused_and_says_what_to_change(store: Store) -> None:

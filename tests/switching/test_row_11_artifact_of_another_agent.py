@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-BACKENDS = ("openai-chat:gpt-4o", "openai:gpt-4o", "anthropic:claude-sonnet-5-5", "gemini:gemini-2.5-pro")
+BACKENDS = ("openai-chat:gpt-5.4", "openai:gpt-5.4", "anthropic:claude-sonnet-5-5", "gemini:gemini-2.5-pro")
 
 
 def rendered(thread: Thread, uri: str) -> list[str]:

@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, Invalid, NotFound, OpReused, Refused, Seal
 from holdfast.model.event import BackendSwitched, RunStarted
 from holdfast.testing import Script, say, use
 
-A, B = "openai:gpt-5", "anthropic:claude-sonnet-4-5"
+A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -88,11 +88,11 @@ def test_what_was_handed_to_a_switch_is_known_on_that_handle_and_its_forks(store
 
 
 def test_the_same_backend_under_another_spelling_is_the_same(store: Store) -> None:
-    """`gpt-5` means `openai:gpt-5`: no warning, and no switch."""
-    thread = store.thread("t", agent=agent("Hello.", backend="gpt-5"))
+    """`gpt-5.6` means `openai:gpt-5.6`: no warning, and no switch."""
+    thread = store.thread("t", agent=agent("Hello.", backend="gpt-5.6"))
     thread.run("Hello")
 
-    report = thread.switch("openai:gpt-5")
+    report = thread.switch("openai:gpt-5.6")
 
     assert not report.switched
     assert "already" in report.notes[-1]
@@ -126,7 +126,7 @@ def test_the_same_op_id_switches_once(store: Store) -> None:
         thread.switch(Script(backend=B), reason="two", op_id="switch-1")
 
 
-@pytest.mark.parametrize("wrong", [3, None, Script, object(), ["openai:gpt-5"]])
+@pytest.mark.parametrize("wrong", [3, None, Script, object(), ["openai:gpt-5.6"]])
 def test_what_is_no_backend_is_refused(store: Store, wrong: object) -> None:
     """By name, and nothing is changed."""
     thread = store.thread("t", agent=agent())

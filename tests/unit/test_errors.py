@@ -55,7 +55,7 @@ EXAMPLES: list[HoldfastError] = [
     Corrupt("bytes differ"),
     Unsupported("cannot do that"),
     Refused(["item"]),
-    ServerChanged("openai:gpt-5", recorded="https://proxy.example", resolved="https://api.openai.com/v1"),
+    ServerChanged("openai:gpt-5.6", recorded="https://proxy.example", resolved="https://api.openai.com/v1"),
     Unavailable("the disk is full", retry_after=1.5),
     InDoubt("op-1", "the disk went away"),
     NotDone("the card was declined"),

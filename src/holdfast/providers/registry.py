@@ -88,7 +88,7 @@ def target(backend: str, models: Catalog | None = None) -> Target:
         return Target(*(_provider(provider) or ("openai-chat", provider)), model)
     if not colon or not name or not model:
         raise Invalid(
-            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5."
+            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5.6."
         )
     known = _known()
     raise NotFound(

@@ -2,7 +2,7 @@
 
 A server may add a region, a date, a variant or its maker to a model's name.  What is left
 without them is often a name that is known: `us.amazon.nova-pro-v1:0` is `amazon.nova-pro-v1:0`,
-`gpt-5.1-2025-11-13` is `gpt-5.1`, `anthropic/claude-haiku-4.5` is Anthropic's `claude-haiku-4-5`.
+`gpt-5.4-2026-03-05` is `gpt-5.4`, `anthropic/claude-haiku-4.5` is Anthropic's `claude-haiku-4-5`.
 A name without its version is that of a family: `claude-sonnet-5-5` is one of `claude-sonnet`.
 """
 

@@ -79,8 +79,8 @@ def test_a_request_to_a_model_that_the_catalog_knows_as_blind_has_no_picture() -
     """By the format it could have one; by the catalog the model takes none, and the loss says so."""
     thread = pictured(Agent("a"))
 
-    rendered = thread.render("openai-chat:gpt-3.5-turbo")
+    rendered = thread.render("openai-chat:gpt-5.1-codex")
 
     assert "image_url" not in str(rendered.body)
     assert [loss.what for loss in rendered.losses] == ["image"]
-    assert "image_url" in str(thread.render("openai-chat:gpt-5").body)
+    assert "image_url" in str(thread.render("openai-chat:gpt-5.6").body)

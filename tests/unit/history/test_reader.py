@@ -53,15 +53,15 @@ def test_a_turn_is_a_run_or_a_change_by_hand() -> None:
     hand = Hand()
     first = hand.say("user", "Book it")
     call = Message("assistant", (Text("Booking."),), (ToolCall("c-1", "book", "{}"),))
-    hand.write(said=[Message("user", (Text("Go"),))], run="r-1", backend="openai:gpt-5")
-    hand.write(said=[call], run="r-1", backend="openai:gpt-5")
-    last = hand.write(said=[Message("assistant", (Text("Done."),))], run="r-1", backend="openai:gpt-5")
+    hand.write(said=[Message("user", (Text("Go"),))], run="r-1", backend="openai:gpt-5.6")
+    hand.write(said=[call], run="r-1", backend="openai:gpt-5.6")
+    last = hand.write(said=[Message("assistant", (Text("Done."),))], run="r-1", backend="openai:gpt-5.6")
 
     one, two = reader.turns(hand.space, hand.head().commit)
 
     assert (one.number, one.input, one.text, one.before, one.after) == (1, "Book it", "", None, first)
     assert (two.number, two.input, two.text, two.before, two.after) == (2, "Go", "Done.", first, last)
-    assert (two.run, two.backend, [call.name for call in two.calls]) == ("r-1", "openai:gpt-5", ["book"])
+    assert (two.run, two.backend, [call.name for call in two.calls]) == ("r-1", "openai:gpt-5.6", ["book"])
 
 
 def test_a_forgotten_message_keeps_its_place() -> None:

@@ -121,7 +121,7 @@ def test_what_a_backend_lacks_is_said_in_a_line(
 def test_media_are_kept_transformed_or_named_in_words(block: Image | File, topic: Topic, word: str) -> None:
     """By what the backend takes, and whether the wire format is the same."""
     talk = shown(Message("user", (block,)), from_api="openai-chat")
-    anthropic = facing("anthropic:claude-sonnet-4-5", catalog.shipped())
+    anthropic = facing("anthropic:claude-sonnet-5-5", catalog.shipped())
     same = Facing(name="a:b", target=None, levels=target().levels)
 
     assert graded(talk, same)[topic].startswith("✓ ")
@@ -135,8 +135,8 @@ def test_a_file_that_a_vendor_keeps_is_read_by_that_vendor_alone() -> None:
     talk = shown(Message("user", (File("file-id://openai/file-1", "application/pdf"),)))
     models = catalog.shipped()
 
-    assert graded(talk, facing("openai:gpt-5", models))["files"].startswith("✓ ")
-    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["files"].startswith(
+    assert graded(talk, facing("openai:gpt-5.6", models))["files"].startswith("✓ ")
+    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["files"].startswith(
         "✗ 1 file kept by openai"
     )
 
@@ -146,8 +146,8 @@ def test_an_image_by_a_file_id_is_graded_as_what_happens_to_it() -> None:
     talk = shown(Message("user", (Image("file-id://openai/file-1", "image/png"),)))
     models = catalog.shipped()
 
-    assert graded(talk, facing("openai:gpt-5", models))["files"].startswith("✓ ")
-    assert graded(talk, facing("openai-chat:gpt-4o", models))["files"].startswith("✗ 1 file kept by openai")
+    assert graded(talk, facing("openai:gpt-5.6", models))["files"].startswith("✓ ")
+    assert graded(talk, facing("openai-chat:gpt-5.4", models))["files"].startswith("✗ 1 file kept by openai")
 
 
 def test_what_a_server_tool_did_is_told_elsewhere() -> None:
@@ -155,8 +155,8 @@ def test_what_a_server_tool_did_is_told_elsewhere() -> None:
     talk = shown(Message("assistant", (account("web_search", "web_search"),)), from_api="anthropic-messages")
     models = catalog.shipped()
 
-    assert "server_tools" not in graded(talk, facing("anthropic:claude-sonnet-4-5", models))
-    assert "told in words" in graded(talk, facing("openai:gpt-5", models))["server_tools"]
+    assert "server_tools" not in graded(talk, facing("anthropic:claude-sonnet-5-5", models))
+    assert "told in words" in graded(talk, facing("openai:gpt-5.6", models))["server_tools"]
 
 
 def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
@@ -164,9 +164,9 @@ def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
     options = {"vendor": {"openai-responses": {"tools": [{"type": "web_search"}]}}}
     models = catalog.shipped()
 
-    assert graded(shown(options=options), facing("openai:gpt-5", models))["server_tools"].startswith("✓ ")
+    assert graded(shown(options=options), facing("openai:gpt-5.6", models))["server_tools"].startswith("✓ ")
     assert (
-        graded(shown(options=options), facing("anthropic:claude-sonnet-4-5", models))["server_tools"]
+        graded(shown(options=options), facing("anthropic:claude-sonnet-5-5", models))["server_tools"]
         == "✗ Server tool web_search unavailable; tool will be removed for this conversation"
     )
 
@@ -176,8 +176,8 @@ def test_reasoning_stays_with_its_issuer() -> None:
     talk = shown(*thinking(summary="Hm."), from_api="openai-responses")
     models = catalog.shipped()
 
-    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
-    assert graded(talk, facing("openai:gpt-5", models))["reasoning"] == "✓ Reasoning supported"
+    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
+    assert graded(talk, facing("openai:gpt-5.6", models))["reasoning"] == "✓ Reasoning supported"
 
 
 def test_encrypted_reasoning_without_a_summary_is_graded_too() -> None:
@@ -185,8 +185,8 @@ def test_encrypted_reasoning_without_a_summary_is_graded_too() -> None:
     talk = shown(*thinking(), from_api="openai-responses")
     models = catalog.shipped()
 
-    assert graded(talk, facing("anthropic:claude-sonnet-4-5", models))["reasoning"].startswith("⚠ ")
-    assert "reasoning" not in graded(talk, facing("openai:gpt-5", models))
+    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
+    assert "reasoning" not in graded(talk, facing("openai:gpt-5.6", models))
 
 
 def test_reasoning_that_does_not_go_back_is_not_called_supported() -> None:
@@ -195,7 +195,7 @@ def test_reasoning_that_does_not_go_back_is_not_called_supported() -> None:
         HELLO, Message("assistant", (ReasoningSummary("Hm."), Text("Hi."))), from_api="openai-responses"
     )
 
-    assert graded(talk, facing("openai:gpt-5", catalog.shipped()))["reasoning"].startswith("⚠ ")
+    assert graded(talk, facing("openai:gpt-5.6", catalog.shipped()))["reasoning"].startswith("⚠ ")
 
 
 def thinking(summary: str = "") -> list[Message]:
@@ -214,7 +214,7 @@ def test_no_grade_depends_on_what_only_a_vendor_can_read() -> None:
     spoke = Message("assistant", (Text("Hi."),), vendor_metadata='{"openai":{"encrypted_content":"abc"}}')
     bare = Message("assistant", (Text("Hi."),))
     models = catalog.shipped()
-    to, home = facing("anthropic:claude-sonnet-4-5", models), facing("openai:gpt-5", models)
+    to, home = facing("anthropic:claude-sonnet-5-5", models), facing("openai:gpt-5.6", models)
     kept, without = (shown(HELLO, each, from_api="openai-responses") for each in (spoke, bare))
 
     assert graded(kept, to) == graded(without, to)
@@ -238,7 +238,7 @@ def test_options_that_a_format_has_not_are_removed_by_name() -> None:
     """As its render says."""
     talk = shown(options={"seed": 1, "temperature": 0.5})
 
-    lines = graded(talk, facing("anthropic:claude-sonnet-4-5", catalog.shipped()))
+    lines = graded(talk, facing("anthropic:claude-sonnet-5-5", catalog.shipped()))
 
     assert lines["options"] == "✗ Option seed unavailable; it will be left out"
 

@@ -26,7 +26,7 @@ from holdfast.providers.transport.faults import (
 )
 from holdfast.testing import Script
 
-A, B, C = "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"
+A, B, C = "openai:gpt-5.6", "anthropic:claude-haiku-4-5", "google:gemini-2.5-pro"
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from holdfast.model.digest import Digest, Kind, digest_of
 SOME = Digest("ab" * 32)
 FULL = Checkpoint(
     conversation="trip-42",
-    from_backend="openai:gpt-5",
-    to_backend="anthropic:claude-sonnet-4-5",
+    from_backend="openai:gpt-5.6",
+    to_backend="anthropic:claude-sonnet-5-5",
     summary=Summary(user_goal="g", current_task="t", decisions=("d",), open_questions=("q",)),
     active_goals=("a",),
     active_artifacts=(f"artifact://sha256/{SOME}",),
@@ -56,7 +56,7 @@ def test_the_bytes_of_a_checkpoint_are_pinned() -> None:
 
     assert encode_checkpoint(Checkpoint(conversation="t")) == b'{"conversation":"t"}'
     assert empty == "c7cd615cc048d11ed91c8792ca57395c127f3d97340874c17f98e02a786e0432"
-    assert full == "e2889de6628423b3efee927cb2fa78c0e81497a9f38d23f2e2330df60565954b"
+    assert full == "96477a9e77c37ed8db9c4e00f10413958deadb7557982a633282ab829904c283"
 
 
 def test_the_bytes_of_what_is_counted_are_pinned() -> None:

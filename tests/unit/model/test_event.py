@@ -55,7 +55,7 @@ EVENTS: list[Event] = [
     ApprovalDecided(id="e", call="c", ticket="t", decision="edit", by="ann", why="cheaper"),
     RunStarted(id="e", agent="planner", backend="anthropic:claude"),
     RunFinished(id="e", status="failed", why="out of money"),
-    BackendSwitched(id="e", from_backend=None, to_backend="openai:gpt-5", checkpoint=ONE, why="price"),
+    BackendSwitched(id="e", from_backend=None, to_backend="openai:gpt-5.6", checkpoint=ONE, why="price"),
     CheckpointCreated(id="e", checkpoint=ONE),
     MemoryWritten(id="e", owner="user-7", item="i", body=ONE, size=3),
     ArtifactCreated(id="e", artifact=ONE, media_type="image/png", size=9, name="plot"),

@@ -13,12 +13,12 @@ from holdfast.errors import Invalid, NotFound
 
 def test_its_repr_shows_neither_key_nor_client() -> None:
     """Whatever prints it."""
-    assert "sk-secret" not in repr(Backend("openai:gpt-5", api_key="sk-secret", client="sk-secret"))
+    assert "sk-secret" not in repr(Backend("openai:gpt-5.6", api_key="sk-secret", client="sk-secret"))
 
 
 def test_it_can_be_compared_and_used_as_a_key() -> None:
     """Options count for equality, not for the hash."""
-    first, second = (Backend("openai:gpt-5", options={"seed": 7}) for _ in range(2))
+    first, second = (Backend("openai:gpt-5.6", options={"seed": 7}) for _ in range(2))
 
     assert first == second
     assert len({first, second}) == 1
@@ -27,11 +27,11 @@ def test_it_can_be_compared_and_used_as_a_key() -> None:
 @pytest.mark.parametrize(
     ("backend", "provider"),
     [
-        (Backend("openai:gpt-5"), "openai"),
+        (Backend("openai:gpt-5.6"), "openai"),
         (Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"), "localhost:8000"),
-        (Backend("openai:gpt-5", base_url="https://api.openai.com/v1"), "openai"),
-        (Backend("openai:gpt-5", base_url="https://user:pw@proxy.example/v1"), "proxy.example"),
-        (Backend("openai:gpt-5", base_url="https://proxy.example/v1", provider="openai"), "openai"),
+        (Backend("openai:gpt-5.6", base_url="https://api.openai.com/v1"), "openai"),
+        (Backend("openai:gpt-5.6", base_url="https://user:pw@proxy.example/v1"), "proxy.example"),
+        (Backend("openai:gpt-5.6", base_url="https://proxy.example/v1", provider="openai"), "openai"),
         (Backend("vllm:qwen3", base_url="http://gpu:8000/v1"), "vllm"),
         (Backend("foundry:phi-4", base_url="https://x.services.ai.azure.com/models"), "azure"),
     ],
@@ -54,7 +54,7 @@ def test_what_names_no_backend_is_refused() -> None:
 def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     """Nothing is declared."""
     with pytest.raises(Invalid, match="nothing was declared"):
-        Backend("openai:gpt-5", **wrong)  # pyright: ignore[reportArgumentType]
+        Backend("openai:gpt-5.6", **wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_declaring_one_imports_no_sdk() -> None:

@@ -76,7 +76,7 @@ def test_a_level_that_is_belied_is_seen() -> None:
         ("anthropic-messages", "claude-3-haiku-20240307"),
         ("anthropic-messages", "claude-opus-4-8"),
         ("gemini-generate", "gemini-3-pro-preview"),
-        ("bedrock-converse", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("bedrock-converse", "us.anthropic.claude-haiku-4-5-20251001-v1:0"),
         ("bedrock-converse", "meta.llama3-1-70b-instruct-v1:0"),
         ("openai-chat", "o3"),
         ("openai-responses", "gpt-5"),

@@ -22,7 +22,7 @@ def test_an_effort_that_only_others_know_is_left_out(api: str) -> None:
     """Groq's `default` is no word of OpenAI's."""
     context = Context(messages=HELLO, options={"reasoning": {"effort": "default"}})
 
-    rendered = adapter(api).render(context, model="gpt-5")
+    rendered = adapter(api).render(context, model="gpt-5.6")
 
     assert "default" not in str(rendered.body)
     assert [(loss.kind, loss.where) for loss in rendered.losses] == [("dropped", "options.reasoning.effort")]
@@ -32,7 +32,7 @@ def test_an_effort_that_only_others_know_is_left_out(api: str) -> None:
 def test_a_tier_that_only_others_know_is_left_out(api: str) -> None:
     """Groq's `on_demand` is no tier of OpenAI's."""
     rendered = adapter(api).render(
-        Context(messages=HELLO, options={"service_tier": "on_demand"}), model="gpt-5"
+        Context(messages=HELLO, options={"service_tier": "on_demand"}), model="gpt-5.6"
     )
 
     assert "service_tier" not in rendered.body
@@ -43,7 +43,7 @@ def test_words_that_are_known_stay() -> None:
     """Control: efforts and tiers of its own are sent."""
     options: dict[str, Any] = {"service_tier": "flex", "reasoning": {"effort": "low"}}
 
-    rendered = adapter("openai-responses").render(Context(messages=HELLO, options=options), model="gpt-5")
+    rendered = adapter("openai-responses").render(Context(messages=HELLO, options=options), model="gpt-5.6")
 
     assert rendered.body["service_tier"] == "flex"
     assert rendered.body["reasoning"] == {"effort": "low"}
@@ -53,7 +53,7 @@ def test_words_that_are_known_stay() -> None:
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("top_p", 0), ("seed", 0)])
 def test_zero_is_no_default(name: str, value: float) -> None:
     """What a thinking model does not take is a loss, also where it is nothing in Python's eyes."""
-    rendered = adapter("openai-chat").render(Context(messages=HELLO, options={name: value}), model="gpt-5")
+    rendered = adapter("openai-chat").render(Context(messages=HELLO, options={name: value}), model="gpt-5.6")
 
     assert rendered.body.get(name, None) == value or [loss.where for loss in rendered.losses] == [
         f"options.{name}"
@@ -67,7 +67,7 @@ def test_a_loss_in_a_result_names_the_result() -> None:
     results = (ToolResult("a", "success", (Text("dark"),)), ToolResult("b", "success", (picture,)))
     told = Context(messages=[*HELLO, Message("assistant", (), calls), Message("tool", (), (), results)])
 
-    losses = adapter("openai-chat").render(told, model="gpt-5").losses
+    losses = adapter("openai-chat").render(told, model="gpt-5.6").losses
 
     assert "messages[2].tool_results[1].content[0]" in [loss.where for loss in losses]
 
@@ -109,7 +109,7 @@ def test_the_version_that_vertex_wants_goes_to_vertex_alone(provider: str | None
     options: dict[str, Any] = {"vendor": {"anthropic-messages": {"anthropic_version": "vertex-2023-10-16"}}}
 
     rendered = adapter("anthropic-messages").render(
-        Context(messages=HELLO, options=options), model="claude-sonnet-4-5", provider=provider
+        Context(messages=HELLO, options=options), model="claude-sonnet-5-5", provider=provider
     )
 
     lost = [loss.where for loss in rendered.losses]
@@ -161,7 +161,7 @@ def test_responses_are_asked_for_sixteen_tokens_at_least(asked: int, sent: int) 
     """The API refuses less."""
     context = Context(messages=HELLO, options={"max_tokens": asked})
 
-    rendered = adapter("openai-responses").render(context, model="gpt-5")
+    rendered = adapter("openai-responses").render(context, model="gpt-5.6")
 
     assert rendered.body["max_output_tokens"] == sent
     assert [loss.where for loss in rendered.losses] == ([] if asked == sent else ["options.max_tokens"])
@@ -202,9 +202,9 @@ BLANK = (
 @pytest.mark.parametrize(
     ("api", "model"),
     [
-        ("anthropic-messages", "claude-sonnet-4-5"),
+        ("anthropic-messages", "claude-sonnet-5-5"),
         ("anthropic-messages", "claude-opus-4-6"),
-        ("bedrock-converse", "anthropic.claude-sonnet-4-5"),
+        ("bedrock-converse", "anthropic.claude-sonnet-5-5"),
     ],
 )
 def test_no_text_of_white_space_only_reaches_claude(api: str, model: str) -> None:
@@ -234,8 +234,8 @@ def test_a_file_of_anthropics_is_not_sent_to_vertex() -> None:
     render = adapter("anthropic-messages").render
     context = Context(messages=(message,))
 
-    home = render(context, model="claude-sonnet-4-5", provider="anthropic")
-    vertex = render(context, model="claude-sonnet-4-5", provider="google-vertex")
+    home = render(context, model="claude-sonnet-5-5", provider="anthropic")
+    vertex = render(context, model="claude-sonnet-5-5", provider="google-vertex")
 
     assert "file_1" in str(home.body["messages"][0]["content"][0]["source"])
     assert vertex.body["messages"][0]["content"][0]["type"] == "text"

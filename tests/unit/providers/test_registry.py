@@ -24,9 +24,9 @@ def test_an_unknown_wire_format_is_not_found() -> None:
 @pytest.mark.parametrize(
     ("backend", "meant"),
     [
-        ("openai:gpt-5", Target("openai-responses", "openai", "gpt-5")),
-        ("openai-chat:gpt-4o", Target("openai-chat", "openai", "gpt-4o")),
-        ("anthropic:claude-sonnet-4-5", Target("anthropic-messages", "anthropic", "claude-sonnet-4-5")),
+        ("openai:gpt-5.6", Target("openai-responses", "openai", "gpt-5.6")),
+        ("openai-chat:gpt-5.4", Target("openai-chat", "openai", "gpt-5.4")),
+        ("anthropic:claude-sonnet-5-5", Target("anthropic-messages", "anthropic", "claude-sonnet-5-5")),
         ("google:gemini-3-pro", Target("gemini-generate", "google", "gemini-3-pro")),
         ("gemini:gemini-3-pro", Target("gemini-generate", "google", "gemini-3-pro")),
         ("bedrock:us.amazon.nova-pro-v1:0", Target("bedrock-converse", "bedrock", "us.amazon.nova-pro-v1:0")),
@@ -36,7 +36,7 @@ def test_an_unknown_wire_format_is_not_found() -> None:
         ("ollama-chat:qwen3:8b", Target("ollama-chat", "ollama", "qwen3:8b")),
         ("ollama:qwen3:8b", Target("openai-chat", "ollama", "qwen3:8b")),
         ("groq:llama-3.3-70b", Target("openai-chat", "groq", "llama-3.3-70b")),
-        ("azure-openai:gpt-4o", Target("openai-chat", "azure-openai", "gpt-4o")),
+        ("azure-openai:gpt-5.4", Target("openai-chat", "azure-openai", "gpt-5.4")),
     ],
 )
 def test_a_backend_name_says_format_server_and_model(backend: str, meant: Target) -> None:
@@ -44,7 +44,7 @@ def test_a_backend_name_says_format_server_and_model(backend: str, meant: Target
     assert target(backend) == meant
 
 
-@pytest.mark.parametrize("backend", ["no-such-model", ":gpt-5", "openai:", ""])
+@pytest.mark.parametrize("backend", ["no-such-model", ":gpt-5.6", "openai:", ""])
 def test_what_names_no_backend_is_refused(backend: str) -> None:
     """Both halves have to be there."""
     with pytest.raises(Invalid, match="names no backend"):

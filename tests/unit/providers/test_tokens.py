@@ -34,7 +34,7 @@ def tiktoken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A stand-in for tiktoken, with a token a character; gives the folder of its vocabularies."""
     encoding = SimpleNamespace(name="o200k_base", encode_ordinary=list)
     stand_in = SimpleNamespace(
-        encoding_name_for_model={"gpt-5": "o200k_base"}.__getitem__, get_encoding=lambda _: encoding
+        encoding_name_for_model={"gpt-5.6": "o200k_base"}.__getitem__, get_encoding=lambda _: encoding
     )
     monkeypatch.setitem(sys.modules, "tiktoken", stand_in)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
@@ -44,43 +44,43 @@ def tiktoken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_an_estimate_says_whose_it_is_and_how_far_off_it_may_be() -> None:
     """For a text of ordinary words it is near the number of words and marks."""
-    counted = tokens.count(WORDS, model="anthropic:claude-sonnet-4-5")
+    counted = tokens.count(WORDS, model="anthropic:claude-sonnet-5-5")
 
     assert not counted.exact
-    assert counted.how == "estimated for Claude 4.5 and 4.6"
+    assert counted.how == "estimated for Claude from Opus 4.7 on"
     assert counted.count - counted.margin <= 20 <= counted.most
 
 
 def test_a_request_is_more_than_its_words() -> None:
     """Messages, calls, tools and schemas add to it."""
-    bare = tokens.count(asked(Text(WORDS)), model="openai:gpt-5")
+    bare = tokens.count(asked(Text(WORDS)), model="openai:gpt-5.6")
     tool = ToolSpec(name="look", description="Look it up.", parameters={"type": "object", "properties": {}})
     call = Message("assistant", tool_calls=(ToolCall("c1", "look", "{}"),))
     result = Message("tool", tool_results=(ToolResult("c1", "success", (Text("found"),)),))
     schema = {"output": {"schema": {"type": "object", "properties": {"name": {"type": "string"}}}}}
 
-    assert bare.count > tokens.count(WORDS, model="openai:gpt-5").count
+    assert bare.count > tokens.count(WORDS, model="openai:gpt-5.6").count
     for more in (
         asked(Text(WORDS), system="Be brief."),
         asked(Text(WORDS), tools=[tool]),
         asked(Text(WORDS), options=schema),
         Context(messages=[Message("user", (Text(WORDS),)), call, result]),
     ):
-        assert tokens.count(more, model="openai:gpt-5").count > bare.count
+        assert tokens.count(more, model="openai:gpt-5.6").count > bare.count
 
 
 def test_told_thinking_is_not_counted() -> None:
     """No vendor takes it back as words."""
-    bare = tokens.count(asked(Text(WORDS)), model="openai:gpt-5")
+    bare = tokens.count(asked(Text(WORDS)), model="openai:gpt-5.6")
 
-    assert tokens.count(asked(Text(WORDS), ReasoningSummary(WORDS * 9)), model="openai:gpt-5") == bare
+    assert tokens.count(asked(Text(WORDS), ReasoningSummary(WORDS * 9)), model="openai:gpt-5.6") == bare
 
 
 def test_pictures_and_files_are_guessed_at_and_said() -> None:
     """The margin is as large as the guess."""
     counted = tokens.count(
         asked(Image("https://example.org/a.png", "image/png"), File("file-id://x/1", "application/pdf")),
-        model="openai:gpt-5",
+        model="openai:gpt-5.6",
     )
 
     assert counted.count >= 4_000
@@ -165,7 +165,7 @@ def test_no_text_is_too_odd_to_be_counted(text: str, model: str) -> None:
 def test_large_texts_are_counted_in_time() -> None:
     """Five million characters, hostile ones too."""
     for text in (WORDS * 10_000, "a" * 1_000_000, "!" * 1_000_000, "aA" * 500_000, " " * 1_000_000):
-        assert tokens.count(text, model="openai:gpt-5").count > 0
+        assert tokens.count(text, model="openai:gpt-5.6").count > 0
 
 
 def test_schemas_that_are_no_json_are_counted_too() -> None:
@@ -174,19 +174,19 @@ def test_schemas_that_are_no_json_are_counted_too() -> None:
     loop["self"] = loop
     tool = ToolSpec(name="odd", parameters={"x": object()})  # pyright: ignore[reportArgumentType]
 
-    assert tokens.count(asked(tools=[tool]), model="openai:gpt-5").count > 0
-    assert tokens.count(asked(options={"output": {"schema": loop}}), model="openai:gpt-5").count > 0
+    assert tokens.count(asked(tools=[tool]), model="openai:gpt-5.6").count > 0
+    assert tokens.count(asked(options={"output": {"schema": loop}}), model="openai:gpt-5.6").count > 0
 
 
 def test_a_text_is_exact_where_the_vocabulary_is_on_disk(tiktoken: Path) -> None:
     """Under the name that tiktoken itself gives the file."""
     (tiktoken / "fb374d419588a4632f3f557e76b4b70aebbca790").write_bytes(b"")
 
-    assert tokens.count("words", model="openai:gpt-5") == tokens.Tokens(
+    assert tokens.count("words", model="openai:gpt-5.6") == tokens.Tokens(
         count=5, margin=0, exact=True, how="tiktoken o200k_base"
     )
-    assert tokens.count("\ud800", model="openai:gpt-5").exact
-    request = tokens.count(asked(Text("words")), model="openai:gpt-5")
+    assert tokens.count("\ud800", model="openai:gpt-5.6").exact
+    request = tokens.count(asked(Text("words")), model="openai:gpt-5.6")
     assert not request.exact
     assert request.how.startswith("tiktoken o200k_base for the words")
 
@@ -194,7 +194,7 @@ def test_a_text_is_exact_where_the_vocabulary_is_on_disk(tiktoken: Path) -> None
 def test_nothing_is_fetched_to_count(tiktoken: Path) -> None:
     """Without the file it is an estimate, as for a model that tiktoken does not know."""
     assert not list(tiktoken.iterdir())
-    assert not tokens.count("words", model="openai:gpt-5").exact
+    assert not tokens.count("words", model="openai:gpt-5.6").exact
     assert not tokens.count("words", model="openai:gpt-99").exact
 
 

@@ -25,8 +25,8 @@ def thread() -> Iterator[Thread]:
     ("name", "told"),
     [
         ("nobody:model", "no provider is called 'nobody'.*There are: .*anthropic"),
-        ("antropic:claude-sonnet-4-5", "Did you mean 'anthropic'"),
-        ("anthropic:claude-sonet-4-5", "Did you mean 'claude-sonnet-4-5'"),
+        ("antropic:claude-sonnet-5-5", "Did you mean 'anthropic'"),
+        ("anthropic:claude-sonet-5-5", "Did you mean 'claude-sonnet-5-5'"),
         ("script:two", "no provider is called 'script'"),
         ("nothing", "names no backend"),
     ],
@@ -42,7 +42,7 @@ def test_a_name_that_nobody_goes_by_is_refused(thread: Thread, name: str, told: 
 def test_who_is_on_the_line_or_was_handed_in_is_known(thread: Thread) -> None:
     """The line's own name, one that was switched to, a new model as a Backend, and any known vendor's."""
     assert thread.plan("script:one").backend == thread.plan().backend == "script:one"
-    assert thread.plan("anthropic:claude-sonnet-4-5").fits
+    assert thread.plan("anthropic:claude-sonnet-5-5").fits
     assert thread.plan(Backend("anthropic:claude-next")).backend == "anthropic:claude-next"
     assert thread.plan("ollama:whatever").backend == "ollama:whatever"
 

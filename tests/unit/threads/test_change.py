@@ -60,14 +60,16 @@ def test_a_message_has_blocks_calls_and_an_author(thread: Thread) -> None:
     """Whatever a party said, in the canonical form."""
     with thread.change("talk", author="ann") as change:
         change.say("user", [Text("look: "), Image("artifact://sha256/x", "image/png")], id="m-1")
-        change.say("assistant", "ok", tool_calls=[ToolCall("c", "t", "{}")], provider="openai", model="gpt-5")
+        change.say(
+            "assistant", "ok", tool_calls=[ToolCall("c", "t", "{}")], provider="openai", model="gpt-5.6"
+        )
         change.add(Message("system", (Text("be brief"),)))
 
     first, second, third = thread.transcript()
 
     assert first.id == "m-1"
     assert first.message.content == (Text("look: "), Image("artifact://sha256/x", "image/png"))
-    assert (second.provider, second.model, second.message.tool_calls[0].name) == ("openai", "gpt-5", "t")
+    assert (second.provider, second.model, second.message.tool_calls[0].name) == ("openai", "gpt-5.6", "t")
     assert third.role == "system"
     assert thread.log()[0].author == "ann"
     assert {entry.commit for entry in thread.transcript()} == {thread.head.commit}

@@ -35,7 +35,7 @@ def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) ->
         thread = begun(store)
         assert thread.render("claude-mine").body["model"] == "claude-mine"
         assert "max_tokens" in thread.render("claude-mine").body
-        assert thread.render("gpt-5").body["model"] == "gpt-5"
+        assert thread.render("gpt-5.6").body["model"] == "gpt-5.6"
         with pytest.raises(Invalid, match="names no backend"):
             thread.render("claude-yours")
 
@@ -47,7 +47,7 @@ def test_the_file_is_read_when_it_is_needed(mine: Path) -> None:
     with holdfast.open("memory:") as store:
         thread = begun(store)
         with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
-            thread.render("gpt-5")
+            thread.render("gpt-5.6")
         with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
-            thread.render("openai:gpt-5")
-        assert thread.export("openai-responses", model="gpt-5").body["model"] == "gpt-5"
+            thread.render("openai:gpt-5.6")
+        assert thread.export("openai-responses", model="gpt-5.6").body["model"] == "gpt-5.6"

@@ -38,7 +38,7 @@ class Providers(Answer, frozen=True, kw_only=True):
 def ls(*, everywhere: Everywhere = EVERYWHERE) -> Providers:
     """List the providers that a backend may name, and their formats
 
-    A backend is written provider:model, as openai:gpt-5. No store is needed.
+    A backend is written provider:model, as openai:gpt-5.6. No store is needed.
     """
     return Providers(
         providers=[

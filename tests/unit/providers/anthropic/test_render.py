@@ -14,14 +14,14 @@ from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS
 from holdfast.providers.contract import Rendered
 from holdfast.providers.wire.server_tools import account
 
-MODEL = "claude-sonnet-4-5"
+MODEL = "claude-haiku-4-5"
 PNG = "data:image/jpeg;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()
 HELLO = Message(role="user", content=(Text("Hello."),))
 THOUGHT = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
-    "model": "claude-sonnet-4-5-20250929",
+    "model": "claude-haiku-4-5-20251001",
     "content": [
         {"type": "thinking", "thinking": "", "signature": "c2lnbmF0dXJl"},
         {"type": "redacted_thinking", "data": "aGlkZGVu"},
@@ -104,7 +104,7 @@ def test_thinking_goes_to_no_other_model_or_server() -> None:
     """A signature is bound to its model; what is left out is told."""
     message = ADAPTER.parse(THOUGHT).message
 
-    other = render(HELLO, message, answers("toolu_1"), model="claude-opus-4-1")
+    other = render(HELLO, message, answers("toolu_1"), model="claude-opus-4-5")
     elsewhere = ADAPTER.render(Context(messages=[HELLO, message]), model=MODEL, provider="google-vertex")
 
     assert [block["type"] for block in other.body["messages"][1]["content"]] == ["tool_use"]
@@ -142,8 +142,7 @@ def test_a_thinking_budget_fits(reasoning: Any, limit: int, thinking: object) ->
     ("model", "limit"),
     [
         ("claude-sonnet-5-5", 128_000),
-        ("claude-opus-4-1", 32_000),
-        ("claude-3-haiku", 4_096),
+        ("claude-opus-4-5", 50_000),
         ("claude-haiku-4-5-20251001", 50_000),  # its window is 200,000
         ("qwen3", 8_192),
     ],
@@ -157,7 +156,7 @@ def test_room_for_an_answer_comes_from_the_catalog(model: str, limit: int) -> No
 @pytest.mark.parametrize("limit", [{}, {"max_tokens": 8_192}, {"max_tokens": 16_384}])
 def test_thinking_leaves_room_for_an_answer(reasoning: dict[str, Any], limit: dict[str, int]) -> None:
     """Half of a small limit, 8192 tokens of a large one."""
-    body = render(HELLO, model="claude-opus-4-1", options={"reasoning": reasoning, **limit}).body
+    body = render(HELLO, model="claude-opus-4-5", options={"reasoning": reasoning, **limit}).body
 
     left = body["max_tokens"] - body["thinking"]["budget_tokens"]
     assert left >= min(8_192, body["max_tokens"] // 2)

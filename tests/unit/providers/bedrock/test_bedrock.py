@@ -15,7 +15,7 @@ from holdfast.providers.bedrock import ADAPTER
 from holdfast.providers.contract import CallDelta, Rendered, TextDelta
 from tests.recorded.frames import frame, frames_of
 
-CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+CLAUDE = "us.anthropic.claude-haiku-4-5-20251001-v1:0"
 NOVA = "us.amazon.nova-2-lite-v1:0"
 HELLO = Message(role="user", content=(Text("Hello."),))
 CALL = Message(role="assistant", tool_calls=(ToolCall("a", "look", '{"x": 1}'),))
@@ -113,7 +113,7 @@ def test_thinking_goes_back_to_its_model_only() -> None:
         model=CLAUDE,
     )
 
-    same = ADAPTER.render(context, model="eu.anthropic.claude-sonnet-4-5-20250929-v1:0").body
+    same = ADAPTER.render(context, model="eu.anthropic.claude-haiku-4-5-20251001-v1:0").body
     other = ADAPTER.render(context, model="us.anthropic.claude-3-7-sonnet-20250219-v1:0")
 
     assert same["messages"][0]["content"] == content

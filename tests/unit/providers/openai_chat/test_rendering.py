@@ -18,7 +18,7 @@ PDF = "data:application/pdf;base64,JVBERi0xLjQK"
 HI = Message(role="user", content=(Text("hi"),))
 
 
-def render(*messages: Message, provider: str = "openai", model: str = "gpt-4o", **more: Any) -> Rendered:
+def render(*messages: Message, provider: str = "openai", model: str = "gpt-5.4", **more: Any) -> Rendered:
     """The request for these messages."""
     return ADAPTER.render(Context(messages=messages, **more), model=model, provider=provider)
 
@@ -228,9 +228,10 @@ def test_signed_reasoning_goes_back_to_its_server_and_model_alone() -> None:
 
 def test_thinking_servers_get_the_field_they_demand() -> None:
     """A turn with calls that another made has none; it becomes an empty one."""
-    rendered = render(
-        HI, called(CALL), gave("c1", Text("ok")), provider="deepseek", model="deepseek-reasoner"
-    )
+    thinks = {"reasoning": {"enabled": True}}
+    asked = (HI, called(CALL), gave("c1", Text("ok")))
+
+    rendered = render(*asked, provider="deepseek", model="deepseek-v4-pro", options=thinks)
 
     assert rendered.body["messages"][1]["reasoning_content"] == ""
     assert [loss.kind for loss in rendered.losses] == ["repaired"]
@@ -315,8 +316,8 @@ def test_options_that_a_model_refuses_are_left_out_and_reported() -> None:
     """Reasoning models take no sampling options; plain ones no effort."""
     options: dict[str, Any] = {"temperature": 0.2, "reasoning": {"effort": "low"}, "max_tokens": 5}
 
-    reasons = render(HI, model="gpt-5-mini", options=options)
-    plain = render(HI, model="gpt-4o", options=options)
+    reasons = render(HI, model="gpt-5-codex", options=options)
+    plain = render(HI, model="gpt-5-chat-latest", options=options)
 
     assert reasons.body.keys() & {"temperature", "reasoning_effort"} == {"reasoning_effort"}
     assert plain.body.keys() & {"temperature", "reasoning_effort"} == {"temperature"}

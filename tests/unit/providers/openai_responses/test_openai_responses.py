@@ -44,7 +44,7 @@ DONE = Message("tool", tool_results=(ToolResult("call_1", "success", (Text("ok")
 
 def answer(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A response that holds these items."""
-    return {"id": "resp_1", "model": "gpt-5", "status": "completed", "output": list(items), **more}
+    return {"id": "resp_1", "model": "gpt-5.6", "status": "completed", "output": list(items), **more}
 
 
 def context(*messages: Message, **more: Any) -> Context:
@@ -54,7 +54,7 @@ def context(*messages: Message, **more: Any) -> Context:
 
 def asked(*messages: Message, provider: str | None = None, **more: Any) -> list[dict[str, Any]]:
     """The input that is rendered for these messages."""
-    return ADAPTER.render(context(*messages, **more), model="gpt-4.1", provider=provider).body["input"]
+    return ADAPTER.render(context(*messages, **more), model="gpt-5.4", provider=provider).body["input"]
 
 
 class TestAnswers:
@@ -120,7 +120,7 @@ class TestStreams:
     """What is heard piece by piece."""
 
     EVENTS: tuple[dict[str, Any], ...] = (
-        {"type": "response.created", "response": {"id": "resp_1", "model": "gpt-5", "output": []}},
+        {"type": "response.created", "response": {"id": "resp_1", "model": "gpt-5.6", "output": []}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**REASONING, "summary": []}},
         {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "Think."},
         {"type": "response.output_item.done", "output_index": 0, "item": REASONING},
@@ -192,7 +192,7 @@ class TestOwner:
         """Alone it is refused, so it goes, and the report says so."""
         reply = ADAPTER.parse(answer(REASONING, status="incomplete"))
 
-        rendered = ADAPTER.render(context(reply.message, Message("user", (Text("Go on"),))), model="gpt-5")
+        rendered = ADAPTER.render(context(reply.message, Message("user", (Text("Go on"),))), model="gpt-5.6")
 
         assert rendered.body["input"] == [{"role": "user", "content": "Go on"}]
         assert "reasoning" in {loss.what for loss in rendered.losses}
@@ -221,7 +221,7 @@ class TestOwner:
         """Repeated item ids and call ids are refused, so the second one goes without."""
         reply = ADAPTER.parse(answer(REASONING, CALL))
 
-        body = ADAPTER.render(context(reply.message, DONE, reply.message, DONE), model="gpt-5").body
+        body = ADAPTER.render(context(reply.message, DONE, reply.message, DONE), model="gpt-5.6").body
 
         assert check(body, "openai-responses") == []
         assert len({item["call_id"] for item in body["input"] if item["type"] == "function_call"}) == 2
@@ -241,7 +241,7 @@ class TestRequests:
     def test_a_custom_tool_s_call_is_text(self) -> None:
         """Free text stays as it is, and the result goes by the name of the call's kind."""
         body = {
-            "model": "gpt-5",
+            "model": "gpt-5.6",
             "input": [
                 {"role": "user", "content": "Run it"},
                 {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": "print(1)"},
@@ -253,22 +253,22 @@ class TestRequests:
         read = ADAPTER.read_request(body)
 
         assert read.messages[1].tool_calls == (ToolCall("c1", "run", "print(1)"),)
-        assert ADAPTER.render(read, model="gpt-5").body == body
+        assert ADAPTER.render(read, model="gpt-5.6").body == body
 
     def test_results_go_on_where_the_server_has_the_calls(self) -> None:
         """With previous_response_id a result stands without its call."""
         body = {
-            "model": "gpt-5",
+            "model": "gpt-5.6",
             "previous_response_id": "resp_1",
             "input": [{"type": "function_call_output", "call_id": "call_1", "output": "ok"}],
         }
 
-        assert ADAPTER.render(ADAPTER.read_request(body), model="gpt-5").body == body
+        assert ADAPTER.render(ADAPTER.read_request(body), model="gpt-5.6").body == body
 
     def test_instructions_and_leading_system_messages_are_the_system(self) -> None:
         """They are one text, and come back in their own form while it stays."""
         body = {
-            "model": "gpt-5",
+            "model": "gpt-5.6",
             "instructions": "Be brief.",
             "input": [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"}],
         }
@@ -276,9 +276,9 @@ class TestRequests:
         read = ADAPTER.read_request(body)
 
         assert read.system == "Be brief.\n\nBe kind."
-        assert ADAPTER.render(read, model="gpt-5").body == body
+        assert ADAPTER.render(read, model="gpt-5.6").body == body
         changed = msgspec.structs.replace(read, system="Other.")
-        assert ADAPTER.render(changed, model="gpt-5").body["instructions"] == "Other."
+        assert ADAPTER.render(changed, model="gpt-5.6").body["instructions"] == "Other."
 
     def test_a_call_without_a_result_gets_one(self) -> None:
         """The history is whole, and the report says what was put there."""
@@ -351,7 +351,7 @@ class TestRequests:
         }
 
         rendered = ADAPTER.render(
-            context(Message("user", (Text("Hi"),)), options=options), model="gpt-5-mini"
+            context(Message("user", (Text("Hi"),)), options=options), model="gpt-5-codex"
         )
 
         assert {loss.where for loss in rendered.losses} == {
@@ -367,7 +367,7 @@ class TestRequests:
             {"input": [CALL, SAID, {"type": "function_call_output", "call_id": "call_1", "output": "1"}]}
         )
 
-        body = ADAPTER.render(read, model="deepseek-chat", provider="deepseek").body
+        body = ADAPTER.render(read, model="deepseek-v4-flash", provider="deepseek").body
 
         assert check(body, "openai-responses", provider="deepseek") == []
 

@@ -17,10 +17,10 @@ def anthropic(*messages: Any, **fields: Any) -> Example:
     """A request for Anthropic, with one tool."""
     tool = {"name": "look", "input_schema": SCHEMA}
     body: dict[str, Any] = {"max_tokens": 4096, "messages": list(messages), "tools": [tool]}
-    return "anthropic-messages", body | fields, None, "claude-sonnet-4-5"
+    return "anthropic-messages", body | fields, None, "claude-sonnet-5-5"
 
 
-def chat(*messages: Any, provider: str | None = None, model: str = "gpt-5", **fields: Any) -> Example:
+def chat(*messages: Any, provider: str | None = None, model: str = "gpt-5.6", **fields: Any) -> Example:
     """A request for Chat Completions, with one tool."""
     tool = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
     body: dict[str, Any] = {"messages": list(messages), "tools": [tool]}
@@ -29,7 +29,7 @@ def chat(*messages: Any, provider: str | None = None, model: str = "gpt-5", **fi
 
 def responses(*items: Any, provider: str | None = None, **fields: Any) -> Example:
     """A request for Responses."""
-    return "openai-responses", {"input": list(items)} | fields, provider, "gpt-5"
+    return "openai-responses", {"input": list(items)} | fields, provider, "gpt-5.6"
 
 
 def gemini(*contents: Any, model: str = "gemini-3-pro", **fields: Any) -> Example:
@@ -217,7 +217,7 @@ BROKEN: dict[str, Example] = {
     "C15": chat({"role": "developer", "content": "Be brief."}, user(), provider="deepseek"),
     "C16": chat(user(), user(), provider="llama.cpp"),
     "C17": chat(user(), said("Hi.", reasoning_content="Hm."), user(), provider="groq"),
-    "C18": chat(user(), calling(), tool(), provider="deepseek", model="deepseek-reasoner"),
+    "C18": chat(user(), calling(), tool(), provider="deepseek", thinking={"type": "enabled"}),
     "C19": chat(user([shown("https://example.org/a.png")]), provider="ollama"),
     "R01": responses(user(), output()),
     "R02": responses(user(), call()),

@@ -27,7 +27,7 @@ GEMINI = {
     ]
 }
 RESPONSES = {
-    "model": "gpt-5",
+    "model": "gpt-5.6",
     "input": [
         {"role": "user", "content": [{"type": "input_file", "filename": "plan.pdf", "file_data": PDF}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAAB"},
@@ -57,7 +57,7 @@ RESPONSES = {
     ],
 }
 CHAT = {
-    "model": "gpt-4o",
+    "model": "gpt-5.4",
     "messages": [
         {"role": "user", "name": "ann", "content": "Hello."},
         {"role": "assistant", "refusal": "No.", "content": None},
@@ -65,7 +65,7 @@ CHAT = {
     ],
 }
 ANTHROPIC = {
-    "model": "claude-sonnet-4-5",
+    "model": "claude-sonnet-5-5",
     "max_tokens": 100,
     "messages": [
         {
@@ -117,9 +117,9 @@ BEDROCK = {
     ]
 }
 MODELS = {
-    "openai-chat": "gpt-4o",
-    "openai-responses": "gpt-5",
-    "anthropic-messages": "claude-sonnet-4-5",
+    "openai-chat": "gpt-5.4",
+    "openai-responses": "gpt-5.6",
+    "anthropic-messages": "claude-sonnet-5-5",
     "gemini-generate": "gemini-3-pro",
     "bedrock-converse": "amazon.nova-pro",
     "mistral-chat": "mistral-large-latest",
