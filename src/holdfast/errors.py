@@ -222,9 +222,9 @@ class Invalid(HoldfastError, ValueError):
 class Corrupt(HoldfastError):
     """Stored bytes are not what was written.  Nothing was returned in their place."""
 
-    def __init__(self, message: str, *, cell: str | None = None) -> None:
-        """Say what is damaged; `cell` is the name of the cell, where it is one."""
-        self.cell = cell
+    def __init__(self, message: str, *, cell: str | None = None, digest: str | None = None) -> None:
+        """Say what is damaged; `cell` is the name of the cell, `digest` of the missing object, where it is one."""
+        self.cell, self.digest = cell, digest
         super().__init__(message)
 
 

@@ -61,7 +61,7 @@ class Line(msgspec.Struct, frozen=True):
 
     def turn(self, number: int) -> list[Spoken]:
         """The messages of one turn."""
-        last = self.space.engine.turn(self.space.name, self.at, number)
+        last = self.space.turn(self.at, number)
         found: list[Spoken] = []
         for step in reader.steps(self.space, last.digest if last else None, limit=_STEPS_MAX):
             if step.place.turn != number:

@@ -10,7 +10,7 @@ from holdfast.engines import rules
 from holdfast.engines.contract import Cell, Entry, Hold, Place, Recorded, Step
 from holdfast.engines.layers import over, pour
 from holdfast.engines.marks import Mark
-from holdfast.errors import Forgotten, NotFound
+from holdfast.errors import Corrupt, Forgotten, NotFound
 from holdfast.model.changeset import decode_changeset
 from holdfast.model.commit import LedgerRead, MoveRecord, decode_commit, decode_move
 from holdfast.model.digest import Digest, Object
@@ -103,7 +103,7 @@ class SpaceState:
         hold = self.holds.get(timeline)
         if hold is None or hold.move is None:
             return rules.unmoved(timeline)
-        rules.check_hold(hold, decode_move(self.object(hold.move).body))
+        rules.check_hold(hold, decode_move(self._named(hold.move).body))
         return hold
 
     def object(self, digest: Digest) -> Object:
@@ -116,6 +116,12 @@ class SpaceState:
             case found:
                 return Object.read(found.kind, digest, found.body)
 
+    def _named(self, digest: Digest) -> Object:
+        """An object that a head or a commit names; raises `Corrupt` if it is not there."""
+        if digest not in self.objects:
+            raise Corrupt(f"{digest} is named in this space and missing.", digest=digest)
+        return self.object(digest)
+
     def mark(self, commit: Digest) -> Mark:
         """What is remembered of the commit."""
         mark = self.marks.get(commit)
@@ -126,7 +132,7 @@ class SpaceState:
     def step(self, digest: Digest) -> Step:
         """The commit, decoded, with its changeset and place."""
         commit = decode_commit(self.object(digest).body)
-        changeset = decode_changeset(self.object(commit.changeset).body)
+        changeset = decode_changeset(self._named(commit.changeset).body)
         return Step(digest, commit, changeset, self.mark(digest).place)
 
     def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:

@@ -48,7 +48,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def point(space: Space, commit: Digest) -> Point:
-    """The commit with its depth; raises `NotFound`."""
+    """The commit with its depth; raises as `Space.step` does."""
     return Point(commit, space.step(commit).place.depth)
 
 

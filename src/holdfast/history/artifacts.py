@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.engines.contract import Cell, CellWrite, Write
-from holdfast.errors import Conflict, Corrupt, InDoubt, Invalid, NotFound
+from holdfast.errors import Conflict, Corrupt, Forgotten, InDoubt, Invalid, NotFound
 from holdfast.history import cells
 from holdfast.history.space import Space
 from holdfast.model import canonical, names
@@ -329,7 +329,13 @@ def check_upload(space: Space, cell: CellWrite) -> None:
 
 
 def _artifact(space: Space, digest: Digest) -> Artifact:
-    found = space.engine.objects(space.name, (digest,))[0]
+    try:
+        found = space.engine.objects(space.name, (digest,))[0]
+    except Forgotten:
+        raise
+    except NotFound as error:  # a name that somebody gave, unless the thread lists the artifact
+        cell = space.engine.cell(space.name, LISTED + digest)
+        raise (error if cell is None or cell.value is None else space.absence(digest)) from None
     if found.kind is not Kind.ARTIFACT:
         raise NotFound(f"{digest} is a {found.kind}, not an artifact; nothing was returned.")
     return decode_artifact(found.body)

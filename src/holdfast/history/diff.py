@@ -76,8 +76,7 @@ def between(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "
     Costs what differs and what happened since the two parted, not what they share.
     `prefix` narrows the state that is compared.  Raises `NotFound` for a commit that is not here.
     """
-    one = ancestry.point(space, a) if a else None
-    other = ancestry.point(space, b) if b else None
+    one, other = (Point(each, space.given(each).place.depth) if each else None for each in (a, b))
     base = ancestry.common(space, one, other) if one and other else None
     return Difference(
         a=a,

@@ -63,7 +63,7 @@ def check_state(space: Space, commit: Digest | None) -> None:
     if root == EMPTY or is_whole(space):
         return
     try:
-        space.engine.objects(space.name, (root,))
+        space.objects((root,))
     except Forgotten as error:
         raise Forgotten(f"nothing was moved: the state at commit {commit}", error.why) from error
 
@@ -75,9 +75,9 @@ def check_kept(space: Space, values: Iterable[Digest]) -> None:
     left = list(dict.fromkeys(values))
     while left:
         batch, left = left[:_BATCH], left[_BATCH:]
-        for found in space.engine.objects(space.name, batch):
+        for found in space.objects(batch):
             for chunk in _chunks(found):
-                space.engine.objects(space.name, (chunk,))
+                space.objects((chunk,))
 
 
 def _chunks(found: Object) -> tuple[Digest, ...]:

@@ -74,7 +74,7 @@ def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -
         raise Invalid(
             f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written. Promote or fork the other."
         )
-    here, there = ancestry.point(space, onto.commit), ancestry.point(space, other)
+    here, there = ancestry.point(space, onto.commit), Point(other, space.given(other).place.depth)
     if ancestry.contains(space, here, there):
         return Taken(head=onto, commit=None, base=other, paths=0)
     bases = ancestry.commons(space, here, there)
@@ -115,11 +115,11 @@ def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest
 
 def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
     """The commit before the change that is picked; None: the line began with it."""
-    step = space.step(commit)
+    step = space.given(commit)
     if not turn and step.commit.reason != "run_finished":
         return step.commit.first_parent
     number = step.place.turn
-    before = space.engine.turn(space.name, commit, number - 1) if number > 1 else None
+    before = space.turn(commit, number - 1) if number > 1 else None
     return None if before is None else before.digest
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from holdfast.engines.contract import CellWrite
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Forgotten, Invalid, NotFound
 from holdfast.history import documents, values
 from holdfast.history.documents import Place
 from holdfast.history.space import Space
@@ -205,6 +205,8 @@ class Ops:
             held = self._kept.get(digest) or self._earlier.get(digest)
         if held is not None and held.body is not None:
             return held.body
+        if held is not None and self._space.engine.missing(self._space.name, (digest,)):
+            raise NotFound(f"what {path} held between two ops of a patch was not kept; nothing was written.")
         return values.read_bytes(self._space, digest)
 
 
@@ -240,11 +242,14 @@ def document_faults(space: Space, root: Digest, patch: Patch) -> list[str]:
 def _edit_fault(space: Space, entry: Entry | None, op: Edit, known: dict[Digest, Json]) -> str | None:
     if entry is None or entry.form != "json":
         return f"`{op.verb}` at {op.path}, which holds no document"
+    needed = [each for each in (entry.value, op.argument) if each is not None and each not in known]
+    if space.engine.missing(space.name, needed):
+        return None  # the document between two ops of one patch is not kept
     try:
         before = known[entry.value] if entry.value in known else values.read_json(space, entry.value)
         argument = None if op.argument is None else values.read_json(space, op.argument)
-    except NotFound:
-        return None  # forgotten, or the document between two ops of one patch, which is not kept
+    except Forgotten:
+        return None
     try:
         known[op.leaves] = documents.apply(before, op.verb, op.at, argument, path=op.path)
         body = canonical.encode(known[op.leaves])
@@ -257,10 +262,13 @@ def _edit_fault(space: Space, entry: Entry | None, op: Edit, known: dict[Digest,
 
 def _is_left(space: Space, leaves: Digest, body: bytes) -> bool:
     """Whether `leaves` holds `body` as an artifact; True where that is not kept, so that nobody can tell."""
+    is_large = len(body) > space.limits.value_bytes_max
+    if space.engine.missing(space.name, (leaves,)):
+        return is_large
     try:
         return values.read_bytes(space, leaves) == body
-    except NotFound:
-        return len(body) > space.limits.value_bytes_max
+    except Forgotten:
+        return is_large
 
 
 def _apply(space: Space, draft: Draft, op: Op) -> Draft:

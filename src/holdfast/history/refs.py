@@ -73,14 +73,8 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
 
 def _stored(space: Space, commit: Digest) -> Digest | None:
     """The commit of that digest if the store has it; what is remembered counts where nothing was ever forgotten."""
-    try:
-        if generation.is_whole(space):
-            return space.step(commit).digest
-        step = space.back(commit, limit=1)[0]
-    except NotFound:
-        return None
-    space.steps.put(step)
-    return step.digest
+    step = space.find(commit, remembered=generation.is_whole(space))
+    return None if step is None else step.digest
 
 
 def _digests(space: Space, head: Head, name: str) -> _Found:
@@ -115,7 +109,7 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
     match = _TURN.match(name)
     if match is None or head.commit is None:
         return
-    step = space.engine.turn(space.name, head.commit, int(match[1]))
+    step = space.turn(head.commit, int(match[1]))
     if step is not None:
         yield step.digest
 
@@ -150,7 +144,7 @@ def _ends_elsewhere(space: Space, begun: Digest) -> _Found:
 
 
 def _end_of_turn(space: Space, begun: Digest, top: Digest) -> Digest:
-    last = space.engine.turn(space.name, top, space.step(begun).place.turn)
+    last = space.turn(top, space.step(begun).place.turn)
     assert last is not None, "a commit on a line has a turn there"
     return last.digest
 

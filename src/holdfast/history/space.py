@@ -3,19 +3,23 @@
 Clock and ids are passed in, so that the same operations make the same digests anywhere.
 Reads go through caches of decoded nodes and commits; neither ever changes, so the caches
 need no upkeep.
+
+Digests that are read here come out of the store itself: a head, a commit, a record names them.  So one that
+the engine does not find is damage (`Corrupt`), unless the thread was removed meanwhile (`NotFound`).  A digest
+that a caller gave is looked up with `find`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from itertools import chain
 
 import msgspec
 
 from holdfast.engines.contract import Engine, Fence, Step
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, Forgotten, NotFound
 from holdfast.history.tree import EMPTY, Cache, Tree
-from holdfast.model.digest import Digest
+from holdfast.model.digest import Digest, Object
 from holdfast.model.limits import Limits
 
 __all__ = ["AGENTS", "ALIVE", "STORE", "THREAD", "THREADS", "Space", "Steps", "label_of"]
@@ -85,28 +89,76 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return EMPTY if commit is None else self.step(commit).commit.root
 
     def nodes(self, digests: Sequence[Digest]) -> Sequence[bytes]:
-        """The bytes of nodes, values or bodies, in order; raises `NotFound`, `Forgotten` or `Corrupt`."""
-        return [found.body for found in self.engine.objects(self.name, digests)]
+        """The bytes of nodes, values or bodies, in order; raises as `objects` does."""
+        return [found.body for found in self.objects(digests)]
 
     def body(self, digest: Digest) -> bytes:
-        """The bytes of one object."""
-        return self.engine.objects(self.name, (digest,))[0].body
+        """The bytes of one object; raises as `objects` does."""
+        return self.objects((digest,))[0].body
+
+    def objects(self, digests: Sequence[Digest]) -> Sequence[Object]:
+        """The objects of these digests, in order; raises `Forgotten`, or `Corrupt` if one is damaged or missing."""
+        try:
+            return self.engine.objects(self.name, digests)
+        except Forgotten:
+            raise
+        except NotFound as error:
+            missing = self.engine.missing(self.name, digests)
+            raise self.absence(missing[0] if missing else digests[0]) from error
 
     def step(self, commit: Digest) -> Step:
-        """The commit of that digest; raises `NotFound`, or `Corrupt` if it is another's."""
+        """The commit of that digest; raises `Corrupt` if it is missing, or another thread's."""
         found = self.steps.get(commit)
         if found is None:
             found = self.back(commit, limit=1)[0]
             self.steps.put(found)
         return found
 
+    def find(self, commit: Digest, *, remembered: bool = True) -> Step | None:
+        """The commit of a digest that a caller gave; None if this space has none.
+
+        Without `remembered` the store is asked even about a commit that was read before.
+        """
+        found = self.steps.get(commit) if remembered else None
+        if found is None:
+            try:
+                found = self._checked(self.engine.steps(self.name, commit, limit=1))[0]
+            except NotFound:
+                return None
+            self.steps.put(found)
+        return found
+
+    def given(self, commit: Digest) -> Step:
+        """The commit of a digest that a caller gave; raises `NotFound` if this space has none."""
+        found = self.find(commit)
+        if found is None:
+            raise NotFound(f"there is no commit {commit} in '{self.label}'; nothing was done.")
+        return found
+
+    def turn(self, at: Digest, turn: int) -> Step | None:
+        """The last commit of that turn on the line that ends at `at`; raises as `step` does."""
+        try:
+            return self.engine.turn(self.name, at, turn)
+        except NotFound as error:
+            raise self.absence(at) from error
+
     def back(self, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Commits from `at` backwards along first parents, newest first; raises as `step` does.
+        """Commits from `at` backwards along first parents, newest first; raises as `step` does."""
+        try:
+            return self._checked(self.engine.steps(self.name, at, skip=skip, limit=limit))
+        except NotFound as error:
+            raise self.absence(at) from error
+
+    def absence(self, digest: Digest) -> Corrupt | NotFound:
+        """The error for something that the store names and does not have."""
+        return _absence(self.engine, self.name, self.label, digest)
+
+    def _checked(self, found: Sequence[Step]) -> Sequence[Step]:
+        """The same commits, if they are of this thread or agent.
 
         Commits say whose they are, and the digest covers that.  The name of a space, and where
         the directory leads, can be altered unnoticed; so they are held against it here.
         """
-        found = self.engine.steps(self.name, at, skip=skip, limit=limit)
         if found and found[0].commit.thread != self.label:
             raise Corrupt(
                 f"'{self.label}' leads to the history of '{found[0].commit.thread}'; it was not read. "
@@ -120,14 +172,17 @@ def label_of(engine: Engine, name: str) -> str:
 
     An agent's space is named after it.  A thread's has a name of its own, so its commits are
     taken at their word; `verify` holds them against the directory.  One without any is
-    called by the name of its space.  Raises `Corrupt` if they cannot be read.
+    called by the name of its space, and so is one that was removed.  Raises `Corrupt` if they cannot be read.
     """
     if not name.startswith(THREADS):
         return name.removeprefix(AGENTS)
-    for some in (_tips, _any):
-        with suppress(NotFound):  # a head that leads nowhere: `verify` tells of it
-            for commit in some(engine, name):
-                return engine.steps(name, commit, limit=1)[0].commit.thread
+    for commit in chain(_tips(engine, name), _any(engine, name)):
+        try:
+            return engine.steps(name, commit, limit=1)[0].commit.thread
+        except NotFound as error:
+            damage = _absence(engine, name, name, commit)
+            if isinstance(damage, Corrupt):
+                raise damage from error
     return name
 
 
@@ -137,3 +192,13 @@ def _tips(engine: Engine, name: str) -> Iterator[Digest]:
 
 def _any(engine: Engine, name: str) -> Iterator[Digest]:
     return iter(engine.commits(name, "", limit=1))
+
+
+def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt | NotFound:
+    if engine.cell(name, ALIVE) is not None:
+        return NotFound(f"thread '{label}' was removed; nothing was read. Begin it again with agent=.")
+    return Corrupt(
+        f"'{label}' names {digest}, which is not in the store any more; nothing was returned. "
+        "Run `holdfast verify`, and restore a backup.",
+        digest=digest,
+    )

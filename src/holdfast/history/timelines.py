@@ -224,7 +224,7 @@ def _before(space: Space, head: Head, turns: int) -> Digest | None:
         raise NotFound(
             f"timeline '{head.timeline}' of '{space.label}' has {last} turns to undo, not {turns}; nothing was moved."
         )
-    before = space.engine.turn(space.name, head.commit, last - turns)
+    before = space.turn(head.commit, last - turns)
     return before.digest if before else None
 
 

@@ -60,7 +60,7 @@ def keep(space: Space, value: object, media_type: str | None, *, base: Digest | 
 
 
 def read(space: Space, entry: Entry) -> Value:
-    """The value that the map holds; raises `Forgotten`, `NotFound` or `Corrupt`."""
+    """The value that the map holds; raises `Forgotten` or `Corrupt`."""
     return decode(entry.form, read_bytes(space, entry.value))
 
 
@@ -71,7 +71,7 @@ def read_json(space: Space, digest: Digest) -> Json:
 
 def read_bytes(space: Space, digest: Digest) -> bytes:
     """The bytes of a value, wherever they are kept."""
-    found = space.engine.objects(space.name, (digest,))[0]
+    found = space.objects((digest,))[0]
     return b"".join(artifacts.get(space, digest)) if found.kind is Kind.ARTIFACT else found.body
 
 

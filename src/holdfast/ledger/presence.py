@@ -53,7 +53,7 @@ def _stretch(space: Space, first: Step, at: Digest | None) -> list[Step]:
     assert at is not None, "a commit is on the line"
     end = space.step(at)
     if end.place.turn != first.place.turn:
-        last = space.engine.turn(space.name, at, first.place.turn)
+        last = space.turn(at, first.place.turn)
         assert last is not None, "a turn that has begun has a last commit"
         end = last
     count = end.place.depth - first.place.depth + 1
@@ -80,7 +80,7 @@ def _told(space: Space, call: str, first: Digest, head: Digest) -> bool:
     """The same, in the turn that begins with `first`; one that was merged in counts as a whole."""
     if not reader.is_ancestor(space, first, head):
         return behind(space, first, head)
-    last = space.engine.turn(space.name, head, space.step(first).place.turn)
+    last = space.turn(head, space.step(first).place.turn)
     for step in reader.steps(space, last.digest) if last else ():
         if any(
             isinstance(event, ToolCallCompleted) and event.call == call for event in step.changeset.events

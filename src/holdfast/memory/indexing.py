@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.engines.searching import Row, SearchIndex
-from holdfast.errors import NotFound, Unavailable
+from holdfast.errors import Corrupt, NotFound, Unavailable
 from holdfast.history.space import Space
 from holdfast.history.tree import EMPTY, Change, diff
 from holdfast.memory.embedding import Embedder
@@ -120,7 +120,7 @@ def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest
     if before is not None:
         try:
             changes = list(diff(space.tree(before), space.tree(root)))
-        except NotFound:
+        except (NotFound, Corrupt):  # the index follows from the map, which is read whole now
             before = None
         else:
             gone = [change.path for change in changes if change.before is not None]

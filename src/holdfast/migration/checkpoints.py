@@ -52,7 +52,7 @@ def name_of(digest: Digest) -> str:
 
 def read(space: Space, digest: Digest) -> Checkpoint:
     """The checkpoint of that digest; raises `NotFound` if there is none, or it is something else."""
-    found = space.engine.objects(space.name, (digest,))[0]
+    found = space.objects((digest,))[0]
     if found.kind is not Kind.CHECKPOINT:
         raise NotFound(f"{digest} is a {found.kind}, not a checkpoint; nothing was read.")
     return decode_checkpoint(found.body)

@@ -56,13 +56,11 @@ class Follower:
             yield from self._events(step)
 
     def _check(self, cursor: Cursor) -> None:
-        try:
-            self._space.step(cursor.commit)
-        except NotFound as error:
+        if self._space.find(cursor.commit) is None:
             raise NotFound(
                 f"'{self._space.label}' has no commit {cursor.commit[:12]}; nothing was followed. "
                 "Give a cursor of this thread."
-            ) from error
+            )
 
     def _is_whole(self, commit: Digest) -> bool:
         assert self._at is not None

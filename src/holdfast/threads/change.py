@@ -20,7 +20,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from holdfast.engines.contract import CellWrite, Receipt, Recorded, Step
-from holdfast.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
+from holdfast.errors import Conflict, Invalid, OpReused, StaleHead
 from holdfast.history import writer
 from holdfast.history.patching import Ops, Patched
 from holdfast.history.reader import is_ancestor
@@ -248,10 +248,8 @@ class Change(Edits):
 
     def _known(self, head: Head) -> Head:
         """A head that was read earlier; raises `StaleHead` if it is not of this thread, begun again since."""
-        try:
-            self._standing.space.root_at(head.commit)
-        except NotFound as error:
-            raise StaleHead(head, self._read_head()) from error
+        if head.commit is not None and self._standing.space.find(head.commit) is None:
+            raise StaleHead(head, self._read_head())
         return head
 
     def _go_back(self, earlier: Recorded) -> None:

@@ -104,7 +104,7 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
 
 
 def _kept(thread: Space, agent: Space, stored: Stored) -> Kept:
-    """A value of the thread's space, to be kept in the agent's."""
+    """A value of the thread's space, to be kept in the agent's; raises `NotFound` for one between two ops of a patch."""
     found = thread.engine.objects(thread.name, (stored.value,))[0]
     if found.kind is not Kind.ARTIFACT:
         return Kept(stored, (found,), body=found.body)  # the next op may edit it before it is written

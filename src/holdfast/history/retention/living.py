@@ -39,7 +39,7 @@ class Living:
         self._mentions: list[Digest] = []  # digests of anything to follow
 
     def commit(self, tip: Digest) -> None:
-        """Count a commit and all that is before it as live; raises `NotFound` or `Corrupt`."""
+        """Count a commit and all that is before it as live; raises `Corrupt`."""
         self._lines.append(tip)
         self._finish()
 
@@ -90,11 +90,10 @@ class Living:
         """Keep what was mentioned; commits among it are only noted."""
         while self._mentions:
             try:
-                found = read_objects(self._space, (self._mentions.pop(),))
-            except NotFound:
+                found = self._space.engine.objects(self._space.name, (self._mentions.pop(),))
+            except NotFound:  # it was forgotten, or is of another space, or is no digest of ours at all
                 continue
-            for each in found:
-                self._object(each)
+            self._object(found[0])
 
     def _object(self, found: Object) -> None:
         match found.kind:
@@ -127,9 +126,9 @@ def unliving(space: Space, tip: Digest, living: Living) -> Iterator[Step]:
 
 
 def read_objects(space: Space, digests: Sequence[Digest]) -> Sequence[Object]:
-    """The objects of these digests, without those that were forgotten; raises `NotFound` or `Corrupt`."""
+    """The objects of these digests, without those that were forgotten; raises `Corrupt` if one is missing or damaged."""
     try:
-        return space.engine.objects(space.name, digests)
+        return space.objects(digests)
     except Forgotten:
         if len(digests) == 1:
             return ()

@@ -18,7 +18,7 @@ from itertools import chain, islice
 import msgspec
 
 from holdfast.engines.contract import Cell, Entry, Hold
-from holdfast.errors import NotFound
+from holdfast.errors import Forgotten
 from holdfast.history import reader, references
 from holdfast.history.artifacts import UPLOAD, upload_of
 from holdfast.history.retention.policy import Policy
@@ -41,9 +41,10 @@ class Left(msgspec.Struct, frozen=True):
 
 
 def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
-    """What must stay, commits and other things; some may not be of this space."""
+    """What must stay, commits and other things; some may not be of this space.  Raises `Corrupt` if a head leads nowhere."""
     for hold in _holds(space):
-        yield from (hold.head.commit,) if hold.head.commit else ()
+        if hold.head.commit is not None:
+            yield space.step(hold.head.commit).digest
     gone = {cell.name for cell in abandoned(space, policy, now)}
     for cell in _cells(space):
         if cell.name not in gone:
@@ -57,7 +58,7 @@ def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
 
 def _values(space: Space, patch: Digest) -> Iterator[Digest]:
     """The values that a call's patch names: the commit of its round, which would name them too, may be to come."""
-    with suppress(NotFound):
+    with suppress(Forgotten):
         yield from references.mentioned(space.body(patch))
 
 

@@ -13,7 +13,7 @@ from holdfast.engines import rules
 from holdfast.engines.contract import Step
 from holdfast.errors import Corrupt, Forgotten
 from holdfast.history import patching
-from holdfast.history.space import Space
+from holdfast.history.space import THREADS, Space
 from holdfast.history.tree import EMPTY, check
 from holdfast.history.verify.report import Findings
 from holdfast.model.commit import Commit, LedgerRead
@@ -31,6 +31,8 @@ class Commits:
     def __init__(self, space: Space, findings: Findings) -> None:
         """Check commits of this space."""
         self._space, self._findings = space, findings
+        # Whose commits these are cannot be told where no head can be read, which is reported where it is.
+        self._is_unlabelled = space.name.startswith(THREADS) and space.label == space.name
         self._ledger = LedgerRead()  # the last place of the ledger that was found to be right
 
     def check(self, digest: Digest, commit: Commit) -> None:
@@ -46,7 +48,7 @@ class Commits:
 
     def _check_place(self, step: Step, parent: Step | None) -> None:
         commit = step.commit
-        if commit.thread != self._space.label:
+        if commit.thread != self._space.label and not self._is_unlabelled:
             self._fault(step, f"it belongs to '{commit.thread}', not to '{self._space.label}'")
         if commit.parents[:1] != ((parent.digest,) if parent else ()):
             self._fault(step, "the commit before it on its line is not its first parent")

@@ -126,7 +126,7 @@ def _value(space: Space, path: str, entry: Entry) -> Iterator[bytes]:
 def _content(space: Space, entry: Entry) -> tuple[int, Iterable[bytes]]:
     """The bytes of a value, in pieces, and how many there are; raises `Forgotten`."""
     indented = git.is_indented(entry.form, entry.size)
-    found = space.engine.objects(space.name, (entry.value,))[0]
+    found = space.objects((entry.value,))[0]
     if found.kind is Kind.ARTIFACT and not indented:
         for _ in artifacts.get(space, entry.value):
             pass  # is all of it there?  A file that was begun could not be taken back

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.engines.contract import Step
-from holdfast.errors import NotFound
 from holdfast.history import ancestry, reader, timelines
 from holdfast.history.space import Space, Steps
 from holdfast.history.tree import Cache
@@ -196,11 +195,7 @@ class _Export:
         return tip.commit if tip else None
 
     def _has(self, commit: Digest) -> bool:
-        try:
-            self._space.step(commit)
-        except NotFound:
-            return False
-        return True
+        return self._space.find(commit) is not None
 
 
 def _message(step: Step, said: Sequence[Told]) -> str:
