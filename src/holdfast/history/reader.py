@@ -13,8 +13,7 @@ from itertools import groupby
 
 from holdfast.engines.contract import Hold, Step
 from holdfast.errors import Forgotten, Invalid, NotFound
-from holdfast.history import writer
-from holdfast.history.space import Space
+from holdfast.history.space import Space, removed, stale_because_removed
 from holdfast.history.tree import Entry
 from holdfast.model import names
 from holdfast.model.digest import Digest
@@ -46,7 +45,7 @@ _KEPT = 200
 def hold_of(space: Space, timeline: str) -> Hold:
     """Where the timeline stands; raises `NotFound` if there is none of that name, or the thread was removed."""
     hold = space.engine.hold(space.name, timeline)
-    if writer.removed(space):
+    if removed(space):
         raise NotFound(f"thread '{space.label}' was removed; nothing was read. Begin it again with agent=.")
     if hold is None:
         raise _no_timeline(space, timeline)
@@ -61,8 +60,8 @@ def head_of(space: Space, timeline: str) -> Head:
 def head_to_move(space: Space, timeline: str) -> Head:
     """The head of the timeline for somebody who means to move it: a thread that was removed is `StaleHead`."""
     hold = space.engine.hold(space.name, timeline)
-    if writer.removed(space):
-        raise writer.stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
+    if removed(space):
+        raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
     if hold is None:
         raise _no_timeline(space, timeline)
     return hold.head

@@ -17,12 +17,24 @@ from itertools import chain
 import msgspec
 
 from holdfast.engines.contract import Engine, Fence, Step
-from holdfast.errors import Corrupt, Forgotten, NotFound
+from holdfast.errors import Corrupt, Forgotten, NotFound, StaleHead
 from holdfast.history.tree import EMPTY, Cache, Tree
 from holdfast.model.digest import Digest, Object
+from holdfast.model.head import Head
 from holdfast.model.limits import Limits
 
-__all__ = ["AGENTS", "ALIVE", "STORE", "THREAD", "THREADS", "Space", "Steps", "label_of"]
+__all__ = [
+    "AGENTS",
+    "ALIVE",
+    "STORE",
+    "THREAD",
+    "THREADS",
+    "Space",
+    "Steps",
+    "label_of",
+    "removed",
+    "stale_because_removed",
+]
 
 STORE = "store"  # the store's own space, which holds the directory
 THREADS, AGENTS = "thread:", "agent:"  # what names of spaces begin with
@@ -201,4 +213,20 @@ def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt |
         f"'{label}' names {digest}, which is not in the store any more; nothing was returned. "
         "Run `holdfast verify`, and restore a backup.",
         digest=digest,
+    )
+
+
+def removed(space: Space) -> bool:
+    """Whether the thread whose space this is was removed."""
+    fenced = any(fence.cell == ALIVE for fence in space.fences)
+    return fenced and space.engine.cell(space.name, ALIVE) is not None
+
+
+def stale_because_removed(space: Space, head: Head) -> StaleHead:
+    """The refusal of a write to a thread that was removed, whatever the numbers of its head."""
+    return StaleHead(
+        head,
+        Head(head.timeline, 0, None),
+        because=f"'{space.label}' was removed",
+        advice="Open the thread again.",
     )

@@ -22,7 +22,7 @@ from holdfast.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from holdfast.history import patching
 from holdfast.history.patching import Ops
 from holdfast.history.reapplying import Source, covered, reapply
-from holdfast.history.space import ALIVE, Space
+from holdfast.history.space import Space, removed, stale_because_removed
 from holdfast.history.touched import Touched
 from holdfast.history.values import Kept
 from holdfast.model import canonical, names
@@ -42,8 +42,6 @@ __all__ = [
     "intent_of",
     "next_step",
     "once",
-    "removed",
-    "stale_because_removed",
     "submit",
 ]
 
@@ -171,22 +169,6 @@ def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
     if found is not None and found.intent != intent:
         raise OpReused(op_id)
     return found.receipt if found else None
-
-
-def removed(space: Space) -> bool:
-    """Whether the thread whose space this is was removed."""
-    fenced = any(fence.cell == ALIVE for fence in space.fences)
-    return fenced and space.engine.cell(space.name, ALIVE) is not None
-
-
-def stale_because_removed(space: Space, head: Head) -> StaleHead:
-    """The refusal of a write to a thread that was removed, whatever the numbers of its head."""
-    return StaleHead(
-        head,
-        Head(head.timeline, 0, None),
-        because=f"'{space.label}' was removed",
-        advice="Open the thread again.",
-    )
 
 
 def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:

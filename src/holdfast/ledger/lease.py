@@ -26,7 +26,7 @@ import msgspec
 from holdfast.engines.contract import Cell, CellWrite, Fence, Write
 from holdfast.errors import Busy, Conflict
 from holdfast.history import cells, writer
-from holdfast.history.space import Space
+from holdfast.history.space import Space, removed
 from holdfast.model import canonical
 from holdfast.model.digest import Kind, digest_of
 from holdfast.model.head import Head
@@ -274,7 +274,7 @@ def _renewal(space: Space, lease: Lease, renewed: _Renewed) -> Write:
 
 
 def _is_held(space: Space, lease: Lease) -> bool:
-    if writer.removed(space):
+    if removed(space):
         return False
     cell = space.engine.cell(space.name, LEASE + lease.timeline)
     return cell is not None and cell.revision == lease.epoch

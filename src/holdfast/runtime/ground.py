@@ -21,9 +21,9 @@ from holdfast.migration.facing import Given
 from holdfast.model.effect import Effect
 from holdfast.providers.catalog import Catalog, shipped
 from holdfast.runtime.agent import Agent
+from holdfast.runtime.backend_cache import Lines
 from holdfast.runtime.feed import Feeds
 from holdfast.runtime.ownership import Owners
-from holdfast.runtime.resolving import Lines
 from holdfast.runtime.talks import Talks
 from holdfast.runtime.workshop import Workshop
 

@@ -35,7 +35,6 @@ from holdfast.runtime.desk import Desk, args_body, fingerprint_for
 from holdfast.runtime.feed import Feed
 from holdfast.runtime.ground import Ground
 from holdfast.runtime.journal import Journal
-from holdfast.runtime.made import BY_HAND
 from holdfast.runtime.planning import plan
 from holdfast.runtime.recovery import take_up
 from holdfast.runtime.room import scratch_prefix
@@ -43,8 +42,9 @@ from holdfast.runtime.round import commit_round
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.tool import Tool, tool
 
-__all__ = ["CallResult", "call"]
+__all__ = ["BY_HAND", "CallResult", "call"]
 
+BY_HAND = "call:"  # how the turn of a call by hand is named, and its id after it
 _TRIES_MAX = 8
 _ID_BYTES_MAX = 180
 

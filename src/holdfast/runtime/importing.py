@@ -20,6 +20,7 @@ import msgspec
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, Invalid, Moved, StaleHead
 from holdfast.history import artifacts, reader, writer
+from holdfast.history.space import removed
 from holdfast.ledger import brought, settling
 from holdfast.ledger.calls import Held, Posting
 from holdfast.ledger.guard import TWIN
@@ -117,7 +118,7 @@ def add(
         try:
             added = adding.once(given, said, op_id, intent, whole=whole)
         except (Moved, StaleHead) as refused:  # another writer was first: look again at what is there
-            if writer.removed(ground.space) or adding.is_fenced_off(refused):
+            if removed(ground.space) or adding.is_fenced_off(refused):
                 raise
         else:
             return msgspec.structs.replace(added, losses=losses_of(losses, added.losses))

@@ -20,10 +20,10 @@ from holdfast.model.event import RunFinished, ToolCallRequested, ToolCallSuspend
 from holdfast.model.run import ENDED, RunRecord
 from holdfast.runtime import records
 from holdfast.runtime.branching import lines_of
+from holdfast.runtime.hand import BY_HAND
 
-__all__ = ["BY_HAND", "calls_of"]
+__all__ = ["calls_of"]
 
-BY_HAND = "call:"  # how the turn of a call by hand is named, and its id after it
 
 _PAGE = 200
 _MOVES_MAX = 200  # of a line, that are looked at

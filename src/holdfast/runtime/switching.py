@@ -22,7 +22,7 @@ import msgspec
 from holdfast.engines.contract import CellWrite
 from holdfast.errors import Conflict, Invalid, Moved, Refused, StaleHead
 from holdfast.history import reader, writer
-from holdfast.history.space import Space
+from holdfast.history.space import Space, removed
 from holdfast.history.writer import Proposal
 from holdfast.ledger import lease as leases
 from holdfast.migration import book, compatibility
@@ -285,7 +285,7 @@ def _written(
     try:
         done = writer.commit(space, head, proposal, op_id=op_id, intent=meant)
     except StaleHead:
-        if writer.removed(space):
+        if removed(space):
             raise
         return None
     except Moved as moved:

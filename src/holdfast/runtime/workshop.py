@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model.forks import renew_in_child
+from holdfast.runtime.backend_cache import Lines
 from holdfast.runtime.feed import Feeds
 from holdfast.runtime.ownership import Owners
-from holdfast.runtime.resolving import Lines
 from holdfast.runtime.talks import Talks
 
 __all__ = ["WorkerPool", "Workshop"]

@@ -9,7 +9,7 @@ from holdfast.engines.contract import Write
 from holdfast.errors import InDoubt, Invalid, OpReused, StaleHead
 from holdfast.history import writer
 from holdfast.history.patching import Ops
-from holdfast.history.space import ALIVE
+from holdfast.history.space import ALIVE, removed
 from holdfast.history.tree import EMPTY
 from holdfast.history.writer import Proposal
 from holdfast.model.commit import LedgerRead
@@ -236,5 +236,5 @@ def test_only_a_fenced_space_can_be_removed() -> None:
     """A cell called alive means nothing in a space that is not a thread's."""
     hand = Hand()
 
-    assert not writer.removed(hand.space)
+    assert not removed(hand.space)
     assert ALIVE == "alive"
