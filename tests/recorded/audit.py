@@ -161,10 +161,6 @@ class _Audit:
         """Whether a loss is at the leaf's place, above it, or at the leaf itself."""
         path = leaf.path[1:] if leaf.kind == "option" else leaf.path
         exact = ".".join((leaf.where, *path))
-        if leaf.kind == "account" and any(
-            loss.where == "messages" and loss.what.endswith(("_call", "_output")) for loss in self.losses
-        ):
-            return True  # a call without its result, or the reverse, is refused; its place is not said
         return leaf.where in self.places or any(
             leaf.where.startswith((f"{each}.", f"{each}["))
             or (exact.startswith(each) and each.startswith(leaf.where))
@@ -217,6 +213,8 @@ class _Audit:
             return True
         if leaf.path[0] == "tool_extras" and leaf.path[2] in ("parameters", "description"):
             return True
+        if self.said.pair(leaf.path[-1], leaf.value):
+            return True
         again = {str(each).casefold() for _, each in walk(self._canonical())} | _AGAIN
         return self.said.pair(leaf.key, leaf.value) or (
             (
@@ -259,7 +257,9 @@ class _Audit:
         keys = {each for each in path if not each.isdigit()}
         if ("said" in keys and not keys & self.citing) or "logprobs" in keys:
             return True
-        if value in (None, False, "", "auto") or leaf.key in _BOOKKEEPING or leaf.key.startswith("#"):
+        if value is None or value is False or value in ("", "auto"):
+            return True
+        if leaf.key in _BOOKKEEPING or leaf.key.startswith("#"):
             return True
         if path[0] in _BOOKKEEPING or path[:2] in (
             ("chat", "blocks"),
@@ -353,7 +353,8 @@ class _Audit:
             if token is not None:
                 is_argument = token in call.args  # where it may stand although the id is another one
                 return token not in self.said.direct or ids.count(token) > 1 or is_argument
-            return not self.said.json(call.args) or not call.args
+            is_told = loss.kind == "converted" and not {call.id, call.name} & self.said.direct  # in words
+            return is_told or not self.said.json(call.args) or not call.args
         block = _block_of(message, rest)
         if re.fullmatch(r"(tool_results\[\d+\]\.)?content\[\d+\]", rest):
             is_moved = message.role == "assistant" and isinstance(block, Image | File)

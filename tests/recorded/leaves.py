@@ -9,6 +9,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 from holdfast.model.context import Context
@@ -113,18 +114,20 @@ class Said:
         self.direct: set[str] = set()  # those that stand in no text
         self.pairs: set[tuple[str, str]] = set()
         self.keys: set[str] = set()
+        self._runs: list[str] = []  # texts that stand in parts one behind the other, as one
         self._objects: Counter[str] = Counter()
         self._schemas: list[Mapping[str, Any]] = []
         self._look(body, "")
         self.all = "\0".join(self.texts)
         self._escaped = self.all.casefold()
+        self._joined = "\0".join(self._runs)
 
     def words(self, words: str) -> bool:
         """Whether the words stand somewhere, as they are or as JSON text has them."""
         bare = words.strip()
         plain = bare.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         quoted = json.dumps(plain, ensure_ascii=False)[1:-1]
-        return any(
+        return bare in self._joined or any(
             each in self.all for each in (bare, plain, quoted, json.dumps(quoted, ensure_ascii=False)[1:-1])
         )
 
@@ -169,7 +172,12 @@ class Said:
             for name, each in held.items():
                 self._look(each, name, in_text=in_text)
         elif isinstance(value, list):
-            for each in cast("list[object]", value):
+            listed = cast("list[object]", value)
+            for is_text, run in groupby(listed, key=_is_text):
+                self._runs.append(
+                    "".join(cast("dict[str, str]", each)["text"] for each in run) if is_text else ""
+                )
+            for each in listed:
                 self._look(each, key, in_text=in_text)
         else:
             self.pairs.add((key, _dumped(value)))
@@ -186,6 +194,10 @@ class Said:
                 self._look(json.JSONDecoder().raw_decode(text[start:])[0], "", in_text=True)
             except (ValueError, RecursionError):
                 return
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, Mapping) and isinstance(cast("Mapping[str, object]", part).get("text"), str)
 
 
 def _dumped(value: object) -> str:

@@ -62,8 +62,6 @@ REPAIRS: dict[str, Callable[[Context, Said], bool]] = {
     "order of roles": _was_put_there,
     "turn": _was_put_there,
     "signature": _is_signed_by_us,
-    "apply_patch_call": lambda context, said: not said.pair("type", "apply_patch_call"),
-    "tool_search_call": lambda context, said: not said.pair("type", "tool_search_call"),
     "empty history": _was_put_there,
     "white space": lambda context, said: any(
         message.text != message.text.rstrip() for message in context.messages[-1:]
@@ -73,6 +71,7 @@ WHOLE: dict[str, Callable[[Message, Said], bool]] = {
     "system message": lambda message, _: message.role == "system",
     "message": lambda message, _: message.role != "tool",
     "document": lambda _, said: "See the document." in said.whole,
+    "reasoning": lambda message, said: bool(message.tool_calls) and said.pair("reasoning_content", ""),
     "empty message": lambda message, _: not message.text and not message.tool_calls,
 }
 SPELLED = {

@@ -35,7 +35,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     turns.write(context.messages)
     losses += turns.losses
     vendor = _vendor(context)
-    body: dict[str, Any] = {"model": model, "messages": _paired(turns.turns, losses)}
+    body: dict[str, Any] = {"model": model, "messages": _paired(turns.turns, turns.places, losses)}
     if not _is_paused(context.messages, body["messages"], provider):
         body["messages"] = _ended(body["messages"], model, losses)
     tools = tools_of(context, vendor.get("tools"), names, losses)
@@ -68,13 +68,19 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
     return "\n\n".join(part for part in (system, *first, *words) if part.strip())
 
 
-def _paired(turns: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+def _paired(
+    turns: list[dict[str, Any]], places: Mapping[int, str], losses: list[Loss]
+) -> list[dict[str, Any]]:
     """The turns without calls of server-side tools that never got a result, or results without their call."""
     alone = _alone(turns)
     if not alone:
         return turns
-    why = "a call without its result, or a result without its call, was left out"
-    _lose(losses, "repaired", "server-side tool", why)
+    why = "its other half, the call or the result, is not there"
+    losses += [
+        Loss(kind="dropped", where=places[id(block)], what="server-side tool", why=why)
+        for block in _blocks(turns)
+        if id(block) in alone
+    ]
     kept: list[dict[str, Any]] = []
     for turn in turns:
         content = [block for block in turn["content"] if id(block) not in alone]

@@ -150,6 +150,13 @@ class Settings:
         if thinking is not None:
             self._body["thinking"] = thinking
         self._summary(wanted.get("summary"), thinks=thinking is not None)
+        asked = _mapping(self._vendor.get("thinking"))
+        for name in sorted(asked.keys() - {"type", "budget_tokens"} - (thinking or {}).keys()):
+            where, why = (
+                f"options.vendor.{API}.thinking.{name}",
+                "the thinking that it belongs to is not asked for",
+            )
+            self.losses.append(Loss(kind="dropped", where=where, what=name, why=why))
 
     def _summary(self, asked: object, *, thinks: bool) -> None:
         if asked not in (None, "none", False) and not thinks:

@@ -32,6 +32,7 @@ class Turns(BlockTurns):
         """`names` are tools by their canonical names, as they are called here."""
         super().__init__(model, provider, names)
         self._traits = traits_of(model)
+        self.places: dict[int, str] = {}  # of Anthropic's own blocks in the context, by their identity
 
     def _layout(self, message: Message) -> Layout | None:
         layout = super()._layout(message)
@@ -86,7 +87,7 @@ class Turns(BlockTurns):
     def _native(self, piece: Piece, message: Message, layout: Layout | None, at: int) -> list[dict[str, Any]]:
         """A block of Anthropic's own, as it came."""
         native = dict(piece.native or {})
-        where = f"messages[{at}].content[{piece.content}]"
+        where = f"messages[{at}]" if piece.content is None else f"messages[{at}].content[{piece.content}]"
         if native.get("type") in _THINKING:
             if layout is None or not layout.thinking:
                 self._lose("dropped", where, "reasoning", "another model signed it")
@@ -99,6 +100,7 @@ class Turns(BlockTurns):
             native[piece.fill] = words_of(block)
         elif piece.fill is not None and isinstance(block, Text):
             native[piece.fill] = block.text
+        self.places[id(native)] = where
         return [native]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def _unknown(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -
     told = {name: value for name, value in part.items() if name not in ("thought", "thoughtSignature")}
     if told:
         name = next(iter(told))
-        turn.add(account(name, name, input=told[name]))
+        turn.add(account(name, name, input=told[name] if len(told) == 1 else told))
         why = "its kind is not known; it is kept as it came for Google"
         losses.append(Loss(kind="converted", where=where, what=name, why=why))
     return part

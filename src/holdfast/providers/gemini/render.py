@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, ToolCall
+from holdfast.model.message import Message, ToolCall
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.gemini.capabilities import is_third, same_model
 from holdfast.providers.gemini.names import camel, listed
@@ -20,7 +20,7 @@ from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept, own_ids
 from holdfast.providers.wire.options import output_words
-from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of, text_of
+from holdfast.providers.wire.shells import Changed, fill, holes_of, items_of, object_of, size_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["SKIP", "render"]
@@ -172,7 +172,7 @@ class _History:
                 raise Changed
             shells = [object_of(each) for each in items_of(facts["parts"])]
             parts = [
-                self._filled(shell, message)
+                self._filled(shell, message, where)
                 for shell in shells
                 if RESULT not in object_of(shell.get("functionResponse"))
             ]
@@ -181,13 +181,12 @@ class _History:
             return None
         if same_model(facts.get("model"), self._model):
             return parts
-        for at, block in enumerate(message.content):
-            if isinstance(block, ReasoningSummary):
-                why = "it is good for the model that made it"
-                self._lose("dropped", f"{where}.content[{at}]", "reasoning", why)
+        for at in sorted({at for shell in shells if shell.get("thought") for at in holes_of(shell)}):
+            why = "it is good for the model that made it"
+            self._lose("dropped", f"{where}.content[{at}]", "reasoning", why)
         return _unsigned(parts)
 
-    def _filled(self, shell: Part, message: Message) -> Part:
+    def _filled(self, shell: Part, message: Message, where: str) -> Part:
         part: Part = fill(shell, message.content)
         if "functionCall" not in part:
             return part
@@ -199,7 +198,7 @@ class _History:
         if "args" in told and call.args == "{}":
             del told["args"]  # it came without
         else:
-            told["args"] = self._writer.args(call.args, f"tool_calls[{at}]")
+            told["args"] = self._writer.args(call.args, f"{where}.tool_calls[{at}]")
         if "id" in told:
             told["id"] = self._writer.id_of(call.id)
         else:

@@ -63,7 +63,7 @@ def with_beside(message: Message, more: Beside, origin: Origin, **facts: Any) ->
     if not told and not any(value is not None for value in facts.values()):
         return message
     if told:
-        told["blocks"] = len(message.content)
+        told["blocks"] = _blocks(message)
     whose = {"endpoint": origin.endpoint, "model": origin.model}
     metadata = keep(origin.vendor, whose | facts | {"chat": told or None})
     return msgspec.structs.replace(message, vendor_metadata=metadata)
@@ -79,7 +79,7 @@ def beside(message: Message, origin: Origin) -> Beside:
         found = msgspec.convert(told, Beside)
     except (msgspec.ValidationError, UnicodeError):
         return _EMPTY
-    if found.blocks != len(message.content):
+    if found.blocks != _blocks(message):
         found = msgspec.structs.replace(found, parts={}, refusal=None)
     if not same_model(own.get("model"), origin.model):
         calls = {
@@ -88,6 +88,10 @@ def beside(message: Message, origin: Origin) -> Beside:
         }
         found = msgspec.structs.replace(found, bound={}, calls=calls)
     return found
+
+
+def _blocks(message: Message) -> int:
+    return len(message.content) + sum(len(result.content) for result in message.tool_results)
 
 
 def same_model(made: object, asked: str | None) -> bool:

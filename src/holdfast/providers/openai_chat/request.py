@@ -150,7 +150,8 @@ class _History:
         result = ToolResult(id, "success", content)
         fields = {name: value for name, value in said.fields.items() if message["role"] == "tool"}
         known = Message(role="tool", tool_results=(result,))
-        return with_beside(known, Beside(fields=fields), self.origin)
+        self.losses += unknown_parts(said, f"{where}.tool_results[0]")
+        return with_beside(known, Beside(fields=fields, parts=said.parts), self.origin)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]]]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from holdfast.model.context import Context
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolResult
+from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from holdfast.providers.contract import Loss
 from holdfast.providers.openai_chat.beside import Beside, Origin, beside
 from holdfast.providers.openai_chat.blocks import part_of
 from holdfast.providers.openai_chat.message import REASONING
 from holdfast.providers.openai_chat.servers import Server
-from holdfast.providers.wire.exchanges import Answer, Exchange
+from holdfast.providers.wire.exchanges import NO_PLACE, Answer, Exchange
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.server_tools import is_account, told
 from holdfast.providers.wire.tool_names import ToolNames
@@ -33,6 +33,16 @@ def is_thinking(options: Mapping[str, Any], model: str | None, own: Mapping[str,
     if isinstance(thinking, dict):
         return cast("dict[str, Any]", thinking).get("type") != "disabled"
     return "reasoner" in (model or "")
+
+
+class _Moved(NamedTuple):
+    """A picture or file that follows in a user's message, and what its server said beside it."""
+
+    where: str
+    block: Block
+    source: str  # who gave it
+    own: Beside = _NONE
+    at: str = ""  # its place, as `own` knows it
 
 
 class Turns:
@@ -112,7 +122,7 @@ class Turns:
     def _assistant(self, exchange: Exchange, where: str) -> None:
         own = beside(exchange.message, self.origin)
         spoken: dict[str, Any] = {"role": "assistant"}
-        moved: list[tuple[str, Block, str]] = []
+        moved: list[_Moved] = []
         self._speak(exchange.message, own, where, spoken, moved)
         calls = [self._call(answer, at, own, where) for at, answer in enumerate(exchange.answers)]
         if calls:
@@ -135,7 +145,7 @@ class Turns:
         own: Beside,
         where: str,
         spoken: dict[str, Any],
-        moved: list[tuple[str, Block, str]],
+        moved: list[_Moved],
     ) -> None:
         """The words of an assistant's message, and what the server itself said beside them."""
         parts: list[dict[str, Any]] = []
@@ -156,7 +166,7 @@ class Turns:
                 case File() if (kept := own.parts.get(str(at))) is not None and kept.native is not None:
                     parts.append(kept.native)
                 case Image() | File() if "audio" not in own.fields:
-                    moved.append((place, block, "The assistant"))
+                    moved.append(_Moved(place, block, "The assistant"))
                     self._lost(
                         "converted",
                         place,
@@ -230,17 +240,16 @@ class Turns:
         self._lost("repaired", place, "arguments", "the server reads them, and they are no JSON object")
         return json.dumps({"arguments": args}) if args else "{}"
 
-    def _result(self, answer: Answer, call: dict[str, Any], moved: list[tuple[str, Block, str]]) -> None:
+    def _result(self, answer: Answer, call: dict[str, Any], moved: list[_Moved]) -> None:
         own = _NONE
         if answer.where is not None:
             source = self.context.messages[answer.where]
             own = beside(source, self.origin) if len(source.tool_results) == 1 else _NONE
-        words = self._result_words(answer.result, answer.call.name, answer.place, moved)
+        words = self._result_words(answer, own, moved)
         self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": words, **own.fields})
 
-    def _result_words(
-        self, result: ToolResult, tool: str, where: str, moved: list[tuple[str, Block, str]]
-    ) -> str:
+    def _result_words(self, answer: Answer, own: Beside, moved: list[_Moved]) -> str:
+        result, where = answer.result, answer.place
         words: list[str] = []
         media = 0
         for at, block in enumerate(result.content):
@@ -255,7 +264,7 @@ class Turns:
                     self._lost("converted", place, "server-side tool", "only its vendor has it")
                 case Image() | File():
                     media += 1
-                    moved.append((place, block, f"The tool {tool}"))
+                    moved.append(_Moved(place, block, f"The tool {answer.call.name}", own, str(at)))
                     self._lost(
                         "converted", place, "media", "a result holds text only; it follows in a user's turn"
                     )
@@ -266,16 +275,18 @@ class Turns:
 
     def _error(self, text: str, where: str) -> str:
         """A result that is an error says so: Chat has no other place for it."""
-        self._lost("converted", where, "error", "a result says in words that it is an error")
+        if where != NO_PLACE:
+            self._lost("converted", where, "error", "a result says in words that it is an error")
         return text if text.lower().startswith(("error", '{"error')) else f"Error: {text}"
 
-    def _moved(self, moved: list[tuple[str, Block, str]]) -> None:
+    def _moved(self, moved: list[_Moved]) -> None:
         """Media of an exchange, in a user's message behind it."""
         parts: list[dict[str, Any]] = []
-        for place, block, source in moved:
-            part = part_of(block, "", _NONE, place, self.place, self.origin.endpoint, self.losses)
+        for each in moved:
+            server, endpoint = self.place, self.origin.endpoint
+            part = part_of(each.block, each.at, each.own, each.where, server, endpoint, self.losses)
             if part is not None:
-                parts += [{"type": "text", "text": f"{source} gave this:"}, part]
+                parts += [{"type": "text", "text": f"{each.source} gave this:"}, part]
         if parts:
             self.messages.append({"role": "user", "content": parts})
 

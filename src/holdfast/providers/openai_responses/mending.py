@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from holdfast.providers.contract import Loss
 from holdfast.providers.openai_responses.items import CALLS
 
-__all__ = ["mended"]
+__all__ = ["dropped", "mended"]
 
 Items: TypeAlias = list[dict[str, Any]]
+Places: TypeAlias = Callable[[Mapping[str, Any]], list[str]]
 
 # Calls of OpenAI's own tools that a program carries out; the server answers the others itself.
 _FOR_PROGRAM = frozenset(
@@ -26,18 +27,27 @@ _REPEATS_IDS = frozenset({"xai"})
 _CALLS_LAST = frozenset({"deepseek"})
 
 
-def mended(items: Items, losses: list[Loss], *, continues: bool, endpoint: str) -> Items:
-    """The items as the API takes them; `continues`: some are on the server already."""
+def mended(items: Items, losses: list[Loss], places_of: Places, *, continues: bool, endpoint: str) -> Items:
+    """The items as the API takes them; `continues`: some are on the server already.
+
+    `places_of` gives the places in the context of what an item says.
+    """
     kinds = {item.get("type") for item in items}
-    found = items if continues or kinds <= _OURS else _paired(items, losses)
+    found = items if continues or kinds <= _OURS else _paired(items, losses, places_of)
     if endpoint not in _REPEATS_IDS and any("id" in item for item in found):
-        found = _told_once(found, losses)
+        found = _told_once(found, losses, places_of)
     if "reasoning" in kinds:
-        found = _with_output(found, losses)
+        found = _with_output(found, losses, places_of)
     return _calls_last(found, losses) if endpoint in _CALLS_LAST else found
 
 
-def _paired(items: Items, losses: list[Loss]) -> Items:
+def dropped(item: Mapping[str, Any], places_of: Places, why: str) -> list[Loss]:
+    """The losses of an item that is left out."""
+    what = "reasoning" if item.get("type") == "reasoning" else "server tool"
+    return [Loss(kind="dropped", where=place, what=what, why=why) for place in places_of(item)]
+
+
+def _paired(items: Items, losses: list[Loss], places_of: Places) -> Items:
     """Without results whose calls are not there, and calls that nothing answers: both are refused."""
     answered = {item.get("call_id") for item in items if _is_result(item)}
     asked: set[Any] = set()
@@ -54,8 +64,8 @@ def _paired(items: Items, losses: list[Loss]) -> Items:
             asked |= {id, item.get("id")}
             found.append(item)
         else:
-            why = "its other half, the call or the result, is not there"
-            losses.append(Loss(kind="dropped", where="messages", what=kind, why=why))
+            why = f"the other half of this {kind}, the call or the result, is not there"
+            losses += dropped(item, places_of, why)
     return found
 
 
@@ -70,7 +80,7 @@ def _is_result(item: Mapping[str, Any]) -> bool:
     return str(item.get("type")).endswith("_output")
 
 
-def _told_once(items: Items, losses: list[Loss]) -> Items:
+def _told_once(items: Items, losses: list[Loss], places_of: Places) -> Items:
     """Each item id once: a second reasoning of the same id goes, anything else stands without its id."""
     seen: set[Any] = set()
     found: Items = []
@@ -80,20 +90,20 @@ def _told_once(items: Items, losses: list[Loss]) -> Items:
             seen.add(id)
             found.append(item)
             continue
-        why = "another item has it"
-        losses.append(Loss(kind="repaired", where="messages", what=f"id of {item.get('type')}", why=why))
-        if item.get("type") not in ("reasoning", "item_reference"):
+        if item.get("type") in ("reasoning", "item_reference"):
+            losses += dropped(item, places_of, "another item has its id")
+        else:  # nothing that anybody reads is lost with the id
             found.append({name: value for name, value in item.items() if name != "id"})
     return found
 
 
-def _with_output(items: Items, losses: list[Loss]) -> Items:
+def _with_output(items: Items, losses: list[Loss], places_of: Places) -> Items:
     """Without reasoning that no output of the model follows: it is refused alone."""
     found: Items = []
     for item in reversed(items):
         if item.get("type") == "reasoning" and not (found and _is_output(found[-1])):
             why = "the output that belongs to it is not there, and it is refused alone"
-            losses.append(Loss(kind="dropped", where="messages", what="reasoning", why=why))
+            losses += dropped(item, places_of, why)
         else:
             found.append(item)
     return found[::-1]
@@ -117,7 +127,7 @@ def _calls_last(items: Items, losses: list[Loss]) -> Items:
             continue
         if waiting and item.get("role") == "assistant":
             why = "words between a call and its result are refused; they stand before the call"
-            losses.append(Loss(kind="repaired", where="messages", what="text", why=why))
+            losses.append(Loss(kind="repaired", where="messages", what="order of items", why=why))
         else:
             found += waiting
             waiting = []

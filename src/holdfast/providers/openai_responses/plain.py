@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from holdfast.providers.contract import Loss
+from holdfast.providers.wire.exchanges import NO_PLACE
 from holdfast.providers.wire.media import inline, is_web
 from holdfast.providers.wire.server_tools import is_account, told
 from holdfast.providers.wire.shells import is_object, object_of
@@ -84,9 +85,9 @@ class Writer:
         output = self._output(result.content, where)
         if result.status == "error":
             output = _as_error(output)
-            self._lose(
-                "converted", where, "tool error", "results have no mark of failure here; the words say it"
-            )
+            if where != NO_PLACE:
+                why = "results have no mark of failure here; the words say it"
+                self._lose("converted", where, "tool error", why)
         return {"type": kind, "call_id": self.id_of(call.id), "output": output}
 
     def part(self, block: Block, where: str) -> dict[str, Any] | None:

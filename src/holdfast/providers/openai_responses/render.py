@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.model.context import Context
 from holdfast.model.message import Block, Message, Text, ToolCall, ToolResult
 from holdfast.providers.contract import Loss, Rendered, losses_of
 from holdfast.providers.openai_responses.client_tools import is_client_call, output_of
 from holdfast.providers.openai_responses.items import CALL, CALLS
-from holdfast.providers.openai_responses.mending import mended
+from holdfast.providers.openai_responses.mending import dropped, mended
 from holdfast.providers.openai_responses.options import API, custom_tools, render_options, render_tools
 from holdfast.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from holdfast.providers.openai_responses.plain import Writer
@@ -18,7 +18,8 @@ from holdfast.providers.openai_responses.request import BARE, OUTPUTS
 from holdfast.providers.wire.exchanges import Answer, Exchange, exchanges
 from holdfast.providers.wire.ids import CallIds
 from holdfast.providers.wire.native import kept, own_ids
-from holdfast.providers.wire.shells import Changed, fill, items_of, object_of, size_of, text_of
+from holdfast.providers.wire.server_tools import is_account
+from holdfast.providers.wire.shells import Changed, fill, holes_of, items_of, object_of, size_of, text_of
 from holdfast.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["render"]
@@ -47,7 +48,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     history = _History(context.messages, writer, endpoint, body)
     instructions, first = _system(context.system, vendor)
     items = [*first, *history.items()]
-    items = mended(items, losses, continues=history.continues, endpoint=endpoint)
+    items = mended(items, losses, history.places_of, continues=history.continues, endpoint=endpoint)
     _report_ids(context.messages, ids, losses)
     request = {"model": model, "input": _input(items, body, losses), **instructions, **body}
     if tools:
@@ -84,6 +85,16 @@ def _words(content: object) -> str:
     return "\n\n".join(str(object_of(part).get("text")) for part in items_of(content))
 
 
+class _Origin(NamedTuple):
+    """The message that an item of OpenAI's own was kept with, and which of its shells it was made of."""
+
+    item: dict[str, Any]  # keeps its identity from being given to another item
+    message: Message
+    where: str
+    shells: list[Any]
+    at: int
+
+
 class _History:
     """The messages on their way to items."""
 
@@ -92,6 +103,8 @@ class _History:
     ) -> None:
         self._messages, self._writer, self._endpoint = messages, writer, endpoint
         self._stateless = body.get("store") is False
+        self._origins: dict[int, _Origin] = {}  # by the identity of the item
+        self._in_words: set[int] = set()  # the calls that are told in words, by their identity
         self.continues = bool(body.get("previous_response_id") or body.get("conversation"))
 
     def items(self) -> Items:
@@ -109,6 +122,21 @@ class _History:
             if where in by_place:
                 items += self._exchange(by_place[where])
         return items
+
+    def places_of(self, item: Mapping[str, Any]) -> list[str]:
+        """The places in the context of what an item says."""
+        origin = self._origins.get(id(item))
+        if origin is None:
+            return ["messages"]
+        shell, where = object_of(origin.shells[origin.at]), origin.where
+        if CALL in shell:
+            return [f"{where}.tool_calls[{shell[CALL]}]"]
+        places = [f"{where}.content[{at}]" for at in holes_of(shell)]
+        if not _has_account(shell):
+            return places or [f"{where}.{shell.get('type')}"]
+        accounts = [at for at, block in enumerate(origin.message.content) if is_account(block)]
+        told = sum(_has_account(object_of(each)) for each in origin.shells[: origin.at])
+        return [*(f"{where}.content[{at}]" for at in accounts[told : told + 1]), *places]
 
     def _orphans(self) -> dict[int, list[tuple[ToolCall, ToolResult, int, str]]]:
         """Results whose calls the server has: the request continues what it keeps."""
@@ -133,22 +161,26 @@ class _History:
         if not exchange.answers:
             return [*items, *moved] if moved else items
         calls = {item.get("call_id") or item.get("id"): item for item in items}
-        return [*items, *[self._answer(answer, calls) for answer in exchange.answers], *moved]
+        answers = [self._answer(answer, calls) for answer in exchange.answers]
+        return [*(item for item in items if id(item) not in self._in_words), *answers, *moved]
 
     def _answer(self, answer: Answer, calls: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
         id = self._writer.id_of(answer.call.id)
         asked = calls.get(id, {})
         if is_client_call(asked):
-            return output_of(asked, id, answer.result) or self._in_words(answer)
+            return output_of(asked, id, answer.result) or self._told_in_words(answer, asked)
         item = self._result(answer.call, answer.result, answer.where, answer.place)
         call_kind = asked.get("type")
         if OUTPUTS[item["type"]] != call_kind:
             item["type"] = f"{call_kind}_output"
         return item
 
-    def _in_words(self, answer: Answer) -> dict[str, Any]:
-        """A result that OpenAI's own tool cannot give; its call is left out where nothing answers it."""
-        why = "OpenAI's own tool takes no such answer; it is told in words, and its call with it"
+    def _told_in_words(self, answer: Answer, asked: dict[str, Any]) -> dict[str, Any]:
+        """A result that OpenAI's own tool cannot give, and its call, which is refused without one."""
+        why = "OpenAI's own tool takes no such answer; call and result are told in words"
+        self._in_words.add(id(asked))
+        for place in self.places_of(asked):
+            self._lose("converted", place, "tool call", why)
         self._lose("converted", answer.place, "tool result", why)
         said = "\n".join(block.text for block in answer.result.content if isinstance(block, Text))
         return {"role": "user", "content": f"[{answer.call.name} {answer.call.args} → {said}]"}
@@ -179,12 +211,15 @@ class _History:
         try:
             if facts.get("size") != size_of(message.content, message.tool_calls):
                 raise Changed
-            items = [self._filled(shell, message) for shell in items_of(facts["items"])]
+            shells = items_of(facts["items"])
+            items = [self._filled(shell, message) for shell in shells]
         except Changed:
             self._changed(where)
             return None
+        for at, item in enumerate(items):
+            self._origins[id(item)] = _Origin(item, message, where, shells, at)
         lost = self._stateless or facts.get("store") is False
-        return self._reachable(items, where) if lost else items
+        return self._reachable(items) if lost else items
 
     def _filled(self, shell: Any, message: Message) -> dict[str, Any]:
         item: dict[str, Any] = fill(shell, message.content)
@@ -207,22 +242,18 @@ class _History:
             field: call.args,
         }
 
-    def _reachable(self, items: Items, where: str) -> Items:
+    def _reachable(self, items: Items) -> Items:
         """Nothing that the server would have to look up: it has kept nothing."""
         whole = [item for item in items if not _by_id_alone(item)]
         if len(whole) == len(items):
             return items
         why = "it is known by its id alone, and the server keeps nothing"
         for item in items:
-            if _by_id_alone(item):
-                kind = str(item.get("type"))
-                self._lose("dropped", f"{where}.reasoning" if kind == "reasoning" else where, kind, why)
-        return [
-            item
-            if item.get("type") == "mcp_approval_request"  # the answer names it by its id
-            else {key: value for key, value in item.items() if key != "id"}
-            for item in whole
-        ]
+            self._writer.losses += dropped(item, self.places_of, why) if _by_id_alone(item) else []
+        for item in whole:
+            if item.get("type") != "mcp_approval_request":  # the answer names it by its id
+                item.pop("id", None)
+        return whole
 
     def _changed(self, where: str) -> None:
         self._lose("repaired", where, "native form", "the message was changed since OpenAI made it")
@@ -230,6 +261,11 @@ class _History:
     def _lose(self, kind: str, where: str, what: str, why: str) -> None:
         loss = Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
         self._writer.losses.append(loss)
+
+
+def _has_account(shell: Mapping[str, Any]) -> bool:
+    """Whether a block of the message tells what an item did: a tool of OpenAI's own."""
+    return CALL not in shell and shell.get("type") not in (None, "message", "reasoning")
 
 
 def _is_orphan(loss: Loss) -> bool:

@@ -16,9 +16,10 @@ import msgspec
 from holdfast.model.message import Message, ReasoningSummary, Text, ToolCall, ToolResult
 from holdfast.providers.contract import Loss
 
-__all__ = ["NO_RESULT", "Answer", "Exchange", "exchanges"]
+__all__ = ["NO_PLACE", "NO_RESULT", "Answer", "Exchange", "exchanges"]
 
 NO_RESULT = "No result of this call was recorded."
+NO_PLACE = "messages"  # of a result that the history does not hold: nothing of it can be lost
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     @property
     def place(self) -> str:
         """Where the result stands, as a report says it."""
-        return "messages" if self.where is None else f"messages[{self.where}].tool_results[{self.at}]"
+        return NO_PLACE if self.where is None else f"messages[{self.where}].tool_results[{self.at}]"
 
 
 class Exchange(msgspec.Struct, frozen=True, gc=False):

@@ -27,6 +27,7 @@ __all__ = [
     "TakenIds",
     "Turn",
     "fill",
+    "holes_of",
     "is_list",
     "is_object",
     "items_of",
@@ -155,6 +156,15 @@ def fill(shell: Any, content: Sequence[Block]) -> Any:
     if isinstance(shell, list):
         return [fill(value, content) for value in cast("list[Any]", shell)]
     return shell
+
+
+def holes_of(shell: object) -> list[int]:
+    """The blocks that a vendor's item has holes for, in its order."""
+    held = object_of(shell)
+    at = next((held[kind] for kind in (_TEXT, _JSON, _URI, _BASE64) if isinstance(held.get(kind), int)), None)
+    if at is not None:
+        return [at]
+    return [hole for value in (*held.values(), *items_of(shell)) for hole in holes_of(value)]
 
 
 def _hole_in(shell: dict[str, Any]) -> tuple[str, int, list[int] | None] | None:

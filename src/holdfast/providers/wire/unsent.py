@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from holdfast.model.message import Block, Message, ReasoningSummary, Text
 from holdfast.providers.contract import Loss, Rendered
 from holdfast.providers.wire.server_tools import is_account
-from holdfast.providers.wire.shells import items_of, object_of
+from holdfast.providers.wire.shells import holes_of, items_of, object_of
 
 __all__ = ["unsent"]
 
@@ -44,10 +44,16 @@ _WHATS = {
 _FORM = frozenset(
     {
         *("type", "id", "status", "role", "index", "logprobs", "call_id", "size", "cut", "mimeType"),
-        *("json", "source", "bucketOwner", "function_call", "custom", "prefix", "detail", "thought"),
+        *("json", "source", "function_call", "custom", "prefix", "detail", "thought"),
     }
 )
-_HOLES = ("#", "#json", "#uri", "#base64")
+# The parts of a Responses message; any other kind is told whole in a block of its own.
+_CONTENTS = frozenset(
+    {
+        *("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"),
+        *("input_image", "input_file"),
+    }
+)
 _PART_DATA = ("text", "inlineData", "fileData", "functionCall", "functionResponse")
 _SERVER_PARTS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 _CITING = (
@@ -127,7 +133,7 @@ def _leaves_of(value: object) -> set[Leaf]:
         elif isinstance(each, str):
             found.add((key, each))
         else:
-            found.add((parent, key, each))
+            found |= {(parent, key, each), ("", key, each)}  # a field that is looked for has no parent
     return found
 
 
@@ -162,7 +168,8 @@ def _citing(answer: Mapping[str, Any], where: str) -> Iterator[_Field]:
 def _beside(fields: Mapping[str, Any], place: str, without: Iterable[str] = ()) -> Iterator[_Field]:
     """The fields of an item that are neither its form, nor empty, nor written elsewhere."""
     for name, value in fields.items():
-        if name in _FORM or name.startswith("#") or name in without or value in (None, False, "", [], {}):
+        is_empty = value is None or value is False or value in ("", [], {})
+        if name in _FORM or name.startswith("#") or name in without or is_empty:
             continue
         yield _Field.of(place, name, value)
 
@@ -229,21 +236,13 @@ def _without(value: object, words: str) -> object:
 # ---- shells: Responses and Gemini
 
 
-def _hole(value: object) -> int | None:
-    """The canonical block that a value of a shell stands for."""
-    held = object_of(value)
-    return next((held[kind] for kind in _HOLES if isinstance(held.get(kind), int)), None)
-
-
 def _item(item: Mapping[str, Any], where: str) -> Iterator[_Field]:
     match item.get("type"):
         case None | "message":
             yield from _beside(item, where, ("content",))
             yield from _contents(items_of(item.get("content")), where)
         case "reasoning":
-            if not any(
-                _hole(object_of(each).get("text")) is not None for each in items_of(item.get("summary"))
-            ):
+            if not holes_of(item.get("summary")):
                 name = "encrypted_content" if item.get("encrypted_content") else "id"
                 yield _Field(f"{where}.reasoning", name, item.get(name), _WHATS.get(name, "reasoning"))
         case "function_call" | "custom_tool_call":
@@ -259,7 +258,9 @@ def _item(item: Mapping[str, Any], where: str) -> Iterator[_Field]:
 def _contents(parts: Sequence[Any], where: str) -> Iterator[_Field]:
     for each in parts:
         part = object_of(each)
-        holes = {name: at for name, value in part.items() if (at := _hole(value)) is not None}
+        if str(part.get("type")) not in _CONTENTS:
+            continue
+        holes = {name: at for name, value in part.items() for at in holes_of(value)}
         place = f"{where}.content[{min(holes.values())}]" if holes else where
         yield from _beside(part, place, (*holes, "text", "file_id", "image_url", "file_url", "file_data"))
         detail = part.get("detail")
@@ -272,6 +273,8 @@ def _contents(parts: Sequence[Any], where: str) -> Iterator[_Field]:
 def _part(part: Mapping[str, Any], where: str) -> Iterator[_Field]:
     """What a part of Gemini's says beside its data, and the data beside what is canonical."""
     place = _part_place(part, where)
+    if part.keys().isdisjoint((*_PART_DATA, *_SERVER_PARTS)):  # its kind is unknown, and told in a block
+        part = {name: value for name, value in part.items() if name == "thoughtSignature"}
     yield from _beside(part, place, (*_PART_DATA, *_SERVER_PARTS))
     for name in ("inlineData", "fileData"):
         yield from _beside(object_of(part.get(name)), place, ("data", "fileUri"))
@@ -288,9 +291,7 @@ def _part_place(part: Mapping[str, Any], where: str) -> str:
         return f"{where}.tool_calls[{call['#call']}]"
     if "#result" in result:
         return f"{where}.tool_results[{result['#result']}]"
-    data = (part.get("text"), object_of(part.get("inlineData")).get("data"))
-    holes = [_hole(value) for value in (*data, object_of(part.get("fileData")).get("fileUri"))]
-    at = next((hole for hole in holes if hole is not None), None)
+    at = next(iter(holes_of(part)), None)
     return where if at is None else f"{where}.content[{at}]"
 
 
@@ -304,9 +305,10 @@ def _chat(told: Mapping[str, Any], message: Message, where: str) -> Iterator[_Fi
     for field in _beside(object_of(told.get("bound")), where):
         if _says_more(field.value, message):
             yield field
+    content = message.tool_results[0].content if message.tool_results else message.content
     for at, part in object_of(told.get("parts")).items():
-        place = f"{where}.content[{at}]"
-        block = message.content[int(at)] if at.isdigit() and int(at) < len(message.content) else None
+        place = f"{result}.content[{at}]"
+        block = content[int(at)] if at.isdigit() and int(at) < len(content) else None
         if block is not None and not isinstance(block, ReasoningSummary) and not is_account(block):
             yield from _details(object_of(object_of(part).get("add")), place)
     for at, more in object_of(told.get("calls")).items():
