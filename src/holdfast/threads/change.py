@@ -29,8 +29,10 @@ from holdfast.history.standing import Sight, Standing
 from holdfast.history.touched import Touched
 from holdfast.history.tree import Cache
 from holdfast.history.writer import Committed, OnConflict, Proposal
+from holdfast.ledger import calls
 from holdfast.ledger import lease as leases
 from holdfast.model import names
+from holdfast.model.call import SETTLED
 from holdfast.model.digest import Digest, Kind, Object
 from holdfast.model.event import AgentChanged, Event, MessageAppended
 from holdfast.model.head import Head
@@ -172,8 +174,8 @@ class Change(Edits):
     ) -> str:
         """Add a message to the conversation: words, or blocks; its id, which is made up if none is given."""
         blocks = (Text(content),) if isinstance(content, str) else _parts("content", content)
-        calls, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
-        message = Message(role, blocks, calls, results, vendor_metadata)
+        asked, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
+        message = Message(role, blocks, asked, results, vendor_metadata)
         return self.add(message, id=id, provider=provider, model=model)
 
     def add(
@@ -184,9 +186,14 @@ class Change(Edits):
         provider: str | None = None,
         model: str | None = None,
     ) -> str:
-        """Add a whole message; raises `Conflict` if the line has one with that id."""
+        """Add a whole message.
+
+        Raises `Conflict` if the line has one with that id, or it answers a call of the ledger that is not settled.
+        """
         self._open()
         check_message(message)
+        for result in message.tool_results:
+            self._check_answer(result.call_id)
         if provider is not None:
             names.check_label("provider", provider)
         if model is not None:
@@ -297,6 +304,15 @@ class Change(Edits):
         if here or any(is_ancestor(space, at, self._base) for at in space.engine.labelled(space.name, id)):
             raise Conflict(
                 f"this line has a message '{id}' already; nothing was written. Give it another id."
+            )
+
+    def _check_answer(self, call: str) -> None:
+        """Raise `Conflict` if the ledger has that call and it is open: words would make it look as if it had been made."""
+        held = calls.find(self._standing.space, call)
+        if held is not None and held.record.state not in SETTLED:
+            raise Conflict(
+                f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
+                "written. Decide it with decide(), go on with resume(), or say what became of it with resolve()."
             )
 
     def _finish(self, ops: Ops) -> None:
