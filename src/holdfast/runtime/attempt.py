@@ -32,7 +32,7 @@ from holdfast.model.names import with_article
 from holdfast.runtime.arguments import Arguments
 from holdfast.runtime.call import Call, Outcome, Suspended, Suspension
 from holdfast.runtime.tool import Tool, is_async
-from holdfast.runtime.words import said_by, shortened, well_formed
+from holdfast.runtime.words import said_by, told_by, well_formed
 
 __all__ = ["GRACE_S", "Attempted", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
 
@@ -212,13 +212,13 @@ def _judged(error: BaseException, *, here: bool) -> Attempted:
         case Suspended():
             return Attempted(kind="suspended", suspension=error.suspension)
         case NotDone():
-            return Attempted(kind="not_done", why=shortened(well_formed(str(error))), error=error)
+            return Attempted(kind="not_done", why=well_formed(str(error)), error=error)
         case asyncio.CancelledError():
             return Attempted(kind="cancelled", why="it was cancelled", error=error)
         case KeyboardInterrupt() | SystemExit() if here:
-            return Attempted(kind="cancelled", why=said_by(error), error=error, interrupt=error)
+            return Attempted(kind="cancelled", why=told_by(error), error=error, interrupt=error)
         case _:
-            return Attempted(kind="raised", why=said_by(error), error=error)
+            return Attempted(kind="raised", why=told_by(error), error=error)
 
 
 async def _waited(running: Awaitable[object], seconds: float | None) -> asyncio.CancelledError | None:

@@ -24,11 +24,11 @@ from holdfast.model.canonical import DEPTH_MAX, Json
 from holdfast.model.message import BLOCKS, Block, File, Image, Message, ReasoningSummary, Text, ToolResult
 from holdfast.model.names import with_article
 from holdfast.runtime.shape import opened
-from holdfast.runtime.words import cut, described, shortened, well_formed
+from holdfast.runtime.words import SHOWN_BYTES, cut, described, shortened, shown, well_formed
 
 __all__ = ["PREVIEW_BYTES", "Kept", "Told", "keep", "preview", "told"]
 
-PREVIEW_BYTES = 16 * 1024
+PREVIEW_BYTES = SHOWN_BYTES
 TEXT_TYPE, JSON_TYPE = "text/plain; charset=utf-8", "application/json"
 
 Told: TypeAlias = Literal[
@@ -100,7 +100,7 @@ def told(state: Told, why: str, tool: str) -> tuple[Block, ...]:
 
     `timed_out` is for calls that may be repeated; one that may not is `unknown` then.
     """
-    because = shortened(well_formed(why)).rstrip().rstrip(".")
+    because = shown(well_formed(why)).rstrip().rstrip(".")
     return (Text(_WORDS[state].format(tool=tool, why=f": {because}" if because else "")),)
 
 

@@ -6,9 +6,20 @@ itself.  Here it becomes text that can be sent; what it was stays where it is ke
 
 from __future__ import annotations
 
-__all__ = ["WHY_CHARACTERS_MAX", "cut", "described", "said_by", "shortened", "well_formed"]
+__all__ = [
+    "SHOWN_BYTES",
+    "WHY_CHARACTERS_MAX",
+    "cut",
+    "described",
+    "said_by",
+    "shortened",
+    "shown",
+    "told_by",
+    "well_formed",
+]
 
-WHY_CHARACTERS_MAX = 2_000
+WHY_CHARACTERS_MAX = 2_000  # of a reason in a record
+SHOWN_BYTES = 16 * 1024  # of one result or error that a model is shown
 
 
 def well_formed(text: str) -> str:
@@ -25,8 +36,23 @@ def shortened(text: str, characters_max: int = WHY_CHARACTERS_MAX) -> str:
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
+def shown(text: str) -> str:
+    """`text` if a model can be shown all of it, else its head and tail, and between them how much is left out."""
+    parts = cut(text, SHOWN_BYTES)
+    if parts is None:
+        return text
+    head, tail = parts
+    left = len(text) - len(head) - len(tail)
+    return f"{head}\n[… {left:,} of {len(text):,} characters are left out here, and were not kept …]\n{tail}"
+
+
 def said_by(error: BaseException) -> str:
-    """An error in words: what it is and what it says, never longer than a model needs."""
+    """An error in one line, for a record: what it is and what it says."""
+    return shortened(told_by(error))
+
+
+def told_by(error: BaseException) -> str:
+    """An error in words: what it is and all that it says."""
     kind = type(error).__name__
     try:
         said = str(error)
@@ -34,7 +60,7 @@ def said_by(error: BaseException) -> str:
         said = f"(it cannot be shown: {type(failure).__name__})"
     notes = [each for each in getattr(error, "__notes__", ()) if isinstance(each, str)]
     told = f"{kind}: {said}" if said else kind
-    return shortened(well_formed("; ".join([told.rstrip(".") if notes else told, *notes])))
+    return well_formed("; ".join([told.rstrip(".") if notes else told, *notes]))
 
 
 def described(value: object) -> str:
