@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -64,7 +65,7 @@ def test_every_call_of_the_ledger_is_a_tool_event(stock: sqlite3.Connection, pat
     assert found == [
         ('{"to": "undone"}', "succeeded", "main", 0),
         ('{"to": "forked"}', "succeeded", "what-if", 0),
-        (None, "succeeded", "main", 1),  # the event that asks for a call by hand is nobody's
+        ('{"to": "by hand"}', "succeeded", "main", 1),
         ('{"to": "main"}', "succeeded", "main", 1),
     ]
     with holdfast.open(path, read_only=True) as store:
@@ -126,3 +127,64 @@ def test_after_a_promotion_main_is_the_other_timeline(path: Path) -> None:
 
     assert (found["forked"], found["main"], found["undone"]) == (1, 0, 0)
     assert any(line.startswith("main.v") for line in lines)
+
+
+def shown_arguments(path: Path) -> dict[str, str | None]:
+    """The arguments of every call, as SQL shows them."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as stock:
+        return dict(rows(stock, "SELECT call_id, args_json FROM tool_events"))
+
+
+@pytest.mark.parametrize("effect", ["none", "local_write", "financial"])
+@pytest.mark.parametrize("ask", [False, True])
+def test_arguments_of_calls_by_hand_are_shown(tmp_path: Path, effect: Any, ask: bool) -> None:
+    """Of calls that were made, that failed, that wait for a decision, and that say what an earlier one said."""
+
+    @holdfast.tool(effect=effect, ask=ask)
+    def send(to: str) -> str:
+        return f"sent {1 // (to != 'nobody')}"
+
+    given = {"first": "Ämne", "again": "Ämne", "large": "x" * 100_000, "fails": "nobody"}
+    with holdfast.open(tmp_path / "s.db") as store:
+        thread = store.thread("t", agent="a")
+        for id, to in given.items():
+            thread.call(send, {"to": to}, id=id)
+            thread.put("/note.json", id)
+
+    shown = shown_arguments(tmp_path / "s.db")
+
+    assert {id: json.loads(text or "null") for id, text in shown.items()} == {
+        id: {"to": to} for id, to in given.items()
+    }
+
+
+def test_arguments_that_a_model_gave_first_are_shown_of_a_call_by_hand_too(tmp_path: Path) -> None:
+    """The store keeps the same words once, where the model said them."""
+    with holdfast.open(tmp_path / "s.db") as store:
+        thread_of(store, "ann").run("Pay.")
+        thread_of(store, "ann").call(pay, {"to": "ann"}, id="by-hand")
+
+    shown = shown_arguments(tmp_path / "s.db")
+
+    assert len(shown) == 2
+    assert set(shown.values()) == {'{"to": "ann"}'}
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_a_change_by_hand_that_was_undone_keeps_its_timeline(tmp_path: Path, chain: bool) -> None:
+    """Also in a thread with several timelines, and of each commit of a chain."""
+    with holdfast.open(tmp_path / "s.db") as store:
+        main = store.thread("t", agent="a")
+        main.put("/a.json", 0)
+        for line in (main, main.fork("what-if"), main.fork("third")):
+            with line.change("told", chain=chain) as change:
+                change.say("user", f"On {line.timeline}.")
+                change.put("/a.json", line.timeline)
+            line.undo(2 if chain else 1)
+
+    with closing(sqlite3.connect(f"file:{tmp_path / 's.db'}?mode=ro", uri=True)) as stock:
+        said = rows(stock, "SELECT timeline, in_main FROM conversation_events ORDER BY timeline")
+        commits = rows(stock, "SELECT DISTINCT timeline FROM thread_commits ORDER BY 1")
+
+    assert said == [("main", 0), ("third", 0), ("what-if", 0)]
+    assert commits == [("main",), ("third",), ("what-if",)]

@@ -18,7 +18,7 @@ __all__ = ["Adding", "Stand"]
 
 _LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
-_COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _OF_A_COMMIT = (Kind.BODY, Kind.CHECKPOINT, Kind.CHANGESET, Kind.COMMIT)
 
 
@@ -42,9 +42,19 @@ class Adding:
         self._known = known
 
     def row(
-        self, number: int, space: int, batch: Batch, stand: Stand | None, op: Op | None, op_keys: list[bytes]
+        self,
+        number: int,
+        space: int,
+        batch: Batch,
+        stand: Stand | None,
+        timeline: str | None,
+        op: Op | None,
+        op_keys: list[bytes],
     ) -> None:
-        """Insert one row; one with a commit has its `stand`.  The row that completes a write has its `op`."""
+        """Insert one row; one with a commit has its `stand`, and its `timeline` unless that is `main`.
+
+        The row that completes a write has its `op`.
+        """
         batch = self._without_known(space, batch)
         for found, index, depth in batch.bases:
             self._bases.note(space, found, number, index, depth)
@@ -57,7 +67,7 @@ class Adding:
         if committing is None or stand is None:
             self._cursor.execute(_ROW, (number, space, *values))
         else:
-            self._insert(space, committing, stand, values)
+            self._insert(space, committing, stand, values, timeline)
         self._rows.index.add(space, number, keys)
 
     def _without_known(self, space: int, batch: Batch) -> Batch:
@@ -92,7 +102,12 @@ class Adding:
         return True
 
     def _insert(
-        self, space: int, committing: Committing, stand: Stand, values: tuple[bytes, str | None, bytes]
+        self,
+        space: int,
+        committing: Committing,
+        stand: Stand,
+        values: tuple[bytes, str | None, bytes],
+        timeline: str | None,
     ) -> None:
         commit, line = committing.commit, stand.line
         keys, bodies, pack = values
@@ -117,5 +132,6 @@ class Adding:
                 committing.spans,
                 bodies,
                 pack,
+                timeline,
             ),
         )

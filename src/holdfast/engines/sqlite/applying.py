@@ -30,7 +30,7 @@ from holdfast.engines.sqlite.keys import op_keys, run_key, version_key
 from holdfast.engines.sqlite.known import Known, Line, SealedCell, SpaceEnd
 from holdfast.engines.sqlite.pack import Op
 from holdfast.engines.sqlite.preparing import Batch, Committing, Prepared, prepare
-from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short
+from holdfast.engines.sqlite.records import StoredMove, long, pack_move, short, timeline_of
 from holdfast.engines.sqlite.rows import Row, Rows, moves_of
 from holdfast.engines.sqlite.seals import Seals, note_listed, note_space, sealed_rows
 from holdfast.errors import Forgotten, HoldfastError, NotFound, OpReused
@@ -216,6 +216,7 @@ class Applier:
             keys.append(version_key(record.timeline, record.version))
             moved.append((hold, stored))
             packed.append(pack_move(record, digest, parent))
+        timeline = timeline_of(packed)
         row, last = self.known.next_row(len(batches)), len(batches) - 1
         seal += sealed_rows(sum(range(row, row + len(batches))))
         op = Op(
@@ -231,7 +232,7 @@ class Applier:
         self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end))
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
-            self._adding.row(row + at, space, batch, stands[at], *completing)
+            self._adding.row(row + at, space, batch, stands[at], timeline, *completing)
         after: list[Hold] = []
         heads: list[Head] = []
         for hold, stored in moved:

@@ -24,12 +24,17 @@ from holdfast.engines.sqlite.keys import (
     version_key,
 )
 from holdfast.engines.sqlite.pack import Form
+from holdfast.engines.sqlite.records import timeline_of
 from holdfast.engines.sqlite.rows import FROM_FAR, JUMP, Row, Rows, hashed_step, is_placed, moves_of
 from holdfast.errors import Corrupt, HoldfastError
 
 __all__ = ["row_faults"]
 
-_DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB) {FROM_FAR} WHERE l.id=?"
+_DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
+# All commits of a write are of one timeline; its last row, which has its moves, has the last of them.
+_TIMELINE_AFTER = (
+    "SELECT CAST(timeline AS BLOB) FROM log WHERE id>? AND digest IS NOT NULL ORDER BY id LIMIT 1"
+)
 
 
 def row_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
@@ -84,7 +89,7 @@ def _line_faults(db: Database, row: Row) -> Iterator[str]:
     columns = db.execute(_DERIVED, (row.id,)).fetchone()
     if columns is None:
         raise Corrupt(f"row {row.id} of the log is gone")
-    jumps, spans = columns
+    jumps, spans, timeline = columns
     if not jumps:
         yield f"row {row.id} of the log jumps to a row that is not the ancestor it should name"
     if not is_placed(row, hashed_step(row)):
@@ -93,3 +98,13 @@ def _line_faults(db: Database, row: Row) -> Iterator[str]:
         row, list(row.pack.items)
     ):
         yield f"row {row.id} of the log says that its words stand where they do not"
+    if timeline != _timeline(db, row):
+        yield f"row {row.id} of the log names another timeline than the one that its commit was written to"
+
+
+def _timeline(db: Database, row: Row) -> object:
+    """What the row must say of the timeline of its commit."""
+    if row.pack.op is None:
+        return db.execute(_TIMELINE_AFTER, (row.id,)).get
+    found = timeline_of(row.pack.op.moves)
+    return None if found is None else found.encode()

@@ -10,7 +10,7 @@ later version, say) is kept as the bytes it came in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from holdfast.model.changeset import Changeset, decode_changeset, encode_changes
 from holdfast.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
 from holdfast.model.digest import Digest
 from holdfast.model.event import Event, MessageAppended
+from holdfast.model.head import MAIN
 from holdfast.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "pack_commit",
     "pack_move",
     "short",
+    "timeline_of",
     "unpack_changeset",
     "unpack_commit",
 ]
@@ -214,6 +216,14 @@ def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) ->
         None if previous is None else bytes.fromhex(previous),
         move.sealed,
     )
+
+
+def timeline_of(moves: Sequence[StoredMove]) -> str | None:
+    """The timeline that these moves lead to the commit of their row, for the column of that name; None: `main`, or none."""
+    for move in moves:
+        if move.to is True:
+            return None if move.timeline == MAIN else move.timeline
+    return None
 
 
 def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:

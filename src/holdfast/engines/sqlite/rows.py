@@ -55,7 +55,8 @@ __all__ = [
 # Whether the columns that no digest covers follow from the parent's row; a row without a commit has none of them.
 IS_PLACED = """CASE
     WHEN l.digest IS NULL THEN coalesce(
-        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.changeset, l.spans) IS NULL
+        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.changeset, l.spans,
+        l.timeline) IS NULL
     WHEN l.prev IS NULL THEN (l.jump, l.depth, l.turn, l.sequence) IS (NULL, 0, 1, 0)
     ELSE p.digest IS NOT NULL AND (l.space, l.depth, l.turn, l.sequence) IS
         (p.space, p.depth + 1, p.turn + (l.run IS NULL OR l.run IS NOT p.run), p.sequence + p.events)

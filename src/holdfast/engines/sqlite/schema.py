@@ -53,7 +53,8 @@ CREATE TABLE log(
     keys BLOB NOT NULL,
     at INTEGER, digest BLOB, root BLOB,
     changeset TEXT, spans TEXT, bodies TEXT,
-    pack BLOB NOT NULL
+    pack BLOB NOT NULL,
+    timeline TEXT
 );
 CREATE TABLE places(place INTEGER PRIMARY KEY);
 CREATE TABLE stretches(
@@ -104,8 +105,8 @@ LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key
 {_ONCE};
 """
 
-# What no timeline holds any more was undone.  The run or the call by hand that wrote it knows where; else it was
-# `main` where the thread never had another timeline.
+# What no timeline holds any more was undone.  The run or the call by hand that wrote it knows where, since a run may
+# write on a line of its own; else the row does.  NULL in a row with a commit is `main`.
 _COMMITS = """
 CREATE VIEW thread_commits AS
 WITH RECURSIVE beside(timeline, row) AS (
@@ -123,11 +124,13 @@ SELECT t.id AS conversation_id, l.id AS row, coalesce(
                'run/' || json_extract(l.changeset, '$.run_id')),
            (SELECT coalesce(json_extract(c.value, '$.timeline'), 'main') FROM cells c WHERE c.space = l.space AND c.name =
                replace(json_extract(l.changeset, '$.run_id'), 'call:', 'call/')),
-           iif(EXISTS (SELECT 1 FROM heads h WHERE h.space = l.space AND h.timeline <> 'main'), NULL, 'main')
+           l.timeline, 'main'
        ) AS timeline, coalesce(p.timeline = 'main', 0) AS in_main
 FROM threads t JOIN log l ON l.space = t.space AND l.digest IS NOT NULL LEFT JOIN placed p ON p.row = l.id;
 """
 
+# No event tells the arguments of a call by hand.  They are the first words of the row that the call entered the ledger
+# with, whose first key is the beginning of their digest; words that were there before are where they were said first.
 _TOOLS = """
 CREATE VIEW tool_events AS
 WITH told(conversation_id, call_id, id, args_json, in_main) AS (
@@ -136,22 +139,32 @@ WITH told(conversation_id, call_id, id, args_json, in_main) AS (
            max(json_extract(payload_json, '$.args_json')), max(in_main)
     FROM conversation_events WHERE event_type IN ('tool.call.requested', 'tool.call.started', 'tool.call.completed')
     GROUP BY 1, 2
-), called(conversation_id, call_id, asked_as, at, record) AS (
+), called(conversation_id, call_id, asked_as, at, record, space, args, args_size) AS (
     SELECT t.id, json_extract(e.body, '$.call'),
            coalesce(json_extract(e.body, '$.record.copied_from'), json_extract(e.body, '$.call')),
-           json_extract(e.body, '$.at'), coalesce(c.value, json_extract(e.body, '$.record'))
+           json_extract(e.body, '$.at'), coalesce(c.value, json_extract(e.body, '$.record')), t.space,
+           json_extract(e.body, '$.record.args'), json_extract(e.body, '$.record.args_size')
     FROM threads t JOIN entries e ON e.space = t.space AND json_type(e.body, '$.record') = 'object'
     LEFT JOIN cells c ON c.space = e.space AND c.name = 'call/' || json_extract(e.body, '$.call')
+), worded(space, row, key) AS (
+    SELECT space, id, hex(substr(keys, 1, 5)) FROM log WHERE bodies IS NOT NULL
+), given(space, args, args_json) AS (
+    SELECT c.space, c.args, max(CAST(substr(CAST(l.bodies AS BLOB), 1, c.args_size) AS TEXT))
+    FROM (SELECT DISTINCT space, args, args_size FROM called) c
+    JOIN worded w ON w.space = c.space AND w.key = upper(substr(c.args, 1, 10)) JOIN log l ON l.id = w.row
+    GROUP BY 1, 2
 )
 SELECT coalesce(a.id, c.call_id) AS id, c.conversation_id, json_extract(c.record, '$.tool') AS tool_name, c.call_id,
-       a.args_json, json_extract(c.record, '$.result') AS result_ref,
+       coalesce(a.args_json, g.args_json, max(a.args_json) OVER (PARTITION BY c.space, c.args)) AS args_json,
+       json_extract(c.record, '$.result') AS result_ref,
        json_extract(c.record, '$.key') AS idempotency_key,
        coalesce(json_extract(c.record, '$.effect'), 'external_write') AS side_effect_level,
        strftime('%Y-%m-%dT%H:%M:%fZ', c.at / 1e6, 'unixepoch') AS created_at,
        json_extract(c.record, '$.state') AS state,
        coalesce(json_extract(c.record, '$.timeline'), 'main') AS timeline, coalesce(o.in_main, a.in_main, 0) AS in_main
 FROM called c LEFT JOIN told a ON a.conversation_id = c.conversation_id AND a.call_id = c.asked_as
-LEFT JOIN told o ON o.conversation_id = c.conversation_id AND o.call_id = c.call_id;
+LEFT JOIN told o ON o.conversation_id = c.conversation_id AND o.call_id = c.call_id
+LEFT JOIN given g ON g.space = c.space AND g.args = c.args;
 """
 
 _CHECKPOINTS = """

@@ -24,6 +24,7 @@ OF_COMMITS = [
     "root",
     "changeset",
     "spans",
+    "timeline",
 ]
 
 
@@ -59,6 +60,7 @@ def test_a_sound_store_has_no_odd_rows(path: Path) -> None:
         ("UPDATE log SET bodies = bodies || 'x' WHERE depth = 15", "other words than those"),
         ("UPDATE log SET spans = '[[0,1,5,0,0]]' WHERE depth = 15", "words stand where they do not"),
         ("UPDATE log SET spans = NULL WHERE depth = 15", "words stand where they do not"),
+        ("UPDATE log SET timeline = 'other' WHERE depth = 15", "names another timeline"),
         (
             "UPDATE log SET keys = CAST(keys || x'0102030405' AS BLOB) WHERE depth = 15",
             "does not carry the keys",
@@ -77,6 +79,26 @@ def test_a_wrong_hint_is_named(path: Path, change: str, named: str) -> None:
         faults = store.verify().faults
 
     assert any(named in str(fault) for fault in faults), faults
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("edit", ["NULL", "'main'", "'other'"])
+def test_the_timeline_of_a_commit_follows_from_the_moves_of_its_write(
+    path: Path, number: int, edit: str
+) -> None:
+    """Also of commits that were written together, of which the last one alone has the moves."""
+    with holdfast.open(str(path)) as store:
+        with store.thread("t").fork("what-if").change("three", chain=True) as change:
+            for value in range(3):
+                change.put("/n.json", value)
+        before = store.verify().faults
+    apsw.Connection(str(path)).execute(f"UPDATE log SET timeline = {edit} WHERE depth = {20 + number}")
+
+    with holdfast.open(str(path)) as store:
+        after = store.verify().faults
+
+    assert before == ()
+    assert any("names another timeline" in str(fault) for fault in after), after
 
 
 @pytest.mark.parametrize("column", ["jump", "prev"])
