@@ -192,6 +192,42 @@ def _looked(store: Store, id: str) -> object:
     )
 
 
+def _looked_back(store: Store, id: str) -> object:
+    """Everything that can be asked about the past of a thread, its calls and its artifacts."""
+    thread = store.thread(id)
+    return (
+        [(entry.digest, entry.turn, entry.reason, entry.run) for entry in thread.log()],
+        thread.turns(),
+        thread.at("turn:1").digest,
+        thread.diff(None),
+        [thread.blame(path) for path in thread.paths()],
+        [thread.trace(call.id) for call in thread.calls()],
+        [
+            (listed, b"".join(thread.artifacts.get(f"artifact://sha256/{listed.digest}")))
+            for listed in thread.artifacts.ls(calls=True)
+        ],
+        thread.checkpoint(),
+        thread.switches(),
+        [str(event) for event in thread.follow()],
+    )
+
+
+def _planned(store: Store) -> object:
+    """What the next step would be shown, and what the last one was shown."""
+    thread = store.thread("t", agent=agent(say("Ok.")))
+    return thread.plan().context, thread.shown()
+
+
+def _listed(store: Store) -> object:
+    """What the store lists."""
+    return (
+        sorted(thread.id for thread in store.threads(owner="ann")),
+        sorted(store.agents()),
+        sorted(store.owners()),
+        store.agent("clerk").paths(),
+    )
+
+
 def _by_hand(name: str, tool: object, id: str, **given: object) -> Callable[[Store], object]:
     def act(store: Store) -> object:
         called = store.thread(name).call(tool, given, id=id)  # pyright: ignore[reportArgumentType]
@@ -235,6 +271,10 @@ ACTS: dict[str, Callable[[Store], object]] = {
     "threads": lambda store: sorted(thread.id for thread in store.threads()),
     "look t": lambda store: _looked(store, "t"),
     "look u": lambda store: _looked(store, "u"),
+    "look back at t": lambda store: _looked_back(store, "t"),
+    "look back at u": lambda store: _looked_back(store, "u"),
+    "plan": _planned,
+    "lists": _listed,
     "fork": lambda store: store.thread("t", timeline="other").get("/b.json"),
     "waiting": _waiting,
     "put again": _put,
