@@ -93,8 +93,27 @@ def test_the_mark_of_a_cut_is_no_part_of_what_is_shown(store: Store) -> None:
 
     cuts = thread.plan(B).cuts
 
-    assert [cut.size for cut in cuts] == [size]
-    assert all(0 < cut.shown < cut.size for cut in cuts)
+    assert [cut.characters for cut in cuts] == [size]
+    assert all(0 < cut.characters_shown < cut.characters for cut in cuts)
+
+
+def test_sizes_of_cuts_are_characters_in_any_script(store: Store) -> None:
+    """A result that a run kept short, of letters with more than one byte, is measured as any other."""
+    size = 20_000
+
+    @holdfast.tool(effect="read_only")
+    def look() -> str:
+        return "дождь и ветер, " * (size // 15) + "д" * (size % 15)
+
+    script = Script(use("look"), say("Seen."), backend=A)
+    agent = Agent("a", backend=script, tools=[look], context=ContextLimits(window=8_000))
+    thread = store.thread("t", agent=agent)
+    thread.run("Look.")
+
+    cuts = thread.plan(B).cuts
+
+    assert [cut.characters for cut in cuts] == [size]
+    assert all(0 < cut.characters_shown < size for cut in cuts)
 
 
 def test_the_newest_result_is_kept_longest(store: Store) -> None:

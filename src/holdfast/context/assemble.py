@@ -188,6 +188,7 @@ def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Rec
         items=items,
         context=context,
         left_out=drawn.left_out,
+        omitted=drawn.omitted,
         margin=max(0, margin + off),
         recipe=recipe,
         history=drawn.history,

@@ -50,7 +50,7 @@ class Cuts(msgspec.Struct, frozen=True, kw_only=True):
     results: Mapping[str, int] = {}  # the same for results, and for arguments that are told in sentences
     stored: Mapping[str, str] = {}  # by call: artifact://… of a result that is cut
     whole: Mapping[str, str] = {}  # by call: the artifact that is shown for a result that was kept short
-    short: Mapping[str, int] = {}  # by call: the bytes of a result that was kept short, and stays so
+    short: Mapping[str, int] = {}  # by call: the characters of a result that was kept short, and stays so
 
     def apply(self, id: str, message: Message, *, told: bool) -> Message:
         """The message as it is shown; `told`: its calls are told in sentences."""
@@ -121,8 +121,8 @@ class CutText(msgspec.Struct, frozen=True, kw_only=True):
     kind: CutKind
     message: str  # its id
     where: str  # among the messages that are shown
-    size: int  # characters of the whole
-    shown: int  # of these, those that are shown
+    characters: int  # of the whole
+    characters_shown: int
     call: str | None = None
     tool: str = ""
     reference: str | None = None  # artifact://… of the whole; None: it is in the history alone
@@ -141,7 +141,7 @@ class CutText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sizes(self) -> str:
         """How much is shown of how much."""
-        return f"{self.shown:,} of {self.size:,} characters"
+        return f"{self.characters_shown:,} of {self.characters:,} characters"
 
 
 def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[CutText]:
@@ -152,7 +152,8 @@ def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[C
         for index, block in enumerate(message.content if text is not None else ()):
             if isinstance(block, Text) and text is not None and len(block.text) > text:
                 where = f"messages[{at}].content[{index}]"
-                yield CutText(kind="text", message=id, where=where, size=len(block.text), shown=text)
+                length = len(block.text)
+                yield CutText(kind="text", message=id, where=where, characters=length, characters_shown=text)
         for index, each in enumerate(message.tool_results):
             if each.call_id in cuts.short:
                 yield _short_text(each, id, f"messages[{at}].toolResults[{index}]", cuts, tools)
@@ -165,8 +166,8 @@ def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[C
                     kind="arguments",
                     message=id,
                     where=f"messages[{at}].toolCalls[{index}].args",
-                    size=len(call.args),
-                    shown=0 if text is not None else most,
+                    characters=len(call.args),
+                    characters_shown=0 if text is not None else most,
                     call=call.id,
                     tool=call.name,
                 )
@@ -178,8 +179,8 @@ def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[C
                     kind="tool result",
                     message=id,
                     where=f"messages[{at}].toolResults[{index}]",
-                    size=size,
-                    shown=shown,
+                    characters=size,
+                    characters_shown=shown,
                     call=each.call_id,
                     tool=tools.get(each.call_id, ""),
                     reference=cuts.stored.get(each.call_id),
@@ -190,12 +191,13 @@ def _short_text(
     result: ToolResult, message: str, where: str, cuts: Cuts, tools: Mapping[str, str]
 ) -> CutText:
     """A result that was shortened when it came, and for whose whole there is no room."""
+    texts = [_without_mark(block.text) for block in result.content if isinstance(block, Text)]
     return CutText(
         kind="tool result",
         message=message,
         where=where,
-        size=cuts.short[result.call_id],
-        shown=sum(len(_without_mark(block.text)) for block in result.content if isinstance(block, Text)),
+        characters=cuts.short[result.call_id],
+        characters_shown=sum(len(text) for text in texts),
         call=result.call_id,
         tool=tools.get(result.call_id, ""),
         reference=cuts.stored.get(result.call_id),

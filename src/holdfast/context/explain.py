@@ -133,12 +133,14 @@ def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], w
         why += (
             f"; {len(cuts)} text{'s' if len(cuts) > 1 else ''} of it are cut: the window has no room for them"
         )
+    shown = _shown(drawn, spoken)
+    is_left_out = not shown and bool(drawn.omitted)
     return Item(
         tier=4,
         what=_turn_names(spoken),
-        tokens=scale.messages(_shown(drawn, spoken)),
-        included=True,
-        why=why,
+        tokens=scale.messages(shown),
+        included=not is_left_out,
+        why="no room for it" if is_left_out else why,
         refs=tuple(each.id for each in spoken) if len(groups) == 1 else (),
     )
 

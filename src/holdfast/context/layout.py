@@ -66,13 +66,6 @@ class Words:
             self._texts[reference] = _text_of(self._space, reference)
         return self._texts[reference]
 
-    def artifact_size(self, reference: str) -> int | None:
-        """The bytes of an artifact; None: it is gone."""
-        try:
-            return artifacts.show(self._space, parse_reference(reference)).size
-        except (Forgotten, NotFound):
-            return None
-
 
 def _text_of(space: Space, reference: str) -> str | None:
     digest = parse_reference(reference)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.context.cuts import Cuts, cut_texts, loss_of
-from holdfast.model.message import Message, ReasoningSummary
+from holdfast.model.message import File, Image, Message, ReasoningSummary
 from holdfast.providers.contract import Loss, Rendered
 from holdfast.providers.wire.unsent import unsent
 
-__all__ = ["context_losses"]
+__all__ = ["context_losses", "omission_loss"]
 
 
 def context_losses(
@@ -22,6 +22,21 @@ def context_losses(
     """What of these messages, each given with its id, is told in words or cut."""
     told = frozenset(calls_in_words)
     return tuple(_losses(messages, cuts, told))
+
+
+def omission_loss(message: Message) -> Loss:
+    """A message of the last turn that is not shown, with what it holds."""
+    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+    counts = {
+        "image": sum(isinstance(block, Image) for block in blocks),
+        "file": sum(isinstance(block, File) for block in blocks),
+        "tool call": len(message.tool_calls),
+        "tool result": len(message.tool_results),
+    }
+    held = [f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count]
+    what = f"{message.role} message{' with ' if held else ''}{', '.join(held)}"
+    why = "the window has no room for all of the last turn; it stays in the history"
+    return Loss(kind="dropped", where="messages", what=what, why=why)
 
 
 def _losses(messages: Sequence[tuple[str, Message]], cuts: Cuts, told: frozenset[str]) -> Iterator[Loss]:

@@ -57,6 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     context: Context
     left_out: int = 0  # of the last turns, those that are not shown for want of room
+    omitted: tuple[Message, ...] = ()  # of the last turn, the messages that are not shown for want of room
     margin: int = 0  # by how many tokens the count may be off
     recipe: Recipe | None = None  # from which the same context is made again
     history: tuple[
@@ -67,7 +68,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     calls_native: tuple[str, ...] = ()  # those that are shown as call and result
 
     cuts: tuple[CutText, ...] = ()  # what is shown in part, for want of room
-    losses: tuple[Loss, ...] = ()  # what is told in words or cut, before any adapter renders it
+    losses: tuple[
+        Loss, ...
+    ] = ()  # what is told in words, cut or left out of the last turn, before any adapter renders it
 
     @property
     def budget(self) -> int | None:

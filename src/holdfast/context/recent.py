@@ -84,33 +84,30 @@ class RecentTurns:
         if not short:
             return chosen
         whole: dict[str, str] = {}
-        for call, (reference, size) in short.items() if not chosen.cuts.is_any else ():
+        for call, (reference, characters) in short.items() if not chosen.cuts.is_any else ():
             more = {**whole, call: reference}
             room = self._budget.room
-            if room is not None and size > room * CHARACTERS_A_TOKEN:
-                continue
-            if self._words.artifact_text(reference) is not None and self._holds(
-                chosen.spoken, base, Cuts(whole=more), share
-            ):
+            is_certainly_larger = room is not None and characters > room * CHARACTERS_A_TOKEN
+            if not is_certainly_larger and self._holds(chosen.spoken, base, Cuts(whole=more), share):
                 whole = more
         rest = {call: each for call, each in short.items() if call not in whole}
         cuts = msgspec.structs.replace(
             chosen.cuts,
             whole=whole,
-            short={call: size for call, (_, size) in rest.items()},
+            short={call: characters for call, (_, characters) in rest.items()},
             stored={**chosen.cuts.stored, **{call: reference for call, (reference, _) in rest.items()}},
         )
         return msgspec.structs.replace(chosen, cuts=cuts)
 
     def _short(self, spoken: Sequence[Spoken]) -> dict[str, tuple[str, int]]:
-        """Results that were shortened when they came, newest first: by call, where the whole is and its bytes."""
+        """Results that were shortened when they came, newest first: by call, where the whole is and its characters."""
         found: dict[str, tuple[str, int]] = {}
         for message in reversed(self._words.of(spoken)):
             for result in reversed(message.tool_results) if message is not None else ():
                 reference = self._named(result.call_id) if is_short(result) else None
-                size = self._words.artifact_size(reference) if reference is not None else None
-                if reference is not None and size is not None:
-                    found[result.call_id] = (reference, size)
+                text = self._words.artifact_text(reference) if reference is not None else None
+                if reference is not None and text is not None:
+                    found[result.call_id] = (reference, len(text))
         return found
 
     def _choose(self, groups: Sequence[Sequence[Spoken]], base: Weight, share: float) -> Chosen:

@@ -25,7 +25,7 @@ from holdfast.context.conversation import Conversation
 from holdfast.context.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results
 from holdfast.context.layout import Laid, Words, lay
 from holdfast.context.limits import ContextLimits
-from holdfast.context.losses import context_losses
+from holdfast.context.losses import context_losses, omission_loss
 from holdfast.context.needed import Needed, by_id
 from holdfast.context.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
 from holdfast.context.recent import Chosen, RecentTurns, sum_of
@@ -90,6 +90,7 @@ class Drawn(msgspec.Struct, kw_only=True):
     switched: Digest | None = None
     earlier: int = 0
     left_out: int = 0  # of the last turns, those that did not fit
+    omitted: tuple[Message, ...] = ()  # of the last turn, those that did not fit
     spans: Mapping[str, tuple[int, int]] = {}
     history: tuple[Message, ...] = ()
 
@@ -112,9 +113,10 @@ class Drawn(msgspec.Struct, kw_only=True):
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What is told in words or cut."""
+        """What is told in words, cut or left out of the last turn."""
         told = self.conversation.calls_in_words
-        return context_losses(self.said, self.cuts, told) if told or self.cuts.is_any else ()
+        found = context_losses(self.said, self.cuts, told) if told or self.cuts.is_any else ()
+        return (*found, *map(omission_loss, self.omitted))
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -280,12 +282,23 @@ class _Drawing:
         drawn = self._drawn(reason, final, shown)
         drawn.first = self._first(chosen.tail)
         drawn.left_out = sum(1 for group in groups if all(each.id not in chosen.ids for each in group))
+        drawn.omitted = self._omitted(groups[-1], final) if groups else ()
         drawn.older, drawn.needed, drawn.refused = tuple(older), kept, refused
         drawn.cuts = chosen.cuts.used(drawn.said)
         if lead is not None:
             drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
+
+    def _omitted(self, turn: Sequence[Spoken], laid: Laid) -> tuple[Message, ...]:
+        """The messages of a turn that are not shown: left out themselves, or results of calls that are."""
+        said = [(each, message) for each, message in zip(turn, self._words.of(turn), strict=True) if message]
+        left_out = self._calls_of([each for each in turn if each.id not in laid.spans])
+        return tuple(
+            message
+            for each, message in said
+            if each.id not in laid.spans or not left_out.isdisjoint(r.call_id for r in message.tool_results)
+        )
 
     def _picked(
         self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason, share: float

@@ -54,6 +54,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
     context: Context  # with the bytes of its media
     history: Sequence[Message] = ()  # the turns in it as they were, before calls were told in words
+    omitted: Sequence[Message] = ()  # of the last turn, what is not shown for want of room
     tokens: int = 0  # of the whole request
     budget: int | None = None  # that it has to fit into; None: not known
     fits: bool = True  # within the budget, even if the count is off by its margin
@@ -169,6 +170,10 @@ def _context(shown: Shown, to: Facing) -> Iterator[Item]:
         free = "" if shown.budget is None else f", and {shown.budget:,} are free"
         why = f"the least that has to be shown takes {shown.tokens:,} tokens{free}"
         yield _removed("context", f"{size} context insufficient", why=why)
+    elif shown.omitted:
+        number = f"{len(shown.omitted)} of its messages" if len(shown.omitted) > 1 else "one of its messages"
+        says = f"{size} context does not hold the last turn; {number} will be left out"
+        yield _converted("context", says, fallback="checkpoint", why=need)
     elif shown.turns is not None:
         says = f"{size} context holds {_turns(shown.turns)}, older ones will be left out"
         yield _converted("context", says, fallback="checkpoint", why=need)
@@ -184,7 +189,7 @@ def _cuts(shown: Shown) -> Iterator[Item]:
         yield Item(topic="results", mark="converted", says=says, fallback="cut", why=why)
     rest = shown.cuts[_CUTS_SHOWN:]
     if rest:
-        size, kept = sum(each.size for each in rest), sum(each.shown for each in rest)
+        size, kept = sum(each.characters for each in rest), sum(each.characters_shown for each in rest)
         says = f"{len(rest)} more texts will be cut to {kept:,} of {size:,} characters in all"
         yield Item(topic="results", mark="converted", says=says, fallback="cut")
 
@@ -207,22 +212,33 @@ def _strict_json(shown: Shown, to: Facing, lost: Sequence[Loss]) -> Iterator[Ite
 
 
 def _media(shown: Shown, to: Facing) -> Iterator[Item]:
-    blocks = [(at, block) for at, message in enumerate(shown.history) for block in _blocks(message)]
+    history = (*shown.history, *shown.omitted)
+    blocks = [(at, block) for at, message in enumerate(history) for block in _blocks(message)]
     bound = [block for _, block in blocks if _uri(block).startswith(_FILE_ID)]
-    last = _last_turn(shown.history)
+    last = _last_turn(history)
+    left_out = _left_out(shown)
+    why = "the window has no room for the message that holds it"
     for kind, topic, capability, word in _MEDIA:
-        places = [at for at, block in blocks if block not in bound and _kind(block) == kind]
-        if places:
-            when = "Previous turn" if max(places) >= last else "An earlier turn"
-            levels: list[Level] = [
-                _level(block, capability, to)
-                for _, block in blocks
-                if block not in bound and _kind(block) == kind
-            ]
-            yield _medium(topic, word, when, least(*levels), same=_same_format(shown, to))
+        found = [(at, block) for at, block in blocks if block not in bound and _kind(block) == kind]
+        if not found:
+            continue
+        when = "Previous turn" if found[-1][0] >= last else "An earlier turn"
+        if any(_uri(block) in left_out for _, block in found):
+            yield _removed(topic, f"{when} used {word} input; it will not be shown", why=why)
+            continue
+        levels: list[Level] = [_level(block, capability, to) for _, block in found]
+        yield _medium(topic, word, when, least(*levels), same=_same_format(shown, to))
     strange = [block for block in dict.fromkeys(bound) if not _is_taken(block, to)]
-    if bound:
+    if any(_uri(block) in left_out for block in bound):
+        yield _removed("files", "Files kept by the vendor will not be shown", why=why)
+    elif bound:
         yield _bound_files(bound, strange)
+
+
+def _left_out(shown: Shown) -> set[str]:
+    """The addresses of media in messages that are left out, and that no other message shows."""
+    present = {_uri(block) for message in shown.context.messages for block in _blocks(message)}
+    return {_uri(block) for message in shown.omitted for block in _blocks(message)} - present
 
 
 def _level(block: Block, capability: Capability, to: Facing) -> Level:

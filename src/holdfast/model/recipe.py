@@ -75,7 +75,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = {}  # the same of results alone, and of arguments that were told in sentences
     stored: dict[str, str] = {}  # by call: the artifact that holds a result which was shown cut
     whole: dict[str, str] = {}  # by call: the artifact that was shown in place of a result that is kept short
-    short: dict[str, int] = {}  # by call: the bytes of a result that was shown as short as it is kept
+    short: dict[str, int] = {}  # by call: the characters of a result that was shown as short as it is kept
     open: dict[str, str] = {}  # calls that had no result, and what was said of them
     earlier: int = 0  # how often a model had spoken in what was not shown as it was said
 

@@ -42,6 +42,7 @@ def shown_to(
     return Shown(
         context=plan.context,
         history=plan.history,
+        omitted=plan.omitted,
         tokens=plan.tokens,
         budget=plan.budget,
         fits=plan.fits,
