@@ -17,7 +17,7 @@ import msgspec
 from holdfast.model.message import Message, ToolCall
 from holdfast.providers.wire.depth import is_shallow, is_shallow_text
 
-__all__ = ["call_ids", "id_of_tool", "keep", "kept", "made_by", "own_ids", "tool_of_id"]
+__all__ = ["call_ids", "id_of_tool", "keep", "kept", "made_by", "own_ids", "parsed_metadata", "tool_of_id"]
 
 _TOOL = "tool:"
 
@@ -32,9 +32,7 @@ def kept(
     message: Message, vendor: str, *, endpoint: str | None = None, model: str | None = None
 ) -> Mapping[str, Any] | None:
     """What `vendor` itself said with a message, if that endpoint (and model) made it; None asks for any."""
-    if message.vendor_metadata is None:
-        return None
-    told = _parsed(message.vendor_metadata)
+    told = parsed_metadata(message)
     own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
     if not isinstance(own, dict):
         return None
@@ -47,7 +45,7 @@ def kept(
 
 def made_by(message: Message, model: str) -> Message:
     """The message as one of that model's, where what its vendor kept with it does not say whose it is."""
-    told = None if message.vendor_metadata is None else _parsed(message.vendor_metadata)
+    told = parsed_metadata(message)
     if not isinstance(told, dict) or len(cast("dict[str, Any]", told)) != 1:
         return message
     ((vendor, facts),) = cast("dict[str, Any]", told).items()
@@ -66,8 +64,11 @@ def tool_of_id(id: str) -> str | None:
     return id.removeprefix(_TOOL) if id.startswith(_TOOL) else None
 
 
-def _parsed(text: str) -> object:
-    """The value that a text is; None for what is no JSON, or nested too deeply."""
+def parsed_metadata(message: Message) -> object:
+    """The vendorMetadata of a message; None where it has none, or that is no JSON, or nested too deeply."""
+    text = message.vendor_metadata
+    if text is None:
+        return None
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -10,12 +10,12 @@ Fields that describe an answer and belong in no request (ids of answers, usage, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from holdfast.model.message import Block, Message, ReasoningSummary, Text
 from holdfast.providers.contract import Loss, Rendered
+from holdfast.providers.wire.native import parsed_metadata
 from holdfast.providers.wire.server_tools import is_account
 from holdfast.providers.wire.shells import holes_of, items_of, object_of
 
@@ -123,15 +123,15 @@ def _leaves_of(value: object) -> set[Leaf]:
     waiting: list[tuple[str, str, object]] = [("", "", value)]
     while waiting:
         parent, key, each = waiting.pop()
-        if isinstance(each, Mapping):
-            for name, inner in cast("Mapping[str, object]", each).items():
+        if isinstance(each, str):
+            found.add((key, each))
+        elif isinstance(each, dict):
+            for name, inner in cast("dict[str, object]", each).items():
                 if inner is not None:
                     found.add((name,))
                     waiting.append((key, name, inner))
         elif isinstance(each, list | tuple):
             waiting += [(parent, key, inner) for inner in cast("Sequence[object]", each)]
-        elif isinstance(each, str):
-            found.add((key, each))
         else:
             found |= {(parent, key, each), ("", key, each)}  # a field that is looked for has no parent
     return found
@@ -140,11 +140,7 @@ def _leaves_of(value: object) -> set[Leaf]:
 def _fields(
     message: Message, where: str, server: tuple[str, str | None], *, is_chat: bool
 ) -> Iterator[_Field]:
-    try:
-        metadata = object_of(json.loads(message.vendor_metadata or ""))
-    except (ValueError, RecursionError):
-        return  # nobody can use it, and nobody is sent it
-    for owner, told in metadata.items():
+    for owner, told in object_of(parsed_metadata(message)).items():
         facts = object_of(told)
         is_own = server in ((owner, None), (owner, facts.get("endpoint")))
         yield from _layout(items_of(facts.get("blocks")), message, message.content, where)
