@@ -7,9 +7,13 @@ pip := $(python) -m pip --disable-pip-version-check -qq
 ready := .venv/.ready
 
 .PHONY: test demo style types imports pytest deep bench fmt venv clean
-.NOTPARALLEL:
 
-test: style types imports pytest
+# The tests start hundreds of interpreters; without compiled files each of them would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+# The types are checked beside the tests: neither alone keeps all cores busy.
+test: $(ready)
+	@$(MAKE) --no-print-directory -j 2 style imports types pytest
 
 demo: $(ready)
 	@$(python) .venv/bin/holdfast demo

@@ -1,15 +1,28 @@
 """Settings that every test shares.
 
 `HOLDFAST_DEEP=1` (see `make deep`) asks for the long campaigns; without it each test stays short enough for
-every change.
+every change.  Temporary files stand in memory where there is room: a third of a run would be waiting for the disk.
+`PYTEST_DEBUG_TEMPROOT` names another place for them.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 from hypothesis import settings
 
-settings.register_profile("short", deadline=None, print_blob=True)
+settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("deep" if os.environ.get("HOLDFAST_DEEP") else "short")
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
+
+if (
+    IN_MEMORY.is_dir()
+    and os.access(IN_MEMORY, os.W_OK)
+    and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES_MIN
+):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 __all__ = ["ROOT", "SOURCE", "Module", "modules", "texts"]
@@ -38,6 +38,7 @@ class Module:
         return ast.parse(self.text, filename=str(self.path))
 
 
+@cache
 def modules() -> list[Module]:
     """Every module of the package, in the order of their paths."""
     return [Module(path) for path in sorted(SOURCE.rglob("*.py"))]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from types import ModuleType
 
-import pytest
-
-from tests.architecture.source import Module, modules
+from tests.architecture.source import modules
 
 IMPORTABLE = [module for module in modules() if not module.name.endswith("__main__")]
 
@@ -34,22 +33,50 @@ def public_names(tree: ast.Module) -> set[str]:
     return {name for name in bound_names(tree.body) if not name.startswith("_") and name != "TYPE_CHECKING"}
 
 
-@pytest.mark.parametrize("module", IMPORTABLE, ids=lambda module: module.name)
-def test_every_name_in_all_is_importable(module: Module) -> None:
+def promises(imported: ModuleType) -> list[str]:
+    """What the `__all__` of a module says."""
+    return getattr(imported, "__all__", [])
+
+
+def wrong_promises(name: str, promised: Sequence[str], present: Collection[str]) -> list[str]:
+    """What is wrong with the `__all__` of the module of that name: names twice, and names that it has not."""
+    twice = [f"{name}: {each} is there twice" for each in promised if promised.count(each) > 1]
+    return twice + [f"{name}: {each} cannot be imported" for each in promised if each not in present]
+
+
+def test_every_name_in_all_is_importable() -> None:
     """A name that is promised exists, once."""
-    imported = importlib.import_module(module.name)
-    promised: list[str] = getattr(imported, "__all__", [])
+    imported = [importlib.import_module(module.name) for module in IMPORTABLE]
 
-    assert sorted(set(promised)) == sorted(promised)
-    assert [name for name in promised if not hasattr(imported, name)] == []
+    found = [
+        wrong_promises(
+            each.__name__, promises(each), [name for name in promises(each) if hasattr(each, name)]
+        )
+        for each in imported
+    ]
+
+    assert [wrong for each in found for wrong in each] == []
 
 
-@pytest.mark.parametrize("module", [m for m in IMPORTABLE if m.is_package], ids=lambda module: module.name)
-def test_a_package_exports_what_all_says(module: Module) -> None:
+def test_a_package_exports_what_all_says() -> None:
     """Whatever a package takes from its modules for others to use is in `__all__`."""
-    promised: list[str] = getattr(importlib.import_module(module.name), "__all__", [])
+    packages = [module for module in IMPORTABLE if module.is_package]
 
-    assert public_names(module.tree) - set(promised) == set()
+    missing = {
+        module.name: public_names(module.tree) - set(promises(importlib.import_module(module.name)))
+        for module in packages
+    }
+
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+def test_a_wrong_promise_would_be_found() -> None:
+    """Control: a name that is there twice, and one that is not there."""
+    assert wrong_promises("m", ["a", "b", "b", "c"], {"a", "b"}) == [
+        "m: b is there twice",
+        "m: b is there twice",
+        "m: c cannot be imported",
+    ]
 
 
 def test_an_export_missing_from_all_would_be_found() -> None:

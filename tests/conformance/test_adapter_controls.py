@@ -218,7 +218,7 @@ def test_the_suite_catches_an_adapter_that_is(broken: type[Sound], law: str, giv
             return broken()
 
     getattr(SoundSuite(), law)(*given)
-    with pytest.raises((AssertionError, HoldfastError, KeyError, TypeError, IndexError)):
+    with pytest.raises((AssertionError, HoldfastError, KeyError, TypeError, IndexError, ExceptionGroup)):
         getattr(Suite(), law)(*given)
 
 
@@ -227,6 +227,21 @@ def test_the_suite_catches_an_adapter_that_depends_on_its_process() -> None:
     SoundSuite().test_another_process_renders_the_same()
     with pytest.raises(AssertionError):
         ProcessSuite().test_another_process_renders_the_same()
+
+
+def test_a_law_names_every_case_for_which_it_does_not_hold() -> None:
+    """One test is about all histories, and its failure says which of them."""
+
+    class Suite(ChatExamples):
+        def adapter(self) -> Adapter:
+            return Unpaired()
+
+    with pytest.raises(ExceptionGroup) as failed:
+        Suite().test_calls_and_results_pair_up()
+
+    notes = [note for error in failed.value.exceptions for note in error.__notes__]
+    assert "case: 'one call'" in notes
+    assert "case: 'words'" not in notes
 
 
 def test_an_adapter_joins_without_examples() -> None:

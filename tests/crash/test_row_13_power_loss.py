@@ -22,8 +22,8 @@ from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
 from tests.crash.on_disk import FILE, store_on
 
-TURNS = sized(4, 6)
-SEEDS = [SEED + number for number in range(sized(2, 4))]
+TURNS = sized(3, 6)
+SEEDS = [SEED + number for number in range(sized(1, 4))]
 CHANCES = sized(4, 12)  # random survivals at each operation, besides the extreme ones
 VERIFIED_EVERY = 25  # how many images one is verified whole of
 

@@ -34,10 +34,10 @@ SPACE_TAKING = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC, Call.CREATE})
 
 # Which calls fail, how, how often, and how many of them one is tried of.
 FAULTS = {
-    "EIO once": (EVERY, None, 1, sized(2, 1)),
-    "EIO for ever": (EVERY, None, None, sized(4, 1)),
-    "ENOSPC once": (SPACE_TAKING, apsw.SQLITE_FULL, 1, sized(4, 1)),
-    "ENOSPC for ever": (SPACE_TAKING, apsw.SQLITE_FULL, None, sized(4, 1)),
+    "EIO once": (EVERY, None, 1, sized(5, 1)),
+    "EIO for ever": (EVERY, None, None, sized(7, 1)),
+    "ENOSPC once": (SPACE_TAKING, apsw.SQLITE_FULL, 1, sized(7, 1)),
+    "ENOSPC for ever": (SPACE_TAKING, apsw.SQLITE_FULL, None, sized(7, 1)),
 }
 
 

@@ -13,6 +13,7 @@ from holdfast.model.message import Message, encode_message
 from holdfast.providers.contract import Finished, Reply
 from holdfast.testing.adapters.ground import Ground
 from holdfast.testing.adapters.histories import user
+from holdfast.testing.adapters.laws.cases import for_each
 from holdfast.testing.adapters.looking import changed
 
 __all__ = ["AnswerLaws"]
@@ -81,7 +82,7 @@ class AnswerLaws(Ground):
             call.name for call in message.tool_calls
         ]
 
-    @pytest.mark.parametrize("body", STRANGE, ids=str)
+    @for_each(STRANGE)
     def test_what_is_no_answer_is_refused(self, body: Any) -> None:
         """What is not of the format is `Invalid`, or says no reason to stop; it is never another error."""
         try:

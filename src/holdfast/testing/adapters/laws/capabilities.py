@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.providers.capabilities import Capability
 from holdfast.testing.adapters.ground import Ground
 from holdfast.testing.adapters.histories import SHOWN
+from holdfast.testing.adapters.laws.cases import for_each
 from holdfast.testing.adapters.looking import covers
 
 __all__ = ["CapabilityLaws"]
@@ -15,7 +14,7 @@ __all__ = ["CapabilityLaws"]
 class CapabilityLaws(Ground):
     """What `supports` promises."""
 
-    @pytest.mark.parametrize("capability", [*Capability, "a capability of nobody", ""])
+    @for_each([*Capability, "a capability of nobody", ""])
     def test_every_capability_has_an_answer(self, capability: str) -> None:
         """It is `full`, `lossy` or `none`, for the format and for a model of it."""
         adapter = self.adapter()
@@ -29,7 +28,7 @@ class CapabilityLaws(Ground):
         assert self.adapter().supports("a capability of nobody") == "none"
         assert self.adapter().supports("text") != "none"
 
-    @pytest.mark.parametrize("capability", SHOWN)
+    @for_each(SHOWN)
     def test_what_is_done_fully_loses_nothing(self, capability: str) -> None:
         """Where the answer is `full` for a model, a request to it carries the thing over unchanged."""
         context, where = SHOWN[capability]
@@ -40,7 +39,7 @@ class CapabilityLaws(Ground):
 
         assert [loss for loss in losses if covers(loss, where) and loss.kind != "repaired"] == []
 
-    @pytest.mark.parametrize("capability", SHOWN)
+    @for_each(SHOWN)
     def test_what_is_not_done_is_reported(self, capability: str) -> None:
         """Where the answer is `none` for a model, a request to it says what became of the thing."""
         context, where = SHOWN[capability]

@@ -8,7 +8,6 @@ from copy import deepcopy
 from typing import Any, cast, get_args
 
 import msgspec
-import pytest
 
 from holdfast.model.context import Context
 from holdfast.model.message import Message
@@ -16,11 +15,12 @@ from holdfast.providers.contract import Loss, LossKind, Rendered
 from holdfast.testing.adapters.child import digests, digests_elsewhere
 from holdfast.testing.adapters.ground import Ground
 from holdfast.testing.adapters.histories import BROKEN, HISTORIES, SECRET, TOLD_BY_OTHERS, places
+from holdfast.testing.adapters.laws.cases import for_each
 from holdfast.testing.adapters.looking import covers, is_told, leaves, mended
 
 __all__ = ["RenderLaws"]
 
-every_history = pytest.mark.parametrize("history", HISTORIES)
+every_history = for_each(HISTORIES)
 
 
 def text_of(rendered: Rendered) -> str:
@@ -109,7 +109,7 @@ class RenderLaws(Ground):
             if not (loss.what and loss.why) or not loss.where.startswith(Context.__struct_fields__)
         ] == []
 
-    @pytest.mark.parametrize("history", BROKEN)
+    @for_each(BROKEN)
     def test_every_repair_is_reported(self, history: str) -> None:
         """A history that no vendor takes as it is comes out repaired, and the report says so."""
         losses = self.rendered(HISTORIES[history]).losses
@@ -131,7 +131,7 @@ class RenderLaws(Ground):
 
         assert silent == []
 
-    @pytest.mark.parametrize("option", ["an-option-of-nobody", "vendor"])
+    @for_each(["an-option-of-nobody", "vendor"])
     def test_an_option_that_is_left_out_is_reported(self, option: str) -> None:
         """What no vendor knows is not sent on in silence nor dropped in silence."""
         rendered = self.rendered(HISTORIES["options of all kinds"])

@@ -12,6 +12,7 @@ from holdfast.model.context import Context
 from holdfast.model.message import Message, Text, ToolResult
 from holdfast.testing.adapters.ground import Ground
 from holdfast.testing.adapters.histories import HISTORIES, SOUND
+from holdfast.testing.adapters.laws.cases import for_each
 from holdfast.testing.adapters.looking import changed, leaves, mended
 
 __all__ = ["RequestLaws"]
@@ -35,7 +36,7 @@ class RequestLaws(Ground):
         body = json.loads(json.dumps(self.rendered(HISTORIES[history]).body))
         return self.adapter().read_request(body, model=self.model)
 
-    @pytest.mark.parametrize("history", SOUND)
+    @for_each(SOUND)
     def test_what_was_said_is_read_again(self, history: str) -> None:
         """The words of each side come back in their order."""
         before, after = SOUND[history], self.read_again(history)
@@ -46,7 +47,7 @@ class RequestLaws(Ground):
             heard = [words_of(each) for each in after.messages if each.role == role]
             assert [words for words in heard if words] == [words for words in said if words]
 
-    @pytest.mark.parametrize("history", SOUND)
+    @for_each(SOUND)
     def test_calls_are_read_again(self, history: str) -> None:
         """Calls come back in their order, with their names and arguments."""
         before, after = SOUND[history], self.read_again(history)
@@ -54,7 +55,7 @@ class RequestLaws(Ground):
         asked = [(call.name, call.arguments) for each in before.messages for call in each.tool_calls]
         assert [(call.name, call.arguments) for each in after.messages for call in each.tool_calls] == asked
 
-    @pytest.mark.parametrize("history", SOUND)
+    @for_each(SOUND)
     def test_results_are_read_again(self, history: str) -> None:
         """Results come back in their order, with their words."""
         before, after = results_of(SOUND[history]), results_of(self.read_again(history))
@@ -63,7 +64,7 @@ class RequestLaws(Ground):
         for one, two in zip(before, after, strict=True):
             assert words_of(one) in "\n".join(mended(leaf) for leaf in leaves(words_of(two)))
 
-    @pytest.mark.parametrize("history", SOUND)
+    @for_each(SOUND)
     def test_tools_are_read_again(self, history: str) -> None:
         """Tools come back with their names and descriptions."""
         before, after = SOUND[history].tools, self.read_again(history).tools
@@ -72,7 +73,7 @@ class RequestLaws(Ground):
             (tool.name, tool.description) for tool in before
         ]
 
-    @pytest.mark.parametrize("history", HISTORIES)
+    @for_each(HISTORIES)
     def test_calls_and_results_pair_up(self, history: str) -> None:
         """In every request each call has an id of its own and exactly one result, which comes after it."""
         context = self.read_again(history)
@@ -87,7 +88,7 @@ class RequestLaws(Ground):
         assert sorted(asked) == sorted(set(asked))
         assert sorted(answered) == sorted(asked)
 
-    @pytest.mark.parametrize("history", SOUND)
+    @for_each(SOUND)
     def test_a_request_read_again_is_rendered_the_same(self, history: str) -> None:
         """Reading and rendering once more changes nothing."""
         body = self.rendered(SOUND[history]).body

@@ -11,6 +11,7 @@ from holdfast.errors import Invalid
 from holdfast.model.message import Message, ReasoningSummary
 from holdfast.providers.contract import ModelEvent, Reply, TextDelta
 from holdfast.testing.adapters.ground import Ground
+from holdfast.testing.adapters.laws.cases import for_each
 
 __all__ = ["StreamLaws"]
 
@@ -112,7 +113,7 @@ class StreamLaws(Ground):
             )
             assert reply.stop is None or (same and reply.stop == whole.stop)
 
-    @pytest.mark.parametrize("garbage", GARBAGE, ids=lambda each: repr(each[:30]))
+    @for_each(GARBAGE)
     def test_what_is_no_stream_is_refused(self, garbage: bytes) -> None:
         """What is not of the format is `Invalid`, or gives no reason to stop; it is never another error."""
         reply = self.heard(garbage)
