@@ -355,6 +355,71 @@ class TestGeminiGenerate(AdapterSuite):
         return adapter("gemini-generate")
 
 
+INTERACTION_CALL = {
+    "type": "function_call",
+    "id": "c1",
+    "name": "look_up",
+    "arguments": {"word": "sage"},
+}
+INTERACTION: dict[str, Any] = {
+    "id": "v1_1",
+    "object": "interaction",
+    "model": "gemini-2.5-flash",
+    "status": "requires_action",
+    "usage": {"total_input_tokens": 9, "total_output_tokens": 5, "total_tokens": 14},
+}
+
+
+class TestGeminiInteractions(AdapterSuite):
+    model = "gemini-2.5-flash"
+    request: ClassVar[Mapping[str, Any] | None] = {
+        "model": "gemini-2.5-flash",
+        "system_instruction": "Be brief.",
+        "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "What is sage?"}]},
+            INTERACTION_CALL,
+            {"type": "function_result", "call_id": "c1", "name": "look_up", "result": "A herb."},
+        ],
+        "tools": [{"type": "function", "name": "look_up", "parameters": SCHEMA}],
+    }
+    reply: ClassVar[Mapping[str, Any] | None] = {
+        **INTERACTION,
+        "steps": [
+            {"type": "thought", "signature": "c2ln"},
+            {"type": "model_output", "content": [{"type": "text", "text": "Sage, né 😀."}]},
+            INTERACTION_CALL,
+        ],
+    }
+    streamed = events(
+        {
+            "event_type": "interaction.created",
+            "interaction": {"id": "v1_1", "status": "in_progress", "model": "gemini-2.5-flash"},
+        },
+        {"event_type": "step.start", "index": 0, "step": {"type": "thought"}},
+        {
+            "event_type": "step.delta",
+            "index": 0,
+            "delta": {"type": "thought_signature", "signature": "c2ln"},
+        },
+        {"event_type": "step.stop", "index": 0},
+        {"event_type": "step.start", "index": 1, "step": {"type": "model_output"}},
+        {"event_type": "step.delta", "index": 1, "delta": {"type": "text", "text": "Sage, né"}},
+        {"event_type": "step.delta", "index": 1, "delta": {"type": "text", "text": " 😀."}},
+        {"event_type": "step.stop", "index": 1},
+        {"event_type": "step.start", "index": 2, "step": {**INTERACTION_CALL, "arguments": {}}},
+        {
+            "event_type": "step.delta",
+            "index": 2,
+            "delta": {"type": "arguments_delta", "arguments": '{"word": "sage"}'},
+        },
+        {"event_type": "step.stop", "index": 2},
+        {"event_type": "interaction.completed", "interaction": INTERACTION},
+    )
+
+    def adapter(self) -> Adapter:
+        return adapter("gemini-interactions")
+
+
 class TestBedrockConverse(AdapterSuite):
     model = "amazon.nova-pro-v1:0"
     request: ClassVar[Mapping[str, Any] | None] = {

@@ -20,6 +20,7 @@ BACKENDS = (
     "mistral:mistral-large-latest",
     "foundry:gpt-5.4",
     "ollama-chat:qwen3:8b",
+    "gemini-interactions:gemini-2.5-pro",
 )
 
 

@@ -16,7 +16,7 @@ from holdfast.providers import tokens
 from holdfast.providers.catalog import shipped
 from tests.context.lines import BACKENDS, answer, asking, check_pairs, check_valid, search, user
 
-CASES = 200 if os.environ.get("HOLDFAST_DEEP") else 12  # for each of eight backends
+CASES = 200 if os.environ.get("HOLDFAST_DEEP") else 12  # for each of nine backends
 
 _texts = st.builds(
     lambda word, count: word * count,

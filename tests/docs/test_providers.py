@@ -24,6 +24,7 @@ TITLES = {
     "mistral-chat": "Mistral",
     "azure-inference-chat": "Foundry model inference",
     "ollama-chat": "Ollama",
+    "gemini-interactions": "Gemini Interactions",
 }
 
 

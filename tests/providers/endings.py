@@ -52,6 +52,8 @@ def ended(vendor: Vendor, word: str, *, stream: bool) -> Answer:
             body["stopReason"] = word
         case "ollama-chat":
             body["done_reason"] = word
+        case "gemini-interactions":
+            body["status"] = word
         case _:
             body["choices"][0]["finish_reason"] = word
     if not stream:
@@ -86,6 +88,9 @@ def calling(vendor: Vendor, word: str, *, arguments: str = '{"amount": 5}') -> A
                 "message": {"role": "assistant", "content": "", "tool_calls": [call]},
                 "done_reason": word,
             }
+        case "gemini-interactions":
+            call = {"type": "function_call", "id": "c1", "name": "pay", "arguments": parsed}
+            body |= {"steps": [call], "status": word}
         case _:
             call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": arguments}}
             body["choices"][0] |= {
@@ -101,6 +106,7 @@ def _reworded(vendor: Vendor, word: str) -> bytes:
         ("stop_reason", "end_turn"),
         ("finishReason", "STOP"),
         ("done_reason", "stop"),
+        ("status", "completed"),
     )
     for usual in (f'"{field}": "{end}"' for field, end in words):
         field = usual.partition(":")[0]

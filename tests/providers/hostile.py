@@ -36,6 +36,7 @@ EXAMPLES: dict[str, Any] = {
     "mistral-chat": examples.TestMistralChat,
     "azure-inference-chat": examples.TestAzureInferenceChat,
     "ollama-chat": examples.TestOllamaChat,
+    "gemini-interactions": examples.TestGeminiInteractions,
 }
 
 

@@ -88,6 +88,26 @@ def gemini_calls(count: int, id: str | None) -> bytes:
     return events({"candidates": [{"index": 0, "content": {"parts": [part]}}]} for part in parts)
 
 
+def interaction_calls(count: int, id: str) -> bytes:
+    """Calls of an interaction, each with its arguments in two pieces."""
+    told: list[dict[str, Any]] = []
+    for at in range(count):
+        step = {"type": "function_call", "id": id.format(at), "name": "f", "arguments": {}}
+        told.append({"event_type": "step.start", "index": at, "step": step})
+        for piece in (ARGUMENTS[:3], ARGUMENTS[3:]):
+            delta = {"type": "arguments_delta", "arguments": piece}
+            told.append({"event_type": "step.delta", "index": at, "delta": delta})
+        told.append({"event_type": "step.stop", "index": at})
+    return events([*told, {"event_type": "interaction.completed", "interaction": {"status": "completed"}}])
+
+
+def interaction_deltas(count: int, kind: str, delta: dict[str, Any]) -> bytes:
+    """One step of an interaction, in many pieces."""
+    told: list[dict[str, Any]] = [{"event_type": "step.start", "index": 0, "step": {"type": kind}}]
+    told += [{"event_type": "step.delta", "index": 0, "delta": delta}] * count
+    return events([*told, {"event_type": "interaction.completed", "interaction": {"status": "completed"}}])
+
+
 def responses_calls(count: int, id: str) -> bytes:
     """Calls of a Responses answer."""
     told: list[dict[str, Any]] = []
@@ -131,6 +151,9 @@ def frame(kind: str, event: dict[str, Any]) -> bytes:
 SIGNATURE = {"type": "signature_delta", "signature": "abcd" * 20}
 CITATION = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "x"}}
 
+CODE = {"type": "code_execution_result", "result": "42\n" * 20}
+FOUND = {"type": "google_search_result", "result": [{"search_suggestions": "x" * 80}]}
+
 SHAPES: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "chat": ("openai-chat", lambda count: chat_calls(count, "call_{}")),
     "chat, one id for all": ("openai-chat", lambda count: chat_calls(count, "call")),
@@ -147,6 +170,20 @@ SHAPES: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "anthropic, citations": ("anthropic-messages", lambda count: anthropic_deltas(count, CITATION)),
     "gemini": ("gemini-generate", lambda count: gemini_calls(count, "c{}")),
     "gemini, no ids": ("gemini-generate", lambda count: gemini_calls(count, None)),
+    "interactions": ("gemini-interactions", lambda count: interaction_calls(count, "c{}")),
+    "interactions, one id for all": ("gemini-interactions", lambda count: interaction_calls(count, "c")),
+    "interactions, one long text": (
+        "gemini-interactions",
+        lambda count: interaction_deltas(count, "model_output", {"type": "text", "text": "word " * 20}),
+    ),
+    "interactions, a long result": (
+        "gemini-interactions",
+        lambda count: interaction_deltas(count, "code_execution_result", CODE),
+    ),
+    "interactions, many found": (
+        "gemini-interactions",
+        lambda count: interaction_deltas(count, "google_search_result", FOUND),
+    ),
     "responses": ("openai-responses", lambda count: responses_calls(count, "call_{}")),
     "responses, one id for all": ("openai-responses", lambda count: responses_calls(count, "call")),
     "bedrock": ("bedrock-converse", lambda count: bedrock_calls(count, "tooluse_{}")),

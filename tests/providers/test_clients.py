@@ -77,6 +77,7 @@ CLIENTS: dict[str, tuple[str, Callable[[Place], Any], Callable[[Any], Awaitable[
         close_sync,
     ),
     "google": ("gemini-generate", google, close_genai),
+    "interactions": ("gemini-interactions", google, close_genai),
     "boto3": ("bedrock-converse", boto, close_sync),
     "mistral": (
         "mistral-chat",

@@ -23,12 +23,14 @@ EXAMPLES: dict[str, Mapping[str, Any] | None] = {
     "mistral-chat": examples.TestMistralChat.request,
     "azure-inference-chat": examples.TestAzureInferenceChat.request,
     "ollama-chat": examples.TestOllamaChat.request,
+    "gemini-interactions": examples.TestGeminiInteractions.request,
 }
 IDS = {
     "openai-responses": "call_1",
     "anthropic-messages": "toolu_1",
     "gemini-generate": "fc1",
     "bedrock-converse": "t1",
+    "gemini-interactions": "c1",
 }
 CHAT: dict[str, Any] = {
     "model": "gpt-5.6",

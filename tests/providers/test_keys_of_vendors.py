@@ -171,6 +171,14 @@ CASES: dict[str, Case] = {
         own="https://ollama.com",
         address="OLLAMA_HOST",
     ),
+    "interactions key": Case(
+        "gemini-interactions:gemini-m",
+        {"GEMINI_API_KEY": HELD},
+        api="gemini-interactions",
+        provider="google",
+        own=AT_GOOGLE,
+        address="GOOGLE_GEMINI_BASE_URL",
+    ),
 }
 
 

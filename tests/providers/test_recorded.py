@@ -29,9 +29,10 @@ def chosen(vendor: Vendor, *, is_stream: bool) -> list[Record]:
 def is_ended(vendor: Vendor, record: Record) -> bool:
     """Whether it is an answer, and no error that was recorded without its status."""
     try:
-        return direct(vendor, record).stop not in (None, "failed")
+        reply = direct(vendor, record)
     except Invalid:
         return False
+    return reply.stop not in (None, "failed") and reply.pending is None
 
 
 def direct(vendor: Vendor, record: Record) -> Reply:

@@ -25,7 +25,7 @@ from tests.surfaces.shell import Shell
 CHAT, RESPONSES = vendor_of("openai-chat"), vendor_of("openai-responses")
 ANTHROPIC, GEMINI = vendor_of("anthropic-messages"), vendor_of("gemini-generate")
 BEDROCK, MISTRAL = vendor_of("bedrock-converse"), vendor_of("mistral-chat")
-OLLAMA = vendor_of("ollama-chat")
+OLLAMA, INTERACTIONS = vendor_of("ollama-chat"), vendor_of("gemini-interactions")
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
 either_way = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -51,6 +51,9 @@ ENDS: list[tuple[Vendor, str, str]] = [
     (MISTRAL, "length", "truncated"),
     (MISTRAL, "model_length", "truncated"),
     (OLLAMA, "length", "truncated"),
+    (INTERACTIONS, "incomplete", "truncated"),
+    (INTERACTIONS, "budget_exceeded", "truncated"),
+    (INTERACTIONS, "cancelled", "cancelled"),
     *((vendor, "out_of_steam", "unknown") for vendor in VENDORS),
 ]
 GOOD = [(ANTHROPIC, "stop_sequence"), (BEDROCK, "stop_sequence"), (CHAT, "eos"), (CHAT, "STOP")]
@@ -59,6 +62,7 @@ TRUNCATED = {
     "gemini-generate": "MAX_TOKENS",
     "anthropic-messages": "max_tokens",
     "bedrock-converse": "max_tokens",
+    "gemini-interactions": "incomplete",
 }
 
 
@@ -219,6 +223,7 @@ def test_a_call_in_a_complete_answer_is_run(vendor: Vendor) -> None:
         return "paid"
 
     usual = {"openai-responses": "completed", "gemini-generate": "STOP", "ollama-chat": "stop"}
+    usual |= {"gemini-interactions": "requires_action"}
     word = usual.get(vendor.api, "tool_calls" if "chat" in vendor.api else "tool_use")
     result, _, _ = ran(vendor, calling(vendor, word), vendor.whole(), tools=[pay])
 

@@ -57,7 +57,7 @@ class Vendor:
         """Too many requests."""
         code = (
             {"code": 429, "status": "RESOURCE_EXHAUSTED"}
-            if self.api == "gemini-generate"
+            if self.api.startswith("gemini-")
             else {"type": "rate_limit"}
         )
         return whole({"error": {**code, "message": "slow down"}}, status=429, headers={"retry-after": after})
@@ -186,6 +186,33 @@ def _native(text: str, *, is_last: bool = False) -> dict[str, Any]:
     return {**head, **told, "message": {"role": "assistant", "content": text}}
 
 
+_INTERACTION: dict[str, Any] = {
+    "id": "v1_1",
+    "object": "interaction",
+    "model": "gemini-m",
+    "status": "completed",
+    "steps": [{"type": "model_output", "content": [{"type": "text", "text": TEXT}]}],
+    "usage": {"total_input_tokens": 7, "total_output_tokens": 3, "total_tokens": 10},
+}
+_HEAD = {name: value for name, value in _INTERACTION.items() if name != "steps"}
+_INTERACTION_STREAM = _sse(
+    {"event_type": "interaction.created", "interaction": {**_HEAD, "status": "in_progress", "usage": None}},
+    {"event_type": "step.start", "index": 0, "step": {"type": "model_output"}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "Hello "}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "there"}},
+    {"event_type": "step.stop", "index": 0},
+    {"event_type": "interaction.completed", "interaction": _HEAD},
+    done=True,
+)
+_OF_GOOGLE: dict[str, Any] = {
+    "overloaded": (503, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}}),
+    "too_long": (
+        400,
+        {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count exceeds 8."}},
+    ),
+}
+
+
 VENDORS: tuple[Vendor, ...] = (
     Vendor("openai-chat", "openai-chat:m", "/v1/chat/completions", _CHAT, _CHAT_STREAM, "/v1"),
     Vendor("openai-responses", "openai:m", "/v1/responses", _RESPONSE, _RESPONSE_STREAM, "/v1"),
@@ -203,17 +230,7 @@ VENDORS: tuple[Vendor, ...] = (
         "/v1/models/gemini-m:streamGenerateContent?alt=sse",
         _candidate(TEXT, finishReason="STOP"),
         _sse(_candidate("Hello "), _candidate("there", finishReason="STOP")),
-        overloaded=(503, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}}),
-        too_long=(
-            400,
-            {
-                "error": {
-                    "code": 400,
-                    "status": "INVALID_ARGUMENT",
-                    "message": "The input token count exceeds 8.",
-                }
-            },
-        ),
+        **_OF_GOOGLE,
     ),
     Vendor(
         "bedrock-converse",
@@ -246,5 +263,13 @@ VENDORS: tuple[Vendor, ...] = (
         kind="application/x-ndjson",
         overloaded=(503, {"error": "server busy, please try again.  maximum pending requests exceeded"}),
         too_long=(400, {"error": "input length exceeds the context length"}),
+    ),
+    Vendor(
+        "gemini-interactions",
+        "gemini-interactions:gemini-m",
+        "/v1/interactions",
+        _INTERACTION,
+        _INTERACTION_STREAM,
+        **_OF_GOOGLE,
     ),
 )

@@ -45,6 +45,7 @@ _BOOKKEEPING = frozenset(
         ),
         *("performanceConfig", "serviceTier", "prompt_feedback", "fill", "cut", "ids", "logprobs", "type"),
         *("content", "call", "result", "id", "status", "index", "role", "call_id", "mimeType", "prefix"),
+        "mime_type",
         *("avgLogprobs", "finishMessage", "safetyRatings", "tokenCount", "logprobsResult", "json", "source"),
         *("function_call", "custom", "thought", "additionalModelResponseFields"),
     }
@@ -310,6 +311,9 @@ class _Audit:
         if path[0] == "items":
             item = _under(self._message(leaf.where), leaf.path[:3])
             return item.get("type") not in (None, "message", "reasoning", "function_call", "custom_tool_call")
+        if path[0] == "steps":
+            step = _under(self._message(leaf.where), leaf.path[:3])
+            return step.get("type") not in ("user_input", "model_output", "thought", "function_call")
         return (path[0] == "parts" and bool(_SERVER_PARTS & set(path))) or "executed_tools" in path
 
     def _is_within_reasoning(self, leaf: Leaf) -> bool:

@@ -57,6 +57,7 @@ def oracle(api: str) -> Oracle:
         "bedrock-converse": "botocore",
         "mistral-chat": "mistralai.client",
         "ollama-chat": "typing_extensions",
+        "gemini-interactions": "google.genai",
     }[api]
     pytest.importorskip(module, reason=f"{module}, whose types judge requests of {api}, is not installed")
     judge = _ORACLES[api]
@@ -154,6 +155,17 @@ def _path(name: str, steps: tuple[int | str, ...]) -> str:
     return name + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
+def _interactions(body: Mapping[str, Any]) -> list[Fault]:
+    from google.genai._gaos.types import interactions  # pyright: ignore[reportMissingTypeStubs]
+
+    # The types list the models and agents that there were when the SDK was made.
+    if "agent" in body:
+        known = {"agent": "deep-research-pro-preview-12-2025"}
+        return faults({**body, **known}, interactions.CreateAgentInteractionParam)
+    known = {"model": "gemini-2.5-flash"} if "model" in body else {}
+    return faults({**body, **known}, interactions.CreateModelInteractionParam)
+
+
 @cache
 def _converse() -> Any:
     from botocore.loaders import Loader  # pyright: ignore[reportMissingTypeStubs]
@@ -179,4 +191,5 @@ _ORACLES: dict[str, Oracle] = {
     "mistral-chat": _mistral,
     "azure-inference-chat": _azure,
     "ollama-chat": lambda body: faults(dict(body), NativeRequest),
+    "gemini-interactions": _interactions,
 }

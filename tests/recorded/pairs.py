@@ -26,6 +26,7 @@ MODELS = {
     "mistral-chat": ("mistral-large-latest", "magistral-medium-latest"),
     "azure-inference-chat": ("gpt-4o", "DeepSeek-R1"),
     "ollama-chat": ("gpt-oss:20b", "qwen3:8b"),
+    "gemini-interactions": ("gemini-3-pro", "gemini-2.5-flash"),
 }
 
 T = TypeVar("T")

@@ -28,7 +28,9 @@ APIS = (
     "mistral-chat",
     "azure-inference-chat",
     "ollama-chat",
+    "gemini-interactions",
 )
+WITHOUT_SHEETS = ("ollama-chat", "gemini-interactions")
 SAMPLE = 12  # records a format
 
 
@@ -84,7 +86,7 @@ def test_row_1_an_answer_of_another_format_is_not_read(wire: Wire, api: str) -> 
 
 
 @pytest.mark.parametrize("field", ["text", "thinking", "stop", "input_tokens", "output_tokens", "tool_calls"])
-@pytest.mark.parametrize("api", [each for each in APIS if each != "ollama-chat"])  # has no fact sheets
+@pytest.mark.parametrize("api", [each for each in APIS if each not in WITHOUT_SHEETS])
 def test_row_2_a_sheet_that_says_something_else_is_told_apart(wire: Wire, api: str, field: str) -> None:
     """Control: each fact by itself makes a difference."""
     rows = Rows.of(api)
@@ -125,7 +127,9 @@ def body_of(record: Record, api: str) -> bytes:
     return test_gemini_generate_rows.body_of(record) if api == "gemini-generate" else record.body
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    "api", [each for each in APIS if each != "gemini-interactions"]
+)  # has one message each
 def test_row_4_a_request_that_lost_a_message_does_not_come_back(wire: Wire, api: str) -> None:
     """Control: rendered without its last message, hardly any request is what it was."""
     requests = [each for each in wire.requests(api) if each.request][: 3 * SAMPLE]

@@ -6,7 +6,7 @@ from holdfast.providers import catalog
 from holdfast.providers.registry import APIS
 from tests.recorded.wire import Wire
 
-OTHERS = ("groq-chat", "ollama-chat", "cohere-chat", "bedrock-invoke", "gemini-interactions")
+OTHERS = ("groq-chat", "ollama-chat", "cohere-chat", "bedrock-invoke")
 FLOOR = 0.65  # of the names that are no mistakes; the rest are old, or of servers that the catalog leaves out
 
 

@@ -17,6 +17,7 @@ APIS = {
     "mistral-chat": 95,
     "azure-inference-chat": 20,
     "ollama-chat": 9,
+    "gemini-interactions": 4,
 }
 
 # Requests that were taken although a rule refuses them, each with the reason.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,6 +29,7 @@ OWNED = {
     "anthropic-messages": 75,
     "openai-chat": 45,
     "bedrock-converse": 13,
+    "gemini-interactions": 3,
 }
 # Conversations whose end changes as they go on, each with the reason.
 JOINED = {
@@ -41,6 +43,7 @@ ELSEWHERE = {
     "gemini-generate": "elsewhere",
     "openai-chat": "openai",
     "bedrock-converse": "elsewhere",
+    "gemini-interactions": "elsewhere",
 }
 
 
@@ -95,7 +98,9 @@ def test_what_only_the_first_can_read_is_back(wire: Wire, source: str) -> None:
 def test_what_stood_before_the_visit_is_sent_as_if_there_had_been_none(wire: Wire, source: str) -> None:
     """Items, blocks and ids of the whole conversation, in their places; every exception is in the list."""
     api = read_as(source)
-    field = {"openai-responses": "input", "gemini-generate": "contents"}.get(api, "messages")
+    field = {"openai-responses": "input", "gemini-interactions": "input", "gemini-generate": "contents"}.get(
+        api, "messages"
+    )
     before = {record.id: context for record, context in contexts(wire, source)}
     changed: set[str] = set()
 
@@ -108,10 +113,17 @@ def test_what_stood_before_the_visit_is_sent_as_if_there_had_been_none(wire: Wir
             .body[field]
             for each in (before[record.id], after)
         )
+        alone = as_steps(alone) if api == "gemini-interactions" else alone
         if visited[: len(alone)] != alone and not isinstance(alone, str):
             changed.add(record.id)
 
     assert changed == {id for id in JOINED if id in before}
+
+
+def as_steps(given: Any) -> Any:
+    """The input of an interaction as a list of steps: alone it may be a list of contents."""
+    is_contents = isinstance(given, list) and given[0]["type"] != "user_input"
+    return [{"type": "user_input", "content": given}] if is_contents else given
 
 
 def unmarked(context: Context) -> Context:

@@ -33,11 +33,13 @@ BACKENDS = {
     "mistral-chat": "mistral:mistral-large-latest",
     "azure-inference-chat": "azure:gpt-5.4",
     "ollama-chat": "ollama-chat:qwen3:8b",
+    "gemini-interactions": "gemini-interactions:gemini-2.5-flash",
 }
-RECORDED = tuple(source for source in SOURCES if source != "ollama-chat")  # of which there is no second turn
+ONE_TURN = ("ollama-chat", "gemini-interactions")  # of which there is no second turn
+RECORDED = tuple(source for source in SOURCES if source not in ONE_TURN)
 PAIRS = [(source, target) for source in RECORDED for target in APIS if target != read_as(source)]
 
-_FIELDS = {"openai-responses": "input", "gemini-generate": "contents"}
+_FIELDS = {"openai-responses": "input", "gemini-interactions": "input", "gemini-generate": "contents"}
 _LET_PASS = Policy(warn=["text", "tools", "mcp_tools", "context"], unfinished="approve")
 
 

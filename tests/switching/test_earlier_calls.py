@@ -27,6 +27,7 @@ MAKERS = {
     "mistral-chat": "mistral",
     "azure-inference-chat": "azure",
     "ollama-chat": "ollama-chat",
+    "gemini-interactions": "gemini-interactions",
 }
 LENIENT = Policy(warn=["text", "tools", "mcp_tools", "context"], unfinished="approve")
 EVERY = 1 if DEEP else 8  # recorded conversations of a format

@@ -20,6 +20,7 @@ VENDORS = {  # whose metadata each format may give back
     "mistral": {"mistral"},
     "foundry": {"azure", "foundry"},
     "ollama-chat": {"ollama"},
+    "gemini-interactions": {"google-interactions"},
 }
 
 

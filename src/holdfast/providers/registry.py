@@ -38,6 +38,7 @@ _MODULES = {
     "mistral-chat": "holdfast.providers.mistral",
     "azure-inference-chat": "holdfast.providers.foundry",
     "ollama-chat": "holdfast.providers.ollama",
+    "gemini-interactions": "holdfast.providers.interactions",
 }
 
 APIS: tuple[str, ...] = tuple(_MODULES)
@@ -56,6 +57,7 @@ _BACKENDS = {
     "azure": ("azure-inference-chat", "azure"),
     "foundry": ("azure-inference-chat", "azure"),
     "ollama-chat": ("ollama-chat", "ollama"),
+    "gemini-interactions": ("gemini-interactions", "google"),
 }
 
 

@@ -128,15 +128,17 @@ class Speaker:
         options = request_options({**context.options, **backend.options})
         shown = msgspec.structs.replace(context, options=options)
         rendered = self._adapter.render(shown, model=target.model, provider=target.provider)
+        # A request that runs in the background may ask for its answer whole, whatever the options say.
+        is_streamed = options["stream"] is True and rendered.body.get("stream") is not False
         return Request(
             backend.name,
             provider=target.provider,
             model=target.model,
-            body=as_sent(target.api, rendered.body, stream=options["stream"] is True),
+            body=as_sent(target.api, rendered.body, stream=is_streamed),
             names=rendered.names,
             # Where no field of the body says that the answer is to be streamed, the address does.
             losses=tuple(loss for loss in rendered.losses if loss.where != "options.stream"),
-            stream=options["stream"] is True,
+            stream=is_streamed,
             base_url=backend.base_url,
             client=backend.client,
             api_key=backend.api_key,

@@ -15,7 +15,7 @@ __all__ = ["STOP_WORDS", "stop_reason"]
 _WORDS: dict[StopKind, str] = {
     "completed": "end_turn stop stop_sequence completed complete end eos eos_token stop_token",
     "tool_calls": "tool_use tool_calls tool_call function_call requires_action unexpected_tool_call",
-    "paused": "pause_turn compaction",
+    "paused": "pause_turn compaction requires_continuation",
     "pending": "queued in_progress",
     "truncated": (
         "max_tokens max_output_tokens length max_length model_length incomplete token_limit error_limit "

@@ -51,7 +51,7 @@ __all__ = ["Added", "add", "read"]
 
 # By what a body of each kind is told: a request, or a reply.
 _REQUESTS = ("messages", "contents", "input")
-_REPLIES = ("choices", "output", "candidates")
+_REPLIES = ("choices", "output", "candidates", "steps")
 _TRIES_MAX = 16
 _NOTES = ("endpoint", "system")  # of a reader: whose server it was, and the form of words that are kept
 
@@ -233,7 +233,9 @@ def _asked(context: Context) -> tuple[Context, tuple[Loss, ...]]:
 
 
 def _field(api: str) -> str:
-    return {"openai-responses": "input", "gemini-generate": "contents"}.get(api, "messages")
+    return {"openai-responses": "input", "gemini-interactions": "input", "gemini-generate": "contents"}.get(
+        api, "messages"
+    )
 
 
 def _system(context: Context) -> list[Message]:

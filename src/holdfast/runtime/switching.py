@@ -72,6 +72,7 @@ _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, 
     "mistral-chat": ("mistralai", "mistralai", "mistral"),
     "azure-inference-chat": ("openai", "openai", "foundry"),
     "ollama-chat": ("openai", "openai", "openai"),
+    "gemini-interactions": ("google.genai", "google-genai", "google"),
 }
 
 

@@ -34,6 +34,7 @@ def test_an_unknown_wire_format_is_not_found() -> None:
         ("foundry:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
         ("azure:phi-4", Target("azure-inference-chat", "azure", "phi-4")),
         ("ollama-chat:qwen3:8b", Target("ollama-chat", "ollama", "qwen3:8b")),
+        ("gemini-interactions:gemini-3-pro", Target("gemini-interactions", "google", "gemini-3-pro")),
         ("ollama:qwen3:8b", Target("openai-chat", "ollama", "qwen3:8b")),
         ("groq:llama-3.3-70b", Target("openai-chat", "groq", "llama-3.3-70b")),
         ("azure-openai:gpt-5.4", Target("openai-chat", "azure-openai", "gpt-5.4")),

@@ -32,7 +32,7 @@ from holdfast.providers.transport.finding import missing
 from holdfast.providers.transport.holding import held, settings
 from holdfast.providers.transport.keys import NO_KEY, is_home
 
-__all__ = ["address", "send"]
+__all__ = ["address", "client_of", "delay_in", "send"]
 
 _DELAY = re.compile(r"([\d.]+)s")
 _ENVIRONMENT = ("GOOGLE_", "GEMINI_")
@@ -76,7 +76,7 @@ def _sdk_default(*, vertex: bool) -> str | None:
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
     """Send to `generateContent`, or to `streamGenerateContent`."""
-    client = await _client_of(request)
+    client = await client_of(request)
     api = _api_of(client, request)
     check_address(request, client)
     import httpx2
@@ -127,7 +127,8 @@ def _api_of(client: Any, request: Request) -> Any:
     return api
 
 
-async def _client_of(request: Request) -> Any:
+async def client_of(request: Request) -> Any:
+    """The user's client, or one for the address and the key of the request."""
     if request.client is not None:
         return request.client
     try:
@@ -166,11 +167,11 @@ def _translated(request: Request, error: Exception, *, begun: bool, secret: obje
     details: Any = getattr(error, "details", None)
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or cast("dict[str, Any]", {})
     wait = retry_after(headers)
-    trouble = Trouble(status, words_of(details), _delay(details) if wait is None else wait)
+    trouble = Trouble(status, words_of(details), delay_in(details) if wait is None else wait)
     return fault(request.backend, trouble, secret=secret)
 
 
-def _delay(details: Any) -> float | None:
+def delay_in(details: Any) -> float | None:
     """The wait that the body of an error names."""
     found = _DELAY.fullmatch(str(_named(details, "retryDelay") or ""))
     return None if found is None else float(found[1])

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import NotFound
-from holdfast.providers.rules import anthropic, bedrock, chat, gemini, mistral, ollama, responses
+from holdfast.providers.rules import (
+    anthropic,
+    bedrock,
+    chat,
+    gemini,
+    interactions,
+    mistral,
+    ollama,
+    responses,
+)
 from holdfast.providers.rules.rule import Broken, Request, Rule
 
 __all__ = ["RULES", "check"]
@@ -20,6 +29,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "mistral-chat": (*chat.SHARED, *mistral.RULES),
     "azure-inference-chat": chat.SHARED,
     "ollama-chat": ollama.RULES,
+    "gemini-interactions": interactions.RULES,
 }
 
 _OWNERS = {
@@ -31,6 +41,7 @@ _OWNERS = {
     "mistral-chat": "mistral",
     "azure-inference-chat": "azure",
     "ollama-chat": "ollama",
+    "gemini-interactions": "google",
 }
 
 

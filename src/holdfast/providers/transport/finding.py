@@ -31,6 +31,7 @@ _MODULES = {
     "mistral-chat": "holdfast.providers.mistral.transport",
     "azure-inference-chat": "holdfast.providers.foundry.transport",
     "ollama-chat": "holdfast.providers.ollama.transport",
+    "gemini-interactions": "holdfast.providers.interactions.transport",
 }
 
 

@@ -80,9 +80,11 @@ def _error(data: str) -> dict[str, Any] | None:
 
 
 def _error_of(body: dict[str, Any]) -> dict[str, Any] | None:
-    response = body.get("response")
-    holder = cast("dict[str, Any]", response) if isinstance(response, dict) else body
+    inner = body.get("response", body.get("interaction"))
+    holder = cast("dict[str, Any]", inner) if isinstance(inner, dict) else body
     error = holder.get("error")
+    if not error and isinstance(holder.get("errors"), list):
+        error = next(iter(cast("list[object]", holder["errors"])), None)
     if isinstance(error, dict):
         return cast("dict[str, Any]", error)
     if isinstance(error, str) and error:

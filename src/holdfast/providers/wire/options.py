@@ -46,8 +46,8 @@ _NOTES = frozenset({"endpoint", "strict_by_default", "tool_order"})
 # Fields that hold several settings; some of them may say a canonical option once more.
 _CONFIGS = frozenset(
     {
-        *("additionalModelRequestFields", "generationConfig", "output_config", "outputConfig"),
-        *("thinking", "thinkingConfig", "toolConfig"),
+        *("additionalModelRequestFields", "generationConfig", "generation_config"),
+        *("output_config", "outputConfig", "thinking", "thinkingConfig", "toolConfig"),
     }
 )
 _AGAIN = frozenset(

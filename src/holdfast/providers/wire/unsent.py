@@ -47,15 +47,17 @@ _FORM = frozenset(
         *("json", "source", "function_call", "custom", "prefix", "detail", "thought"),
     }
 )
-# The parts of a Responses message; any other kind is told whole in a block of its own.
+# The parts of a Responses message and of a step; any other kind is told whole in a block of its own.
 _CONTENTS = frozenset(
     {
         *("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"),
-        *("input_image", "input_file"),
+        *("input_image", "input_file", "image", "audio", "video", "document"),
     }
 )
 _PART_DATA = ("text", "inlineData", "fileData", "functionCall", "functionResponse")
 _SERVER_PARTS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
+_ITEM_DATA = ("text", "file_id", "image_url", "file_url", "file_data")
+_STEP_DATA = ("text", "data", "uri", "mime_type")
 _CITING = (
     *("citationMetadata", "groundingMetadata", "urlContextMetadata"),
     *("annotations", "citations", "search_results"),
@@ -146,6 +148,8 @@ def _fields(
         yield from _layout(items_of(facts.get("blocks")), message, message.content, where)
         for item in items_of(facts.get("items")):
             yield from _item(object_of(item), where)
+        for step in items_of(facts.get("steps")):
+            yield from _step(object_of(step), where)
         for part in items_of(facts.get("parts")):
             yield from _part(object_of(part), where)
         chat = object_of(facts.get("chat"))
@@ -251,19 +255,42 @@ def _item(item: Mapping[str, Any], where: str) -> Iterator[_Field]:
             return  # a vendor's own tool, which is reported as a block
 
 
-def _contents(parts: Sequence[Any], where: str) -> Iterator[_Field]:
+def _contents(parts: Sequence[Any], where: str, data: tuple[str, ...] = _ITEM_DATA) -> Iterator[_Field]:
     for each in parts:
         part = object_of(each)
         if str(part.get("type")) not in _CONTENTS:
             continue
         holes = {name: at for name, value in part.items() for at in holes_of(value)}
         place = f"{where}.content[{min(holes.values())}]" if holes else where
-        yield from _beside(part, place, (*holes, "text", "file_id", "image_url", "file_url", "file_data"))
+        yield from _beside(part, place, (*holes, *data))
         detail = part.get("detail")
         if detail not in (None, "auto"):
             yield _Field.of(place, "detail", detail)
         if "refusal" in holes:
             yield _Field(f"{place}.refusal", "refusal", {}, "refusal")
+
+
+def _step(step: Mapping[str, Any], where: str) -> Iterator[_Field]:
+    """What a step of an interaction says beside what is canonical."""
+    match step.get("type"):
+        case "thought":
+            yield from map(_signed, _beside(step, where, ("summary",)))
+            yield from _contents(items_of(step.get("summary")), where, _STEP_DATA)
+        case "function_call":
+            yield from map(_signed, _beside(step, f"{where}.tool_calls[{step.get('#call')}]"))
+        case "function_result":
+            place = f"{where}.tool_results[0]"
+            yield from _beside(step, place, ("result", "is_error"))
+            yield from _contents(items_of(step.get("result")), place, _STEP_DATA)
+        case None | "user_input" | "model_output":
+            yield from _beside(step, where, ("content", "error"))
+            yield from _contents(items_of(step.get("content", step.get("#contents"))), where, _STEP_DATA)
+        case _:
+            return  # a tool of Google's own, which is reported as a block
+
+
+def _signed(field: _Field) -> _Field:
+    return field._replace(what="thought signature") if field.name == "signature" else field
 
 
 def _part(part: Mapping[str, Any], where: str) -> Iterator[_Field]:

@@ -162,6 +162,23 @@ def ollama(*messages: Any, **fields: Any) -> Example:
     return "ollama-chat", {"messages": list(messages), "tools": [tool]} | fields, None, "qwen3:8b"
 
 
+# Interactions
+I_CALL = {"type": "function_call", "id": "c1", "name": "look", "arguments": {"city": "Rome"}}
+I_RESULT = {"type": "function_result", "call_id": "c1", "name": "look", "result": "sunny"}
+
+
+def asked_step(*contents: Any) -> dict[str, Any]:
+    """What a user says, as a step of an interaction."""
+    return {"type": "user_input", "content": list(contents) or [text("Hello.")]}
+
+
+def interactions(*steps: Any, **fields: Any) -> Example:
+    """A request for Gemini's Interactions API, with one tool."""
+    tool = {"type": "function", "name": "look", "parameters": SCHEMA}
+    body = {"model": "gemini-3-pro", "input": list(steps), "tools": [tool]} | fields
+    return "gemini-interactions", body, None, "gemini-3-pro"
+
+
 CLEAN: dict[str, Example] = {
     "anthropic-messages": anthropic(
         user(), said([SIGNED, text("Look."), USE]), user([RESULT, image(PNG, "image/png")]), **THINKING
@@ -173,6 +190,14 @@ CLEAN: dict[str, Example] = {
     "mistral-chat": mistral(user(), calling("abcDEF123"), tool("abcDEF123")),
     "azure-inference-chat": ("azure-inference-chat", {"messages": [user()]}, None, None),
     "ollama-chat": ollama(user("Look.", images=[PNG]), OLLAMA_CALL, {"role": "tool", "content": "sunny"}),
+    "gemini-interactions": interactions(
+        asked_step({"type": "image", "data": PNG, "mime_type": "image/png"}),
+        {"type": "thought", "signature": "c2ln"},
+        {"type": "google_search_call", "id": "s1", "arguments": {"queries": ["Rome"]}},
+        {"type": "google_search_result", "call_id": "s1", "result": []},
+        I_CALL,
+        I_RESULT,
+    ),
 }
 
 BROKEN: dict[str, Example] = {
@@ -264,6 +289,14 @@ BROKEN: dict[str, Example] = {
     "B10": bedrock(user([{"text": "a", "cachePoint": {}}])),
     "B11": bedrock(B_HELLO, said([{"text": "Well"}])),
     "B12": bedrock(user([{"text": " "}])),
+    "I01": interactions(asked_step(), {"role": "user", "content": "Hello."}),
+    "I02": interactions(asked_step(), I_RESULT),
+    "I03": interactions(asked_step(), I_CALL, asked_step()),
+    "I04": interactions(asked_step(), {**I_CALL, "arguments": "{}"}, I_RESULT),
+    "I05": interactions(asked_step(), agent="deep-research-pro-preview-12-2025"),
+    "I06": interactions(asked_step(), tools=[{"type": "function", "name": "1look"}]),
+    "I07": interactions(asked_step({"type": "image", "data": "https://example.org/a.png"})),
+    "I08": interactions(asked_step(), response_format={"type": "object", "properties": {}}),
     "M01": mistral(user(), calling("call_1"), tool("call_1")),
     "M02": mistral(user(), calling("abcDEF123"), tool("abcDEF123"), user()),
     "M03": mistral(user(), said("Hi.")),

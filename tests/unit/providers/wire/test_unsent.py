@@ -124,6 +124,25 @@ MODELS = {
     "bedrock-converse": "amazon.nova-pro",
     "mistral-chat": "mistral-large-latest",
     "ollama-chat": "qwen3:8b",
+    "gemini-interactions": "gemini-3-pro",
+}
+CITED = {"type": "url_citation", "url": "https://example.org/", "start_index": 0, "end_index": 5}
+INTERACTIONS: dict[str, Any] = {
+    "model": "gemini-3-pro",
+    "input": [
+        {
+            "type": "user_input",
+            "content": [{"type": "image", "uri": "https://example.org/a.png", "resolution": "low"}],
+        },
+        {"type": "thought", "signature": "c2lnbmF0dXJl"},
+        {
+            "type": "model_output",
+            "content": [{"type": "text", "text": "Hello.", "annotations": [CITED]}],
+        },
+        {"type": "function_call", "id": "c1", "name": "look", "arguments": {}, "signature": "b3RoZXI="},
+        {"type": "function_result", "call_id": "c1", "name": "look", "result": "rain"},
+        {"type": "user_input", "content": [{"type": "text", "text": "Thanks."}]},
+    ],
 }
 EXPECTED: list[tuple[str, dict[str, Any], set[tuple[str, str]]]] = [
     (
@@ -132,6 +151,16 @@ EXPECTED: list[tuple[str, dict[str, Any], set[tuple[str, str]]]] = [
         {
             ("messages[1].tool_calls[0].thoughtSignature", "thought signature"),
             ("messages[3].content[0].thoughtSignature", "thought signature"),
+        },
+    ),
+    (
+        "gemini-interactions",
+        INTERACTIONS,
+        {
+            ("messages[0].content[0].resolution", "resolution"),
+            ("messages[1].signature", "thought signature"),
+            ("messages[1].content[0].annotations", "citations"),
+            ("messages[1].tool_calls[0].signature", "thought signature"),
         },
     ),
     (
