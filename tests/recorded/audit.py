@@ -272,6 +272,8 @@ class _Audit:
             return True
         if leaf.path[-2:] == ("caller", "type") and value == "direct":
             return True
+        if leaf.key == "format" and "reasoning_details" in keys:
+            return True  # how the details are written, which are themselves held to account
         return self.said.pair(leaf.key, value) or (isinstance(value, str) and self._is_canonical(leaf, value))
 
     def _is_canonical(self, leaf: Leaf, value: str) -> bool:
@@ -394,7 +396,9 @@ class _Audit:
         if loss.what == "refusal":
             return "refusal" not in self.said.keys
         leaves = [(path, value) for path, value in walk(metadata) if name in path and value is not None]
-        return name == "guardContent" or any(
+        if name == "guardContent" or (leaves and name not in self.said.keys):
+            return True
+        return any(
             not self.said.pair(next(each for each in reversed(path) if not each.isdigit()), value)
             for path, value in leaves
         )
