@@ -29,10 +29,10 @@ imports: $(ready)
 	$(python) .venv/bin/lint-imports --no-logo
 
 pytest: $(ready)
-	$(python) -m pytest -n auto
+	$(python) -m pytest -n auto --dist worksteal
 
 deep: $(ready)
-	HOLDFAST_DEEP=1 $(python) -m pytest -n auto --timeout 7200
+	HOLDFAST_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
 
 bench: $(ready)
 	-$(pip) install --group bench

@@ -17,12 +17,11 @@ RATIOS = {"durable turns", "2 threads writing", "2 processes writing", "runs of 
 def measured(at: Path, *only: str) -> list[dict[str, Any]]:
     """What the yardstick prints as data; nothing is asserted about times, which are nobody's promise here."""
     command = [sys.executable, "-m", "bench", "--tiny", "--json", "--at", str(at), *only]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=1_700, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
 
-@pytest.mark.timeout(300)
 def test_every_measure_runs_and_names_its_bar(tmp_path: Path) -> None:
     """A measure that breaks, or loses its bar, is found here and not by whoever compares."""
     rows = {row["measure"]: row for row in measured(tmp_path)}

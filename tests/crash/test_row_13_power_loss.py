@@ -24,7 +24,7 @@ from tests.crash.on_disk import FILE, store_on
 
 TURNS = sized(3, 6)
 SEEDS = [SEED + number for number in range(sized(1, 4))]
-CHANCES = sized(4, 12)  # random survivals at each operation, besides the extreme ones
+CHANCES = sized(2, 12)  # random survivals at each operation, besides the extreme ones
 VERIFIED_EVERY = 25  # how many images one is verified whole of
 
 

@@ -27,7 +27,7 @@ from tests.crash.on_disk import store_on
 
 TURNS = sized(2, 5)
 TRIES_MAX = 3
-LIFE_SECONDS_MAX = 5.0  # a life takes some hundredths of a second; waiting for a lock would take 30
+LIFE_SECONDS_MAX = 25.0  # waiting for a lock would take 30; a life takes some hundredths of a second
 
 EVERY = frozenset(Call)
 SPACE_TAKING = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC, Call.CREATE})

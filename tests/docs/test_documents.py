@@ -13,7 +13,6 @@ from tests.docs.runner import Runner
 README = ROOT / "README.md"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_does_what_it_shows(document: Path, tmp_path: Path) -> None:
     """A document's blocks, run in order in a fresh directory, succeed and print what is written there."""

@@ -40,7 +40,7 @@ def left(store: Store) -> int:
 def test_a_process_killed_between_the_two_writes_loses_nothing(tmp_path: Path) -> None:
     """The thread's commit is durable, the memory's is not: the next open finishes it, once."""
     path = tmp_path / "agents.db"
-    child = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=120)
+    child = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=1_700)
     assert child.returncode == -signal.SIGKILL
 
     with holdfast.open(path, read_only=True) as before:
@@ -149,9 +149,9 @@ with holdfast.open(sys.argv[1]) as store:
         store.resume(agent)
 """
     run = [sys.executable, "-c", script, str(path)]
-    assert subprocess.run([*run, "die"], check=False, timeout=120).returncode != 0
+    assert subprocess.run([*run, "die"], check=False, timeout=1_700).returncode != 0
 
-    subprocess.run([*run, "on"], check=True, timeout=120)
+    subprocess.run([*run, "on"], check=True, timeout=1_700)
 
     with holdfast.open(path) as store:
         done = {call.id for call in store.thread("t1").calls() if call.state == "succeeded"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ class Program:
         """Keep the store and the record of connections in a directory."""
         self.store, self.log, self.places = directory / "agents.db", directory / "connections", places
         keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY")
-        self.environment = {**os.environ, **dict.fromkeys(keys, KEY)}
+        aws = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY, "AWS_DEFAULT_REGION": "us-east-1"}
+        self.environment = {**os.environ, **dict.fromkeys(keys, KEY), **aws}
 
     def __call__(self, act: str) -> dict[str, str]:
         """What an act came to, by thread."""
@@ -52,7 +54,7 @@ class Program:
             text=True,
             check=False,
             env=self.environment,
-            timeout=600,
+            timeout=1_700,
         )
 
     @property
@@ -61,21 +63,35 @@ class Program:
         return set(self.log.read_text().split()) if self.log.exists() else set()
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    """A program, and a private server for each wire format."""
+@pytest.fixture(scope="module")
+def places() -> Iterator[list[Place]]:
+    """A private server for each wire format."""
     with ExitStack() as stack:
-        yield Program(tmp_path, [stack.enter_context(playing(each.streamed())) for each in VENDORS])
+        yield [stack.enter_context(playing(each.streamed())) for each in VENDORS]
+
+
+@pytest.fixture(scope="module")
+def begun(places: list[Place], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a store whose threads were begun on the private servers, without a public connection."""
+    program = Program(tmp_path_factory.mktemp("begun"), places)
+    assert set(program("begin").values()) == {"ok"}
+    assert program.connections == set()
+    return program.store.parent
+
+
+@pytest.fixture
+def program(places: list[Place], begun: Path, tmp_path: Path) -> Program:
+    """A program on a copy of that store."""
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    return Program(tmp_path, places)
 
 
 def test_private_threads_open_no_public_connection(program: Program) -> None:
     """They are run, switched, failed over, cut off, and taken up by programs without and with their backends."""
-    begun = program("begin")
     program("cut")
     refused = program("bare")
     went_on = program("again")
 
-    assert set(begun.values()) == {"ok"}
     assert set(refused.values()) == {"ServerChanged"}
     assert set(went_on.values()) == {"ok"}
     assert program.connections == set()
@@ -83,7 +99,6 @@ def test_private_threads_open_no_public_connection(program: Program) -> None:
 
 def test_a_talk_at_the_terminal_opens_none_either(program: Program) -> None:
     """`holdfast chat` with code that knows the backend by its name."""
-    program("begin")
     guard = (
         "import sys; from pathlib import Path; from tests.providers.private_lives import watch; "
         f"watch(Path({str(program.log)!r})); from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"

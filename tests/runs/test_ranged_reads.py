@@ -17,7 +17,7 @@ from holdfast.model.digest import Kind, digest_of
 from holdfast.testing import Script, say, use
 from tests.runs.injecting import Wire, opened
 
-MANY = 250
+MANY = 120
 FEW = 25  # cells; what is looked for, and some to find it
 
 

@@ -32,6 +32,12 @@ TALKS = 2  # of each pair, where it is not a deep run
 _names = count()
 
 
+@pytest.fixture(autouse=True)
+def region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Bedrock is: without a region boto3 looks for one anew at every question for the address."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
 @pytest.fixture
 def store() -> Iterator[Store]:
     """A store in memory."""
