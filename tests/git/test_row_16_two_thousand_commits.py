@@ -1,4 +1,7 @@
-"""Row 16: a thread with forks, a promote and 2,000 commits, projected twice and once as it grew."""
+"""Row 16: a thread with forks, a promote and 2,000 commits, projected twice and once as it grew.
+
+Unless the campaign is the long one, there are 800.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from holdfast import Store, Thread
 from holdfast.projections import git as projection
 from holdfast.threads import gitting
 from holdfast.threads.gitting import exporting
+from tests.crash.campaign import sized
 from tests.git.looking import branches, clean, git, opened, show
 
-COMMITS = 2_000
+COMMITS = sized(800, 2_000)
 STAGES = 8
 
 
@@ -31,7 +35,7 @@ class Projected(msgspec.Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def projected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Projected]:
-    """2,000 commits with forks, merges, undos, a redo and a promote; followed from the first stage on."""
+    """Many commits with forks, merges, undos, a redo and a promote; followed from the first stage on."""
     home = tmp_path_factory.mktemp("row16")
     with opened(home / "store.db") as store:
         thread = store.thread("long", agent="planner")
@@ -49,7 +53,7 @@ def projected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Projected]:
 
 
 def grow(thread: Thread, stage: int) -> None:
-    """A stage of the thread's life: some 250 commits, and one thing that moves heads or makes lines."""
+    """A stage of the thread's life: an eighth of the commits, and one thing that moves heads or makes lines."""
     for number in range(COMMITS // STAGES - 10):
         total = stage * COMMITS + number
         with thread.change("step") as change:
