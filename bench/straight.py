@@ -34,7 +34,7 @@ from holdfast.threads.ids import Ids
 
 __all__ = ["Straight"]
 
-_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
 _SPACE = 9
 _json = msgspec.json.Encoder(order="sorted").encode
@@ -115,7 +115,7 @@ class Straight:
         root = bytes.fromhex(self._root)
         self._head, self._move = digest, digest_of(Kind.MOVE, moved)
         head = _SPACE, "main", moved.decode(), bytes.fromhex(self._move), self._row
-        self._write((*place, b"".join(keys), at, bytes.fromhex(digest), root, *plain, pack), head)
+        self._write((*place, b"".join(keys), at, bytes.fromhex(digest), root, *plain, pack, None), head)
         self._known.update(dict.fromkeys(keys, self._row))
 
     def _put(self, path: str, value: object, items: list[tuple[Any, ...]], keys: list[bytes]) -> Patch:
