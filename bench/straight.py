@@ -1,9 +1,9 @@
-"""The least code that stores the same: what is left of Holdfast without its checks and its layers.
+"""The least code that stores the same: what is left of Perdure without its checks and its layers.
 
 It makes the rows that the engine makes, in the engine's own tables: messages, values and nodes
 with their digests, the tree, the changeset, the commit and the move, values squeezed against the
 ones before, keys, and the lock file.  It looks nothing up, checks nothing but the values
-themselves, shares with nobody and cannot be asked.  What it costs is what is to be gained by making Holdfast's own code shorter.
+themselves, shares with nobody and cannot be asked.  What it costs is what is to be gained by making Perdure's own code shorter.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import msgspec
 
 from bench.ours import Face
 from bench.workload import Step, Turn
-from holdfast.engines.sqlite.pack import Form, deflated, difference
-from holdfast.history.tree import EMPTY, Cache, Entry, Tree
-from holdfast.model import canonical
-from holdfast.model.changeset import NO_PATCH, Changeset
-from holdfast.model.commit import Act, Commit, MoveRecord
-from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import MessageAppended
-from holdfast.model.message import encode_message
-from holdfast.model.patch import JSON_TYPE, Patch, Put
-from holdfast.threads.ids import Ids
+from perdure.engines.sqlite.pack import Form, deflated, difference
+from perdure.history.tree import EMPTY, Cache, Entry, Tree
+from perdure.model import canonical
+from perdure.model.changeset import NO_PATCH, Changeset
+from perdure.model.commit import Act, Commit, MoveRecord
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.message import encode_message
+from perdure.model.patch import JSON_TYPE, Patch, Put
+from perdure.threads.ids import Ids
 
 __all__ = ["Straight"]
 
@@ -47,7 +47,7 @@ class Straight:
     name = "the least that stores the same"
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "straight" / "holdfast.db"
+        self.path = directory / "straight" / "perdure.db"
         self.path.parent.mkdir()
         Face(self.path.parent).close()  # lays the schema
         db = apsw.Connection(str(self.path))

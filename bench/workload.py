@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model import canonical
-from holdfast.model.message import Message, Text, ToolCall, ToolResult, encode_message
+from perdure.model import canonical
+from perdure.model.message import Message, Text, ToolCall, ToolResult, encode_message
 
 __all__ = ["STEPS", "Step", "Turn", "make_documents", "make_turns"]
 

@@ -1,6 +1,6 @@
 """Settings that every test shares.
 
-`HOLDFAST_DEEP=1` (see `make deep`) asks for the long campaigns; without it each test stays short enough for
+`PERDURE_DEEP=1` (see `make deep`) asks for the long campaigns; without it each test stays short enough for
 every change.  Temporary files stand in memory where there is room: a third of a run would be waiting for the disk.
 `PYTEST_DEBUG_TEMPROOT` names another place for them.
 """
@@ -15,7 +15,7 @@ from hypothesis import settings
 
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
-settings.load_profile("deep" if os.environ.get("HOLDFAST_DEEP") else "short")
+settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one

@@ -6,14 +6,14 @@ import resource
 import sys
 from pathlib import Path
 
-import holdfast
-from holdfast.threads.thread import Thread
+import perdure
+from perdure.threads.thread import Thread
 
 _PAGE = 500
 
 
 def main(doing: str, path: str) -> None:
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         if doing == "read":
             _read(store)
         else:
@@ -31,7 +31,7 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _read(store: holdfast.Store) -> None:
+def _read(store: perdure.Store) -> None:
     """Every message of every thread, a page at a time, and the state at each page's end."""
     for thread in store.threads():
         moment = thread.head.commit

@@ -10,8 +10,8 @@ from bench.measures.growth import fill
 from bench.ours import Face
 from bench.table import Result
 from bench.workload import make_documents, make_turns
-from holdfast.model import canonical
-from holdfast.threads.moments import LogEntry
+from perdure.model import canonical
+from perdure.threads.moments import LogEntry
 
 
 def measure(ground: Ground) -> Iterable[Result]:

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from bench.ground import Ground, median
 from bench.table import Result
 
-_OURS, _THEIRS = "import holdfast", "import json, sqlite3"
+_OURS, _THEIRS = "import perdure", "import json, sqlite3"
 
 
 def measure(ground: Ground) -> Iterable[Result]:
     _process_time(_OURS)  # so that the bytecode is there
     times = [(_process_time(_OURS), _process_time(_THEIRS)) for _ in range(ground.sizes.imports)]
     yield Result(
-        measure="import holdfast, process time",
+        measure="import perdure, process time",
         ours=1e3 * median(ours for ours, _ in times),
         baseline=1e3 * median(theirs for _, theirs in times),
         baseline_is="json, sqlite3",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import holdfast
+import perdure
 from bench.ground import Ground, median, take_turns
 from bench.measures.growth import fill
 from bench.ours import Face
@@ -72,6 +72,6 @@ def _visit(directory: Path, back: int) -> None:
     face.close()
 
 
-def _read_state(view: holdfast.View) -> None:
+def _read_state(view: perdure.View) -> None:
     for path in view.paths():
         view.get(path)

@@ -45,5 +45,5 @@ def _fill(directory: Path, ground: Ground) -> None:
 
 
 def _peak(doing: str, directory: Path) -> float:
-    command = [sys.executable, "-m", "bench.children.read", doing, str(directory / "holdfast.db")]
+    command = [sys.executable, "-m", "bench.children.read", doing, str(directory / "perdure.db")]
     return float(subprocess.run(command, check=True, capture_output=True).stdout)

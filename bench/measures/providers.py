@@ -14,9 +14,9 @@ from typing import Any
 from bench.ground import Ground, median, take_turns
 from bench.measures.streams import STREAMS
 from bench.table import Result
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Message, Text, ToolCall, ToolResult
-from holdfast.providers import adapter
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Message, Text, ToolCall, ToolResult
+from perdure.providers import adapter
 
 __all__ = ["history", "measure"]
 

@@ -14,8 +14,8 @@ from bench.ground import Ground, Sizes, Times, median, take_turns
 from bench.ours import Face, recorded_store
 from bench.table import Result
 from bench.workload import make_documents
-from holdfast.model.digest import Kind
-from holdfast.threads.thread import Thread
+from perdure.model.digest import Kind
+from perdure.threads.thread import Thread
 
 _AT_ONCE = 500
 
@@ -39,7 +39,7 @@ def measure(ground: Ground) -> Iterable[Result]:
     read = take_turns(works, range(sizes.puts, len(documents)))
     large.close()
     small.close()
-    written = _bytes_of_a_put(f"sqlite:///{directories[0] / 'holdfast.db'}", places, documents)
+    written = _bytes_of_a_put(f"sqlite:///{directories[0] / 'perdure.db'}", places, documents)
     ground.drop(*directories)
     yield _compared(sizes, f"one put into {sizes.huge_keys:,} keys, just opened", unread)
     yield _compared(sizes, "the same, once the map was read", read)

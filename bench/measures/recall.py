@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import perdure
 from bench.ground import Ground, median
 from bench.table import Result, Skipped
-from holdfast import Agent, Call, Store, testing
-from holdfast.memory.words import query_terms, terms
+from perdure import Agent, Call, Store, testing
+from perdure.memory.words import query_terms, terms
 
 _ITEMS, _ITEMS_TINY = 20_000, 60
 _BY_CALL = 25  # items that one call writes
@@ -45,9 +45,9 @@ def measure(ground: Ground) -> Iterable[Result | Skipped]:
     bare = _Bare(directory / "bare.db", texts, sqlite_vec.loadable_path())
     ground.tell("recall: indexing, then asking")
     asked = [" ".join(_pick(number, 3)) for number in range(_ASKED)]
-    with holdfast.open(directory / "holdfast.db", durability="process_crash") as store:
+    with perdure.open(directory / "perdure.db", durability="process_crash") as store:
         yield _compared(f"search {count:,} items by words", store, bare.by_words, asked)
-    with holdfast.open(directory / "holdfast.db", durability="process_crash", embed=_embed) as store:
+    with perdure.open(directory / "perdure.db", durability="process_crash", embed=_embed) as store:
         # Words that no item has: the leg for words finds nothing, and what is left is the other one.
         yield _compared(
             f"search {count:,} items by vectors",
@@ -127,7 +127,7 @@ class _Bare:
 
 def _fill(directory: Path, texts: list[str]) -> None:
     half = len(texts) // 2
-    with holdfast.open(directory / "holdfast.db", durability="process_crash") as store:
+    with perdure.open(directory / "perdure.db", durability="process_crash") as store:
         memory = store.memory(_OWNER)
         for number, text in enumerate(texts[:half]):
             memory.add(text, id=f"hand-{number}")
@@ -138,7 +138,7 @@ def _fill(directory: Path, texts: list[str]) -> None:
 def _call(store: Store, start: int, texts: list[str]) -> None:
     """A thread of its own whose one call remembers these texts."""
 
-    @holdfast.tool(effect="local_write")
+    @perdure.tool(effect="local_write")
     def note(call: Call) -> str:
         for number, text in enumerate(texts, start):
             call.memory.add(text, id=f"call-{number}")

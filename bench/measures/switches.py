@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import holdfast
+import perdure
 from bench.ground import Ground, median
 from bench.table import Result
-from holdfast import Agent, Store, Thread, testing
+from perdure import Agent, Store, Thread, testing
 
 _SHORT, _TIMES = 50, 20
 _TO = "anthropic:claude-sonnet-5-5"
@@ -25,7 +25,7 @@ def measure(ground: Ground) -> Iterable[Result]:
     directory = ground.fresh()
     _fill(directory, "short", min(_SHORT, ground.sizes.turns))
     _fill(directory, "long", long if ground.sizes.turns > _SHORT else ground.sizes.turns)
-    with holdfast.open(directory / "switches.db") as store:
+    with perdure.open(directory / "switches.db") as store:
         yield _result(store, f"checkpoint of a thread of {long:,} turns", _derive)
         yield _result(store, "checkpoint, plan and render of it", _check)
     ground.drop(directory)
@@ -59,12 +59,12 @@ def _check(thread: Thread) -> object:
 
 
 def _fill(directory: Path, id: str, turns: int) -> None:
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(number: int) -> str:
         """Look a number up."""
         return f"Figures of {number}: 12, 14, 15, 13, 12, 11."
 
-    with holdfast.open(directory / "switches.db", durability="process_crash") as store:
+    with perdure.open(directory / "switches.db", durability="process_crash") as store:
         for number in range(turns):
             script = testing.Script(
                 testing.use("look", number=number),

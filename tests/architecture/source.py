@@ -10,12 +10,12 @@ from pathlib import Path
 __all__ = ["ROOT", "SOURCE", "Module", "modules", "texts"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "perdure"
 
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file under `src/holdfast`."""
+    """One Python file under `src/perdure`."""
 
     path: Path
 

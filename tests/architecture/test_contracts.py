@@ -21,7 +21,7 @@ LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the package and of its contracts."""
-    shutil.copytree(SOURCE, tmp_path / "src" / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE, tmp_path / "src" / "perdure", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -39,11 +39,11 @@ def broken_contracts(project: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("model/upward.py", "import holdfast.history", "Imports point down only"),
+        ("model/upward.py", "import perdure.history", "Imports point down only"),
         ("unheard_of.py", "", "Imports point down only"),
         (
             "history/shortcut.py",
-            "import holdfast.engines.memory",
+            "import perdure.engines.memory",
             "Only the registry knows which engines exist",
         ),
         ("history/driver.py", "import apsw", "A database driver appears only in its engine"),
@@ -55,6 +55,6 @@ def test_a_forbidden_import_is_found(copy: Path, module: str, line: str, contrac
     """Each contract fails on one line that breaks it, and no other contract does."""
     assert broken_contracts(copy) == []
 
-    (copy / "src" / "holdfast" / module).write_text(f"{line}\n")
+    (copy / "src" / "perdure" / module).write_text(f"{line}\n")
 
     assert broken_contracts(copy) == [contract]

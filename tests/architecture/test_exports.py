@@ -13,10 +13,10 @@ IMPORTABLE = [module for module in modules() if not module.name.endswith("__main
 
 
 def bound_names(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the names that `body` defines or takes from Holdfast, also for type checkers alone."""
+    """Yield the names that `body` defines or takes from Perdure, also for type checkers alone."""
     for node in body:
         match node:
-            case ast.ImportFrom(module=str(origin)) if origin.split(".")[0] == "holdfast":
+            case ast.ImportFrom(module=str(origin)) if origin.split(".")[0] == "perdure":
                 yield from (alias.asname or alias.name for alias in node.names)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -82,9 +82,9 @@ def test_a_wrong_promise_would_be_found() -> None:
 def test_an_export_missing_from_all_would_be_found() -> None:
     """Control: names are seen in imports, definitions and blocks for type checkers; private ones are not."""
     tree = ast.parse(
-        "from holdfast.model import Head as Head, _x\n"
+        "from perdure.model import Head as Head, _x\n"
         "from typing import Any\n"
-        "if TYPE_CHECKING:\n    from holdfast.threads import Store\n"
+        "if TYPE_CHECKING:\n    from perdure.threads import Store\n"
         "def open(): ...\n"
         "version = '1'\n"
         "_private = 2\n"

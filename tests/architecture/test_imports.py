@@ -1,4 +1,4 @@
-"""What starting Holdfast loads: drivers, the terminal and the event loop only when they are used."""
+"""What starting Perdure loads: drivers, the terminal and the event loop only when they are used."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def loaded_by(program: str) -> set[str]:
     return set(ended.stdout.rpartition("loaded:")[2].split())
 
 
-def test_import_holdfast_loads_nothing_heavy() -> None:
+def test_import_perdure_loads_nothing_heavy() -> None:
     """A driver is loaded when a store is opened, not before."""
-    assert loaded_by("import holdfast") & HEAVY == set()
+    assert loaded_by("import perdure") & HEAVY == set()
 
 
 def test_a_heavy_import_would_be_found() -> None:
     """Control: a driver or an event loop that came along is seen."""
-    assert loaded_by("import holdfast, apsw, asyncio") & HEAVY == {"apsw", "asyncio"}
+    assert loaded_by("import perdure, apsw, asyncio") & HEAVY == {"apsw", "asyncio"}
 
 
 def test_help_loads_neither_a_driver_nor_a_vendor() -> None:
-    """`holdfast --help` answers at once, whatever is installed."""
+    """`perdure --help` answers at once, whatever is installed."""
     program = (
-        "import sys\nfrom holdfast.cli import main\nsys.argv = ['holdfast', '--help']\n"
+        "import sys\nfrom perdure.cli import main\nsys.argv = ['perdure', '--help']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
     )
 

@@ -9,8 +9,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from holdfast.errors import Invalid
-from holdfast.providers import catalog
+from perdure.errors import Invalid
+from perdure.providers import catalog
 from tests.architecture.source import ROOT
 
 READ = {".md", ".py", ".toml", ".txt", ".yaml"}
@@ -18,9 +18,9 @@ WORD = re.compile(r"\b[A-Za-z][a-zA-Z_]*[\d.:/@-][\w.:/@-]*\b")  # a model's nam
 # Where an ending model is meant, and why.
 ALLOWED = {
     "docs/reference/models.md": "is the catalog as a page",
-    "src/holdfast/providers/measures.py": "measures tokens by models' names",
-    "src/holdfast/providers/openai_chat/servers.py": "says what models refuse, by their names",
-    "src/holdfast/providers/openai_responses/options.py": "says what models refuse, by their names",
+    "src/perdure/providers/measures.py": "measures tokens by models' names",
+    "src/perdure/providers/openai_chat/servers.py": "says what models refuse, by their names",
+    "src/perdure/providers/openai_responses/options.py": "says what models refuse, by their names",
     "tests/architecture/test_model_names.py": "shows that one is found",
     "tests/providers/test_runs.py": "a run on an ending model warns",
     "tests/recorded/pairs.py": "renders recorded requests for models with older rules too",

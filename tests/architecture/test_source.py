@@ -94,7 +94,7 @@ def test_texts_name_no_machine_and_no_package_index() -> None:
     [
         "see /home/ann/agents.db",
         "`/root/x`",
-        "pip install --index-url x holdfast",
+        "pip install --index-url x perdure",
         "https://" + "pypi.org/project/x",
     ],
 )

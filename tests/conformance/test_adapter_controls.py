@@ -14,12 +14,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.model.context import Context
-from holdfast.providers import adapter
-from holdfast.providers.capabilities import Level
-from holdfast.providers.contract import Adapter, Rendered, Reply, StreamParser
-from holdfast.testing import AdapterSuite
+from perdure.errors import PerdureError
+from perdure.model.context import Context
+from perdure.providers import adapter
+from perdure.providers.capabilities import Level
+from perdure.providers.contract import Adapter, Rendered, Reply, StreamParser
+from perdure.testing import AdapterSuite
 from tests.conformance.test_adapters import ChatExamples
 
 CHAT = adapter("openai-chat")
@@ -218,7 +218,7 @@ def test_the_suite_catches_an_adapter_that_is(broken: type[Sound], law: str, giv
             return broken()
 
     getattr(SoundSuite(), law)(*given)
-    with pytest.raises((AssertionError, HoldfastError, KeyError, TypeError, IndexError, ExceptionGroup)):
+    with pytest.raises((AssertionError, PerdureError, KeyError, TypeError, IndexError, ExceptionGroup)):
         getattr(Suite(), law)(*given)
 
 

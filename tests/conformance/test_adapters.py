@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from holdfast.providers import adapter
-from holdfast.providers.contract import Adapter
-from holdfast.testing import AdapterSuite
+from perdure.providers import adapter
+from perdure.providers.contract import Adapter
+from perdure.testing import AdapterSuite
 from tests.recorded.frames import frames_of
 
 
@@ -489,7 +489,7 @@ def test_every_law_of_adapters_says_what_it_is_and_hides_no_other() -> None:
     """A law is named by its fact and says it again, and no two have one name."""
     laws = [each for name, each in inspect.getmembers(AdapterSuite) if name.startswith("test_")]
     owners = [
-        owner for owner in AdapterSuite.__mro__ if owner.__module__.startswith("holdfast.testing.adapters.")
+        owner for owner in AdapterSuite.__mro__ if owner.__module__.startswith("perdure.testing.adapters.")
     ]
     names = [name for owner in owners for name in vars(owner) if name.startswith("test_")]
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from holdfast.engines import memory, rules
-from holdfast.engines.contract import (
+from perdure.engines import memory, rules
+from perdure.engines.contract import (
     GC,
     Cell,
     CellWrite,
@@ -30,19 +30,19 @@ from holdfast.engines.contract import (
     Receipt,
     Write,
 )
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.memory_space import Filed, SpaceState
-from holdfast.errors import HoldfastError
-from holdfast.model.commit import Act, MoveRecord
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.head import Head
-from holdfast.testing import EngineSuite
-from holdfast.testing.engines.ground import Edit
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.memory_space import Filed, SpaceState
+from perdure.errors import PerdureError
+from perdure.model.commit import Act, MoveRecord
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.head import Head
+from perdure.testing import EngineSuite
+from perdure.testing.engines.ground import Edit
 from tests.conformance.test_memory import tampered
 
 FAILURE = (
     AssertionError,
-    HoldfastError,
+    PerdureError,
     pytest.fail.Exception,
 )  # anything else would be a bug of the control
 check_move, record_of = rules.check_move, rules.record_of
@@ -181,7 +181,7 @@ def applies_half_of_a_refused_write(self: MemoryEngine, write: Write) -> Receipt
     """Refuse, and leave something behind."""
     try:
         return apply(self, write)
-    except HoldfastError:
+    except PerdureError:
         apply(
             self,
             Write(space=write.space, op_id=f"half {write.op_id}", intent=write.intent, entries=(b"half",)),

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.engines.contract import Engine
-from holdfast.engines.memory import MemoryEngine, MemoryStore
-from holdfast.errors import Corrupt
-from holdfast.model.digest import Object
-from holdfast.testing import EngineSuite
-from holdfast.testing.engines.ground import Edit
-from holdfast.testing.engines.hand import SPACE, START, Pen, moved, value, write
+from perdure.engines.contract import Engine
+from perdure.engines.memory import MemoryEngine, MemoryStore
+from perdure.errors import Corrupt
+from perdure.model.digest import Object
+from perdure.testing import EngineSuite
+from perdure.testing.engines.ground import Edit
+from perdure.testing.engines.hand import SPACE, START, Pen, moved, value, write
 
 
 class TestMemoryEngine(EngineSuite):

@@ -6,10 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from holdfast.engines.contract import Engine
-from holdfast.engines.sqlite import open_sqlite
-from holdfast.testing import EngineSuite
-from holdfast.testing.engines.ground import Edit
+from perdure.engines.contract import Engine
+from perdure.engines.sqlite import open_sqlite
+from perdure.testing import EngineSuite
+from perdure.testing.engines.ground import Edit
 
 _OF = "space=(SELECT id FROM spaces WHERE name=?1)"
 EDITS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from holdfast.testing import EngineSuite
+from perdure.testing import EngineSuite
 
 
 def test_every_law_says_what_it_is_in_a_sentence() -> None:
@@ -18,7 +18,7 @@ def test_every_law_says_what_it_is_in_a_sentence() -> None:
 def test_no_law_is_lost_when_the_laws_are_put_together() -> None:
     """Two laws of one name in two modules would hide each other."""
     owners = [
-        owner for owner in EngineSuite.__mro__ if owner.__module__.startswith("holdfast.testing.engines.")
+        owner for owner in EngineSuite.__mro__ if owner.__module__.startswith("perdure.testing.engines.")
     ]
     names = [name for owner in owners for name in vars(owner) if name.startswith("test_")]
 

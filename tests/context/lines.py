@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import holdfast
-from holdfast import Agent, ContextLimits, Message, Store, Text, Thread, ToolCall, ToolResult
-from holdfast.providers import registry
-from holdfast.providers.rules import check
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, ContextLimits, Message, Store, Text, Thread, ToolCall, ToolResult
+from perdure.providers import registry
+from perdure.providers.rules import check
+from perdure.testing import Script, say, step, use
 
 BACKENDS = (
     "openai:gpt-5.6",
@@ -24,13 +24,13 @@ BACKENDS = (
 )
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def search(query: str) -> str:
     """Look something up."""
     return f"Found for {query}: " + "much of the same, " * 20
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str) -> str:
     """Book a flight."""
     return f"{flight} is booked as R-1."

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import Agent, ContextLimits, Message
-from holdfast.context.budget import budget_of
-from holdfast.model.recipe import Frame
-from holdfast.providers import tokens
-from holdfast.providers.catalog import shipped
+import perdure
+from perdure import Agent, ContextLimits, Message
+from perdure.context.budget import budget_of
+from perdure.model.recipe import Frame
+from perdure.providers import tokens
+from perdure.providers.catalog import shipped
 from tests.context.lines import BACKENDS, answer, asking, check_pairs, check_valid, search, user
 
-CASES = 200 if os.environ.get("HOLDFAST_DEEP") else 12  # for each of nine backends
+CASES = 200 if os.environ.get("PERDURE_DEEP") else 12  # for each of nine backends
 
 _texts = st.builds(
     lambda word, count: word * count,
@@ -26,7 +26,7 @@ _texts = st.builds(
 _ids = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=3, unique=True)
 _messages = st.one_of(
     st.builds(user, _texts),
-    st.builds(lambda text: Message("assistant", (holdfast.Text(text),)), _texts),
+    st.builds(lambda text: Message("assistant", (perdure.Text(text),)), _texts),
     st.builds(lambda ids, text: asking(*ids, text=text), _ids, st.one_of(st.just(""), _texts)),
     st.builds(lambda ids, text: answer(*((id, text) for id in ids)), _ids, _texts),
 )
@@ -46,9 +46,9 @@ def test_what_is_shown_is_valid_and_fits(
     """A line with any messages, shown to its own backend or to another, within any window."""
     limits = ContextLimits(window=window, turns=turns)
     before = "script:other" if was_on else None
-    declared = holdfast.testing.Script(backend=before) if before else None
+    declared = perdure.testing.Script(backend=before) if before else None
     agent = Agent("planner", backend=declared, instructions="Plan.", tools=[search], context=limits)
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent)
         for part in history:
             with thread.change("said") as change:
@@ -68,7 +68,7 @@ def test_what_is_shown_is_valid_and_fits(
 def test_without_a_budget_the_same_would_not_fit() -> None:
     """The control: a history that is cut to fit is too large when nobody cuts it."""
     roomy, narrow = ContextLimits(window=1_000_000), ContextLimits(window=4_000)
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", context=roomy))
         with thread.change("said") as change:
             change.add(user("rain " * 20_000))

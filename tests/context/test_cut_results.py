@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store, Thread
-from holdfast.model.context import Context
-from holdfast.providers import tokens
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, ContextLimits, Store, Thread
+from perdure.model.context import Context
+from perdure.providers import tokens
+from perdure.testing import Script, say, use
 from tests.context.lines import answer, asking, check_pairs, check_valid, script_of, user
 from tests.recorded.pairs import DEEP
 
@@ -27,7 +27,7 @@ def text_of(size: int) -> str:
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -78,7 +78,7 @@ def test_the_mark_of_a_cut_is_no_part_of_what_is_shown(store: Store) -> None:
     """A result that is little longer than what a run keeps of it is not cut to more than it has."""
     size = 16_500
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look() -> str:
         return text_of(size)
 
@@ -101,7 +101,7 @@ def test_sizes_of_cuts_are_characters_in_any_script(store: Store) -> None:
     """A result that a run kept short, of letters with more than one byte, is measured as any other."""
     size = 20_000
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look() -> str:
         return "дождь и ветер, " * (size // 15) + "д" * (size % 15)
 
@@ -135,7 +135,7 @@ def test_long_arguments_are_shown_whole_where_they_fit(store: Store) -> None:
     thread = said(store, "Sunny.", window=64_000)
     with thread.change("said") as change:
         change.add(user("And?"))
-        change.add(holdfast.Message("assistant", (), (holdfast.ToolCall("d", "look", f'{{"q": "{long}"}}'),)))
+        change.add(perdure.Message("assistant", (), (perdure.ToolCall("d", "look", f'{{"q": "{long}"}}'),)))
         change.add(answer(("d", "Rain.")))
 
     assert long in shown(thread.plan(B).context)
@@ -149,7 +149,7 @@ def test_other_turns_are_not_cut_for_a_small_result(store: Store) -> None:
     assert [tool.name for tool in plan.context.tools] == []
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def fetch(page: int) -> str:
     """Fetch a page."""
     return text_of(12_000).replace("Bergen", f"page {page}")
@@ -248,9 +248,9 @@ def test_a_step_records_what_was_cut_as_losses(store: Store) -> None:
 
 def test_failover_inside_a_turn_shows_results_whole(store: Store) -> None:
     """Who takes over in the middle of a turn is shown what the turn has found, uncut where it fits."""
-    first = Script(use("fetch", page=1), holdfast.testing.fail(), backend=A)
+    first = Script(use("fetch", page=1), perdure.testing.fail(), backend=A)
     spare = Script(say("I go on."), backend=B)
-    thread = store.thread("t", agent=Agent("a", backend=first, tools=[fetch], route=holdfast.Route([spare])))
+    thread = store.thread("t", agent=Agent("a", backend=first, tools=[fetch], route=perdure.Route([spare])))
 
     thread.run("Read it.")
 
@@ -269,7 +269,7 @@ def test_requests_with_cut_results_are_valid(store: Store, backend: str) -> None
 def test_a_result_of_a_run_crosses_a_switch_whole_where_it_fits(store: Store, size: int, window: int) -> None:
     """Also one that was kept short when it came: its artifact is shown, or the cut is told with its sizes."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def download() -> str:
         """Download a lot."""
         return text_of(size)
@@ -295,7 +295,7 @@ def test_a_result_of_a_run_crosses_a_switch_whole_where_it_fits(store: Store, si
 def test_who_is_shown_a_result_in_part_can_read_it_without_a_switch(store: Store) -> None:
     """A result over 16 KiB is shown by head and tail, and the tool that reads the rest is offered from then on."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def download() -> str:
         """Download a lot."""
         return text_of(40_000)

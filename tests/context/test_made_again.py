@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, ContextLimits, Message, Store, Text, Thread
-from holdfast.errors import NotFound
-from holdfast.history import reader
-from holdfast.model.context import Context
-from holdfast.model.event import MessageAppended
-from holdfast.model.recipe import Sent
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.providers.speaking import Speaker
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Backend, ContextLimits, Message, Store, Text, Thread
+from perdure.errors import NotFound
+from perdure.history import reader
+from perdure.model.context import Context
+from perdure.model.event import MessageAppended
+from perdure.model.recipe import Sent
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.providers.speaking import Speaker
+from perdure.testing import Script, say, use
 from tests.context.lines import BACKENDS, asked, planner, questions, script_of, search
 from tests.migration.works import space_of
 
@@ -51,7 +51,7 @@ def recipes(thread: Thread) -> list[str]:
 @pytest.fixture
 def store() -> Store:
     """An empty store."""
-    return holdfast.open("memory:")
+    return perdure.open("memory:")
 
 
 def test_every_step_of_an_ordinary_line_is_made_again(store: Store) -> None:
@@ -96,11 +96,11 @@ def test_a_line_that_outgrew_its_window_is_made_again(store: Store) -> None:
 def test_a_new_process_goes_on_with_the_same_recipe(tmp_path: Path) -> None:
     """Read anew from the disk, the same is shown, and nothing new is kept for it."""
     agent = planner(*questions(4))
-    with holdfast.open(tmp_path / "holdfast.db") as store:
+    with perdure.open(tmp_path / "perdure.db") as store:
         asked(store, agent, 3)
     later = planner(*questions(1))
 
-    with holdfast.open(tmp_path / "holdfast.db") as store:
+    with perdure.open(tmp_path / "perdure.db") as store:
         thread = store.thread("trip", agent=later)
         thread.run("Question 3: and now?")
 
@@ -111,7 +111,7 @@ def test_a_new_process_goes_on_with_the_same_recipe(tmp_path: Path) -> None:
 def test_open_calls_are_told_as_they_were(store: Store) -> None:
     """A call that waited then waits in the context that is made again, though it was decided since."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay(amount: int) -> str:
         return f"Paid {amount}."
 

@@ -7,23 +7,23 @@ from itertools import pairwise
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store
-from holdfast.context.cuts import shortened
-from holdfast.model.context import Context
-from holdfast.providers import tokens
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, ContextLimits, Store
+from perdure.context.cuts import shortened
+from perdure.model.context import Context
+from perdure.providers import tokens
+from perdure.testing import Script, say, use
 from tests.context.lines import answer, asked, asking, check_pairs, planner, questions, script_of, user
 
 SMALL = ContextLimits(window=4_000, turns=3)
 ROOM = 3_000  # a quarter is kept for the answer
-MARK = "are left out here by Holdfast"
+MARK = "are left out here by Perdure"
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -58,7 +58,7 @@ def test_a_message_that_fits_is_not_cut(store: Store) -> None:
 def test_a_result_larger_than_the_window_is_cut_in_its_pair(store: Store) -> None:
     """The call stays with its result, which says how much is missing."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def read() -> str:
         """Read a lot."""
         return "rain " * 3_500  # what the artifact's preview lets through, more or less
@@ -75,14 +75,14 @@ def test_a_result_larger_than_the_window_is_cut_in_its_pair(store: Store) -> Non
 def test_a_turn_of_very_many_calls_keeps_its_input_and_its_last_calls(store: Store) -> None:
     """The run goes on past what a window holds; what was asked for stays in sight."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(number: int) -> str:
         """Look a number up."""
         return f"Number {number}: " + "figures " * 60
 
     steps = [use("look", number=number) for number in range(60)]
     script = Script(*steps, say("Done."))
-    agent = Agent("a", backend=script, tools=[look], context=SMALL, stop=holdfast.Stop(steps=100))
+    agent = Agent("a", backend=script, tools=[look], context=SMALL, stop=perdure.Stop(steps=100))
     result = store.thread("t", agent=agent).run("Look at all the numbers, one by one.")
 
     assert result.text == "Done."
@@ -97,13 +97,13 @@ def test_a_turn_of_very_many_calls_keeps_its_input_and_its_last_calls(store: Sto
 def test_an_input_larger_than_the_window_stays_in_sight_through_many_calls(store: Store) -> None:
     """It is cut, and cut again to make room, but its beginning and its end stay."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(number: int) -> str:
         """Look a number up."""
         return f"Number {number}: " + "figures " * 60
 
     script = Script(*(use("look", number=number) for number in range(25)), say("Done."))
-    agent = Agent("a", backend=script, tools=[look], context=SMALL, stop=holdfast.Stop(steps=100))
+    agent = Agent("a", backend=script, tools=[look], context=SMALL, stop=perdure.Stop(steps=100))
     thread = store.thread("t", agent=agent)
     thread.run("Look at these. " + "rain " * 10_000 + "That was all.")
 
@@ -120,7 +120,7 @@ def test_what_is_said_to_a_run_is_heard_though_the_window_is_full(store: Store) 
     """A message that waits to be written is in the context that is drawn anew."""
     thread = asked(store, planner(*questions(8, words=150), limits=SMALL), 8)
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def read() -> str:
         """Read a lot, while somebody speaks."""
         thread.steer("Stop after this.")
@@ -186,6 +186,6 @@ def test_a_cut_message_keeps_what_it_is() -> None:
     long = shortened(asks, 40)
 
     assert (long.role, len(long.tool_calls), MARK in long.text) == ("assistant", 1, True)
-    assert long.tool_calls[0].arguments == {"holdfast_left_out": "113 characters"}
+    assert long.tool_calls[0].arguments == {"perdure_left_out": "113 characters"}
     assert MARK in shortened(answer(("a", "r" * 100)), 40).tool_results[0].content[0].text  # pyright: ignore[reportAttributeAccessIssue]
     assert shortened(user("short"), 40) == user("short")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.notes import DETAILS, FULL, lead_note
-from holdfast.context.writes import Form, by_tool, in_full
-from holdfast.model.checkpoint import Checkpoint, Done
+from perdure.context.notes import DETAILS, FULL, lead_note
+from perdure.context.writes import Form, by_tool, in_full
+from perdure.model.checkpoint import Checkpoint, Done
 
 
 def done(at: int, args: str, *, tool: str = "book", state: str = "succeeded") -> Done:

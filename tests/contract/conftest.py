@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
+import perdure
+from perdure import Store, Thread
 
 _names = count()
 
@@ -25,14 +25,14 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
     """A store of that address."""
-    with holdfast.open(store_url) as opened:
+    with perdure.open(store_url) as opened:
         yield opened
 
 
 @pytest.fixture
 def other(store: Store, store_url: str) -> Iterator[Store]:
     """The same store, opened by somebody else."""
-    with holdfast.open(store_url) as opened:
+    with perdure.open(store_url) as opened:
         yield opened
 
 

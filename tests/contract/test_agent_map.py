@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread
-from holdfast.engines.contract import Write
-from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
-from holdfast.history.standing import Standing
-from holdfast.model.event import AgentChanged, ConflictCovered
-from holdfast.threads import directory
+import perdure
+from perdure import Agent, Store, Thread
+from perdure.engines.contract import Write
+from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
+from perdure.history.standing import Standing
+from perdure.model.event import AgentChanged, ConflictCovered
+from perdure.threads import directory
 
 
 def test_it_is_read_and_written_like_a_thread(store: Store, other: Store) -> None:
@@ -178,7 +178,7 @@ def test_what_a_dead_process_left_is_finished_at_the_next_open(
     assert store._shelf.engine.listed(prefix="outbox/", limit=10)
 
     for _ in range(2):
-        with holdfast.open(store_url) as again:
+        with perdure.open(store_url) as again:
             assert again.agent("planner").get("/ours.json") == 1
             assert len(again.agent("planner").log()) == 1
             assert again._shelf.engine.listed(prefix="outbox/", limit=10) == []
@@ -204,7 +204,7 @@ def test_what_cannot_be_finished_does_not_keep_the_store_shut(
     engine, name = store._shelf.engine, thread._space.name
     engine.forget(name, [event.patch], why="the user asked", standing=engine.standing(name))
 
-    with holdfast.open(store_url) as again:
+    with perdure.open(store_url) as again:
         assert again.agent("planner").paths() == ["/kept.json"]
         assert len(again._shelf.engine.listed(prefix="outbox/", limit=10)) == 1
 
@@ -227,7 +227,7 @@ def test_reading_only_finishes_nothing(
         with thread.change("both") as change:
             change.agent.put("/ours.json", 1)
 
-    with holdfast.open(store_url, read_only=True) as reading:
+    with perdure.open(store_url, read_only=True) as reading:
         assert reading.agent("planner").paths() == []
 
 
@@ -267,16 +267,16 @@ def test_sigkill_between_the_writes(tmp_path: Path) -> None:
     """A process that is killed after the thread's commit leaves its change to whoever opens the store."""
     path = tmp_path / "agents.db"
     program = (
-        "import os, signal, sys, holdfast\n"
-        "from holdfast.threads import outbox\n"
+        "import os, signal, sys, perdure\n"
+        "from perdure.threads import outbox\n"
         "outbox.finish = lambda *args: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "store = holdfast.open(sys.argv[1])\n"
+        "store = perdure.open(sys.argv[1])\n"
         "with store.thread('t', agent='a').change('both') as change:\n"
         "    change.agent.put('/n.json', 1)\n"
     )
     run = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert run.returncode == -9
         assert store.agent("a").get("/n.json") == 1
 
@@ -354,7 +354,7 @@ class TestForks:
             thread.promote(fork)
         assert thread.agent_map().get("/n.json") == 2
 
-        with holdfast.open(store_url) as again:
+        with perdure.open(store_url) as again:
             assert again.agent("planner").get("/n.json") == 12
             assert again.thread("trip-42").head.version == 3
 
@@ -384,7 +384,7 @@ class TestDeclarations:
 
     def test_merge_rules_are_recorded(self, store: Store, other: Store) -> None:
         """A program that opens the thread without the declaration merges by it all the same."""
-        agent = Agent("planner", state=[holdfast.state("/count.json", merge="counter")])
+        agent = Agent("planner", state=[perdure.state("/count.json", merge="counter")])
         thread = store.thread("trip-42", agent=agent)
         thread.put("/count.json", 10)
         thread.fork("what-if").put("/count.json", 11)
@@ -398,7 +398,7 @@ class TestDeclarations:
         """A name alone declares nothing, so it changes nothing."""
         rules: list[dict[str, str]] = []
         for merge in ("max", "min"):
-            agent = Agent("planner", state=[holdfast.state("/n.json", merge=merge)])
+            agent = Agent("planner", state=[perdure.state("/n.json", merge=merge)])
             store.thread("trip-42", agent=agent)
             store.thread("trip-42", agent="planner")
             store.thread("trip-42")
@@ -408,7 +408,7 @@ class TestDeclarations:
 
     def test_defaults_are_what_absent_paths_are_read_as(self, store: Store) -> None:
         """A declared default is no value: it is not stored and not listed."""
-        agent = Agent("planner", state=[holdfast.state("/todos.json", default=[])])
+        agent = Agent("planner", state=[perdure.state("/todos.json", default=[])])
         thread = store.thread("trip-42", agent=agent)
 
         with thread.change("first") as change:
@@ -423,10 +423,10 @@ class TestDeclarations:
         "make",
         [
             lambda: Agent("Not A Name"),
-            lambda: holdfast.state("no-slash"),
-            lambda: holdfast.state("/n", scope="for ever"),  # pyright: ignore[reportArgumentType]
-            lambda: holdfast.state("/n", merge="guess"),  # pyright: ignore[reportArgumentType]
-            lambda: holdfast.state("/n", default=object()),
+            lambda: perdure.state("no-slash"),
+            lambda: perdure.state("/n", scope="for ever"),  # pyright: ignore[reportArgumentType]
+            lambda: perdure.state("/n", merge="guess"),  # pyright: ignore[reportArgumentType]
+            lambda: perdure.state("/n", default=object()),
         ],
         ids=["name", "prefix", "scope", "rule", "default"],
     )
@@ -448,13 +448,13 @@ def test_many_finish_the_same_outboxes_at_once(store_url: str, store: Store) -> 
 
     def reopen(_: int) -> None:
         for _ in range(8):
-            holdfast.open(store_url).close()
+            perdure.open(store_url).close()
 
     with ThreadPoolExecutor(5) as pool:
         done = [pool.submit(write, thread) for thread in threads] + [pool.submit(reopen, n) for n in range(2)]
         for each in done:
             each.result()
-    holdfast.open(store_url).close()
+    perdure.open(store_url).close()
 
     assert store.agent("planner").get("/n.json") == 24
     assert len(store.agent("planner").log()) == 25

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.engines.contract import Write
-from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
-from holdfast.threads import directory, handover, outbox
+import perdure
+from perdure import Store, Thread
+from perdure.engines.contract import Write
+from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, Unavailable
+from perdure.threads import directory, handover, outbox
 
-FAILURES: list[HoldfastError] = [
+FAILURES: list[PerdureError] = [
     Corrupt("damaged"),
     Conflict("raced"),
     NotFound("gone"),
@@ -44,7 +44,7 @@ def test_it_is_emptied_in_the_order_of_commits_over_pages(
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 def test_a_durable_commit_is_not_called_a_failure(
-    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+    store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: PerdureError
 ) -> None:
     """An earlier change cannot be applied: this block is committed, says so, and stays in the outbox."""
     leave(thread, monkeypatch, 1)
@@ -69,7 +69,7 @@ def test_a_durable_commit_is_not_called_a_failure(
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 def test_opening_survives_what_cannot_be_applied(
-    store_url: str, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+    store_url: str, thread: Thread, monkeypatch: pytest.MonkeyPatch, error: PerdureError
 ) -> None:
     """Whatever it is: the store opens, and the next opening finishes it."""
     leave(thread, monkeypatch, 1)
@@ -79,10 +79,10 @@ def test_opening_survives_what_cannot_be_applied(
 
     with monkeypatch.context() as patch:
         patch.setattr(handover, "deliver", fail)
-        with holdfast.open(store_url) as again:
+        with perdure.open(store_url) as again:
             assert again.agent("planner").paths() == []
 
-    with holdfast.open(store_url) as again:
+    with perdure.open(store_url) as again:
         assert again.agent("planner").paths() == ["/n.json"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.threads import outbox
+from perdure import Store, Thread
+from perdure.threads import outbox
 
 
 def leave(thread: Thread, patch: pytest.MonkeyPatch, value: str) -> None:

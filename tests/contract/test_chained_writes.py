@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, aio
-from holdfast.errors import Invalid, OpReused, StaleHead
-from holdfast.model.digest import Kind, digest_of
-from holdfast.model.patch import Put
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, aio
+from perdure.errors import Invalid, OpReused, StaleHead
+from perdure.model.digest import Kind, digest_of
+from perdure.model.patch import Put
+from perdure.testing import Script, say, use
 
 
 def value_digest(json: bytes) -> str:
@@ -23,7 +23,7 @@ def value_digest(json: bytes) -> str:
 
 def test_put_in_a_block_returns_the_digest_of_the_value(tmp_path: Path) -> None:
     """The same content has the same digest, which the platform computes."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
 
         with thread.change("two") as change:
@@ -38,14 +38,14 @@ def test_a_tool_is_given_the_digest_of_what_it_puts(tmp_path: Path) -> None:
     """`call.put` returns what `change.put` does."""
     given: list[str] = []
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def note(call: Call) -> str:
         """Take a note."""
         given.append(call.put("/n.json", {"a": 1}))
         return "noted"
 
     agent = Agent("a", backend=Script(use("note"), say("Done.")), tools=[note])
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         store.thread("t", agent=agent).run("go")
 
     assert given == [value_digest(b'{"a":1}')]
@@ -53,7 +53,7 @@ def test_a_tool_is_given_the_digest_of_what_it_puts(tmp_path: Path) -> None:
 
 def test_each_write_of_a_chain_is_a_commit_whose_digest_it_returns(tmp_path: Path) -> None:
     """The head moves once, from before the first commit to the last."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
         before = thread.put("/todos.json", ["milk"])
 
@@ -73,7 +73,7 @@ def test_each_write_of_a_chain_is_a_commit_whose_digest_it_returns(tmp_path: Pat
 
 def test_messages_of_a_chain_can_be_undone_one_by_one(tmp_path: Path) -> None:
     """Each is a turn of its own."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
         with thread.change("items", chain=True) as change:
             for number in range(3):
@@ -86,7 +86,7 @@ def test_messages_of_a_chain_can_be_undone_one_by_one(tmp_path: Path) -> None:
 
 def test_a_chain_that_raises_leaves_the_head_where_it_was(tmp_path: Path) -> None:
     """All of the chain becomes true, or nothing."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
         before = thread.put("/a.json", 1)
 
@@ -99,7 +99,7 @@ def test_a_chain_that_raises_leaves_the_head_where_it_was(tmp_path: Path) -> Non
 
 def test_a_chain_repeated_under_its_op_id_gives_the_first_digests(tmp_path: Path) -> None:
     """Nothing is written the second time, also after others have written."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
 
         def write() -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def test_a_chain_repeated_under_its_op_id_gives_the_first_digests(tmp_path: Path
 
 def test_another_chain_under_the_same_op_id_is_refused(tmp_path: Path) -> None:
     """The number of commits is part of what was meant."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
         with thread.change("seed", chain=True, op_id="once") as change:
             change.put("/a.json", 1)
@@ -132,7 +132,7 @@ def test_another_chain_under_the_same_op_id_is_refused(tmp_path: Path) -> None:
 
 def test_a_chain_is_never_rebased(tmp_path: Path) -> None:
     """Its digests were given out, so that it can be only where it was made."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
 
         with pytest.raises(Invalid):
@@ -146,7 +146,7 @@ def test_a_chain_is_never_rebased(tmp_path: Path) -> None:
 
 def test_the_agents_map_gets_what_a_chain_changes_there(tmp_path: Path) -> None:
     """What is handed over to the agent is the last commit of the chain."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
 
         with thread.change("seed", chain=True) as change:
@@ -175,7 +175,7 @@ def test_the_awaitable_face_chains_too(tmp_path: Path) -> None:
 def test_with_chain_writes_each_write_of_a_tool_is_a_commit(tmp_path: Path) -> None:
     """The writes of one invocation come one after the other, and are one durable write with its result."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def plan(call: Call) -> str:
         """Plan."""
         call.put("/todos.json", ["milk"])
@@ -185,7 +185,7 @@ def test_with_chain_writes_each_write_of_a_tool_is_a_commit(tmp_path: Path) -> N
 
     backend = Script(use("plan"), use("plan"), say("Done."))
     agent = Agent("a", backend=backend, tools=[plan], chain_writes=True)
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)
         thread.run("go")
 
@@ -199,7 +199,7 @@ def test_with_chain_writes_each_write_of_a_tool_is_a_commit(tmp_path: Path) -> N
 def test_without_chain_writes_a_round_is_one_commit(tmp_path: Path) -> None:
     """Control: by default the writes of a tool are applied together."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def plan(call: Call) -> str:
         """Plan."""
         call.put("/todos.json", ["milk"])
@@ -207,7 +207,7 @@ def test_without_chain_writes_a_round_is_one_commit(tmp_path: Path) -> None:
         return "planned"
 
     agent = Agent("a", backend=Script(use("plan"), say("Done.")), tools=[plan])
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)
         thread.run("go")
 
@@ -217,7 +217,7 @@ def test_without_chain_writes_a_round_is_one_commit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chain", [False, True])
 def test_an_op_id_that_named_a_fork_or_an_undo_names_no_change(tmp_path: Path, chain: bool) -> None:
     """Whatever moved a head under that id, and wherever: it is a different write, and nothing is written."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent="a")
         thread.put("/n.json", 1)
         thread.fork("other", op_id="fork").put("/n.json", 2, op_id="there")

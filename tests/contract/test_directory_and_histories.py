@@ -11,15 +11,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.engines.contract import CellWrite, Write
-from holdfast.errors import Corrupt, NotFound
-from holdfast.history.space import ALIVE, STORE
-from holdfast.model import canonical
-from holdfast.model.canonical import Json
-from holdfast.model.digest import Kind, digest_of
-from holdfast.threads import directory
+import perdure
+from perdure import Store, Thread
+from perdure.engines.contract import CellWrite, Write
+from perdure.errors import Corrupt, NotFound
+from perdure.history.space import ALIVE, STORE
+from perdure.model import canonical
+from perdure.model.canonical import Json
+from perdure.model.digest import Kind, digest_of
+from perdure.threads import directory
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ SWAP = "UPDATE spaces SET name = CASE name WHEN '{0}' THEN '-' ELSE '{0}' END WH
 def path(tmp_path: Path) -> Path:
     """A store on disk with two threads and two agents, closed."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         for id, agent in (("t", "a"), ("u", "b")):
             with store.thread(id, agent=agent).change("learn") as change:
                 change.put("/whose.json", id)
@@ -174,7 +174,7 @@ def test_names_of_agents_spaces_that_were_swapped_are_not_followed(path: Path) -
     """An agent's commits carry its name."""
     tamper(path, SWAP.format("agent:a", "agent:b"), "UPDATE spaces SET name='agent:b' WHERE name='-'")
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         with pytest.raises(Corrupt, match="'a' leads to the history of 'b'"):
             store.agent("a").get("/whose.json")
         assert "it belongs to 'b', not to 'a'" in faults(store)
@@ -184,5 +184,5 @@ def test_a_space_that_has_lost_its_name_is_named(path: Path) -> None:
     """The sum of the names does not fit what the newest write left."""
     tamper(path, "DELETE FROM spaces WHERE name='agent:a'")
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert "the names of spaces are not as the newest write left them" in faults(store)

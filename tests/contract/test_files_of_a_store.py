@@ -12,14 +12,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.engines.sqlite.failures import translated
-from holdfast.errors import Corrupt, Unavailable
-from holdfast.testing import Script, say
-from holdfast.testing.disk import Disk
-from holdfast.testing.disk.faults import Call
-from holdfast.testing.engines.hand import SPACE, value, write
+import perdure
+from perdure import Agent
+from perdure.engines.sqlite.failures import translated
+from perdure.errors import Corrupt, Unavailable
+from perdure.testing import Script, say
+from perdure.testing.disk import Disk
+from perdure.testing.disk.faults import Call
+from perdure.testing.engines.hand import SPACE, value, write
 from tests.crash.on_disk import FILE, engine_on
 
 LARGE = value(random.Random(1).randbytes(50_000))
@@ -42,7 +42,7 @@ def modes(directory: Path) -> dict[str, int]:
 @pytest.mark.usefixtures("open_umask")
 def test_everything_that_a_new_store_makes_is_private(tmp_path: Path) -> None:
     """Database, log, shared memory, lock, marks, index and backup, whatever the umask."""
-    with holdfast.open(tmp_path / "store.db") as store:
+    with perdure.open(tmp_path / "store.db") as store:
         store.thread("t", agent=Agent("a", backend=Script(say("done")))).run("go")
         store.memory("ada").add("she drinks green tea")
         assert store.memory("ada").search("tea")
@@ -58,11 +58,11 @@ def test_everything_that_a_new_store_makes_is_private(tmp_path: Path) -> None:
 def test_beside_a_store_that_was_opened_to_a_group_the_group_can_work(tmp_path: Path) -> None:
     """Lock and marks get the mode that somebody gave the store."""
     path = tmp_path / "store.db"
-    holdfast.open(path).close()
+    perdure.open(path).close()
     path.chmod(0o660)
     path.with_name("store.db-lock").unlink()
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("t", agent=Agent("a", backend=Script(say("done")))).run("go")
         found = modes(tmp_path)
 
@@ -99,7 +99,7 @@ def moved(path: Path) -> None:
 def test_a_store_whose_file_is_gone_takes_no_writes(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     """What was written there would be lost when it is closed."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("t", agent="a")
         thread.put("/n", 1)
         harm(path)
@@ -112,7 +112,7 @@ def test_a_store_whose_file_is_gone_takes_no_writes(tmp_path: Path, harm: Callab
 def test_a_file_that_was_put_back_is_written_again(tmp_path: Path) -> None:
     """It is the same file."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("t", agent="a")
         moved(path)
         with pytest.raises(Unavailable):

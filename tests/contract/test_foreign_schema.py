@@ -7,10 +7,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast.engines.registry import open_sql
-from holdfast.engines.sqlite import schema
-from holdfast.errors import Corrupt, HoldfastError, Invalid
+import perdure
+from perdure.engines.registry import open_sql
+from perdure.engines.sqlite import schema
+from perdure.errors import Corrupt, Invalid, PerdureError
 
 CHANGES = {
     "trigger on our table": (
@@ -44,7 +44,7 @@ CHANGES = {
 def path(tmp_path: Path) -> Path:
     """A store with a thread in it."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("t", agent="a").put("/n", 1)
     return path
 
@@ -64,7 +64,7 @@ def test_a_changed_schema_is_refused_and_named(path: Path, what: str, read_only:
     change(path, sql)
 
     with pytest.raises(Corrupt, match=f"'{name}'"):
-        holdfast.open(path, read_only=read_only)
+        perdure.open(path, read_only=read_only)
 
 
 @pytest.mark.parametrize("what", ["trigger on our table", "column", "view changed"])
@@ -78,7 +78,7 @@ def test_a_changed_schema_is_refused_to_questions_too(path: Path, what: str) -> 
 
 def test_a_schema_that_changes_while_the_store_is_open_is_refused_at_the_next_write(path: Path) -> None:
     """The trigger never runs, and what it was to delete is still there."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("t", agent="a")
         change(path, "CREATE TRIGGER wipe AFTER INSERT ON log BEGIN DELETE FROM cells; END")
 
@@ -100,7 +100,7 @@ def test_an_older_store_with_a_trigger_is_refused_before_it_is_upgraded(
     )
 
     with pytest.raises(Corrupt, match="wipe"):
-        holdfast.open(path)
+        perdure.open(path)
 
     connection = apsw.Connection(str(path))
     assert connection.pragma("user_version") == older
@@ -108,13 +108,13 @@ def test_an_older_store_with_a_trigger_is_refused_before_it_is_upgraded(
 
 def test_a_search_index_that_somebody_changed_is_made_anew(path: Path) -> None:
     """It is derived, so it is thrown away: what it would find cannot be trusted."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.memory("ada").add("she drinks green tea")
         assert store.memory("ada").search("tea")
     (index,) = path.with_name(path.name + "-memory").glob("*.db")
     change(index, "CREATE TRIGGER forge AFTER INSERT ON versions BEGIN UPDATE versions SET kind = 'x'; END")
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.memory("ada").add("she takes no sugar in her tea")
         found = [store.memory("ada").search("tea") for _ in range(2)]
 
@@ -145,7 +145,7 @@ def test_a_question_makes_no_file_and_changes_nothing(
     asked = open_sql(str(path), entries=lambda nodes, root: ())
     before = sorted(path.parent.iterdir())
 
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(PerdureError) as refused:
         list(asked.query(sql)[1])
 
     assert isinstance(refused.value, Invalid)

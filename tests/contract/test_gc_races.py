@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.engines.contract import Engine, Receipt, Write
-from holdfast.errors import Forgotten
-from holdfast.history import generation, retention
-from holdfast.history.retention import Done, Policy
-from holdfast.history.space import Space
-from holdfast.model.head import Head
+from perdure import Store, Thread
+from perdure.engines.contract import Engine, Receipt, Write
+from perdure.errors import Forgotten
+from perdure.history import generation, retention
+from perdure.history.retention import Done, Policy
+from perdure.history.space import Space
+from perdure.model.head import Head
 
 DAY = 24 * 60 * 60 * 1_000_000
 TEXT = {"important": "value" * 30}
@@ -185,7 +185,7 @@ def test_without_the_standing_a_live_value_is_lost(
     store: Store, other: Store, thread: Thread, two: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting that does not ask who wrote meanwhile takes what a put relies on."""
-    for place in ("holdfast.engines.rules", "holdfast.engines.sqlite.engine"):
+    for place in ("perdure.engines.rules", "perdure.engines.sqlite.engine"):
         monkeypatch.setattr(f"{place}.check_standing", lambda *args: None)
     before_forgetting(monkeypatch, other._shelf.engine, lambda: thread.put("/new.json", TEXT))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.errors import HoldfastError, Invalid, NotFound, StaleHead, Unavailable
+from perdure import Store, Thread
+from perdure.errors import Invalid, NotFound, PerdureError, StaleHead, Unavailable
 
 CLOSED: dict[str, Callable[[Thread], object]] = {
     "put": lambda thread: thread.put("/n.json", 1),
@@ -51,7 +51,7 @@ def test_a_handle_on_a_removed_thread_is_told_to_open_it_again(store: Store, thr
     assert "Read it again" not in str(caught.value)
 
 
-ADVICE: dict[str, tuple[type[HoldfastError], Callable[[Thread], object], str]] = {
+ADVICE: dict[str, tuple[type[PerdureError], Callable[[Thread], object], str]] = {
     "undo": (Invalid, lambda thread: thread.undo("HEAD~1"), r"use undo\(to="),  # pyright: ignore[reportArgumentType]
     "artifact": (Invalid, lambda thread: thread.artifacts.put("x"), "Encode text first"),  # pyright: ignore[reportArgumentType]
     "type": (Invalid, lambda thread: thread.get("/n.json", type=str), "nothing was returned. Ask for it"),
@@ -82,7 +82,7 @@ ADVICE: dict[str, tuple[type[HoldfastError], Callable[[Thread], object], str]] =
 
 @pytest.mark.parametrize(("kind", "call", "told"), ADVICE.values(), ids=ADVICE.keys())
 def test_an_error_says_what_to_do_now(
-    thread: Thread, kind: type[HoldfastError], call: Callable[[Thread], object], told: str
+    thread: Thread, kind: type[PerdureError], call: Callable[[Thread], object], told: str
 ) -> None:
     """Every refusal has a way on."""
     thread.put("/n.json", 1)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.engines.registry import open_sql
-from holdfast.engines.sqlite.filesystem import check_one_name
-from holdfast.errors import Unsupported, WrongStore
+import perdure
+from perdure import Agent
+from perdure.engines.registry import open_sql
+from perdure.engines.sqlite.filesystem import check_one_name
+from perdure.errors import Unsupported, WrongStore
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
     """A store with a thread in it, alone in its directory."""
     (tmp_path / "real").mkdir()
     path = tmp_path / "real" / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("t", agent="a").put("/n", 1)
     return path
 
@@ -45,7 +45,7 @@ def test_a_store_opened_through_a_link_has_the_lock_of_its_file(
     link = linked(path, elsewhere, way)
     before = names(elsewhere)
 
-    with holdfast.open(path) as one, holdfast.open(link) as other:
+    with perdure.open(path) as one, perdure.open(link) as other:
         a, b = one.thread("t"), other.thread("t")
         for number in range(5):
             a.put("/n", number)
@@ -79,7 +79,7 @@ def test_a_link_that_leads_nowhere_yet_makes_the_store_where_it_leads(path: Path
     """With its lock."""
     (elsewhere / "link.db").symlink_to(path.with_name("new.db"))
 
-    with holdfast.open(elsewhere / "link.db") as store:
+    with perdure.open(elsewhere / "link.db") as store:
         store.thread("t", agent="a").put("/n", 1)
 
     assert names(elsewhere) == ["link.db"]
@@ -94,7 +94,7 @@ def test_a_file_with_several_names_is_refused(path: Path, elsewhere: Path, read_
 
     for name in (path, elsewhere / "hard.db"):
         with pytest.raises(Unsupported, match="hard links"):
-            holdfast.open(name, read_only=read_only)
+            perdure.open(name, read_only=read_only)
         with pytest.raises(Unsupported, match="hard links"):
             open_sql(str(name), entries=lambda nodes, root: ())
 
@@ -105,11 +105,11 @@ def test_once_the_other_name_is_gone_the_store_opens_again(path: Path, elsewhere
     """Nothing was harmed."""
     (elsewhere / "hard.db").hardlink_to(path)
     with pytest.raises(Unsupported):
-        holdfast.open(path)
+        perdure.open(path)
 
     (elsewhere / "hard.db").unlink()
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert store.thread("t").get("/n") == 1
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
     before = names(path.parent)
 
     with pytest.raises(Unsupported, match="mounted by itself"):
-        holdfast.open(path)
+        perdure.open(path)
 
     assert names(path.parent) == before
 
@@ -134,8 +134,8 @@ def test_a_path_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
     circle.symlink_to(circle)
 
     with pytest.raises(Unsupported):
-        holdfast.open(circle)
-    with holdfast.open("memory:") as store, pytest.raises(WrongStore):
+        perdure.open(circle)
+    with perdure.open("memory:") as store, pytest.raises(WrongStore):
         store.thread("t", agent=Agent("a", object_storage=str(circle)))
 
     assert list(tmp_path.iterdir()) == [circle]
@@ -147,6 +147,6 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(pipe)
 
     with pytest.raises(Unsupported):
-        holdfast.open(pipe)
+        perdure.open(pipe)
 
     assert list(tmp_path.iterdir()) == [pipe]

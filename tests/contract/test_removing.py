@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call
-from holdfast.errors import Busy, Conflict, NotFound
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call
+from perdure.errors import Busy, Conflict, NotFound
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay."""
     return f"paid {amount}"
@@ -18,10 +18,10 @@ def pay(amount: int) -> str:
 
 def test_a_thread_is_not_removed_under_a_run() -> None:
     """The ledger would go with it, and with it what keeps the call from being made twice."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     met: list[Exception] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def remove(call: Call) -> str:
         try:
             store.thread("t").rm(force=True)
@@ -39,7 +39,7 @@ def test_a_thread_is_not_removed_under_a_run() -> None:
 
 def test_a_thread_with_an_open_question_is_kept_unless_it_is_given_up() -> None:
     """Whoever removes it has to say that the open calls do not matter."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=Agent("a", backend=Script(use("pay", amount=3)), tools=[pay]))
     thread.run("Pay 3")
 
@@ -53,12 +53,12 @@ def test_a_thread_with_an_open_question_is_kept_unless_it_is_given_up() -> None:
 
 def test_resuming_without_a_backend_takes_no_line() -> None:
     """The natural mistake after a decision costs nothing: the right call works at once."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     agent = Agent("a", backend=Script(use("pay", amount=3), say("Paid.")), tools=[pay])
     thread = store.thread("t", agent=agent)
     thread.decide(thread.run("Pay 3").approvals[0].call, "approve")
 
-    with pytest.raises(holdfast.errors.Invalid, match="no backend"):
+    with pytest.raises(perdure.errors.Invalid, match="no backend"):
         store.thread("t").resume()
 
     assert thread.resume().status == "succeeded"
@@ -66,10 +66,10 @@ def test_resuming_without_a_backend_takes_no_line() -> None:
 
 def test_a_live_run_is_named_before_its_open_calls() -> None:
     """Without force too: a call that the run has started is the run's business, and it is `Busy`."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     met: list[Exception] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def remove(call: Call) -> str:
         try:
             store.thread("t").rm()

@@ -6,11 +6,11 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import holdfast
-from holdfast.engines.contract import Receipt
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import StaleHead
-from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
+import perdure
+from perdure.engines.contract import Receipt
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import StaleHead
+from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash import jobs
 from tests.crash.campaign import sized
 from tests.crash.processes import Other, context, running
@@ -51,11 +51,11 @@ def test_exactly_one_of_two_processes_wins_each_round(tmp_path: Path) -> None:
 def test_exactly_one_of_two_blocks_is_committed(tmp_path: Path) -> None:
     """Through the face: both enter their block on one head, one leaves it with a commit."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store, two(jobs.change_together, path, ROUNDS) as others:
+    with perdure.open(path) as store, two(jobs.change_together, path, ROUNDS) as others:
         thread = store.thread("trip-42", agent="planner")
         answers = list(zip(*[other.answer() for other in others], strict=True))
 
-        heads = [head for pair in answers for head in pair if isinstance(head, holdfast.Head)]
+        heads = [head for pair in answers for head in pair if isinstance(head, perdure.Head)]
         refusals = [error for pair in answers for error in pair if isinstance(error, StaleHead)]
         assert (len(heads), len(refusals)) == (ROUNDS, ROUNDS)
         assert [head.version for head in heads] == list(range(1, ROUNDS + 1))
@@ -69,11 +69,11 @@ def test_exactly_one_of_two_blocks_is_committed(tmp_path: Path) -> None:
 def test_control_writers_who_do_not_compare_heads_lose_commits(tmp_path: Path) -> None:
     """Both processes are told that they won, and only one of the two commits is in the history."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store, two(jobs.change_together, path, ROUNDS, "blind") as others:
+    with perdure.open(path) as store, two(jobs.change_together, path, ROUNDS, "blind") as others:
         thread = store.thread("trip-42", agent="planner")
         heads = [head for other in others for head in other.answer()]
 
-        assert all([isinstance(head, holdfast.Head) for head in heads])
+        assert all([isinstance(head, perdure.Head) for head in heads])
         assert len(heads) == 2 * ROUNDS
         assert thread.get("/count.json") < 2 * ROUNDS
         kept = {entry.digest for entry in thread.log()}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.errors import StaleHead
+import perdure
+from perdure import Store, Thread
+from perdure.errors import StaleHead
 
 
 def test_two_blocks_on_one_head(thread: Thread, other: Store) -> None:
@@ -30,9 +30,9 @@ def test_two_blocks_on_one_head(thread: Thread, other: Store) -> None:
 
 
 WRITER = """
-import sys, holdfast
-from holdfast.errors import StaleHead
-with holdfast.open(sys.argv[1]) as store:
+import sys, perdure
+from perdure.errors import StaleHead
+with perdure.open(sys.argv[1]) as store:
     thread = store.thread("trip-42")
     for _ in range(int(sys.argv[3])):
         try:
@@ -49,7 +49,7 @@ with holdfast.open(sys.argv[1]) as store:
 def test_two_processes_on_one_head(tmp_path: Path) -> None:
     """Both have read the head before either writes; ten rounds, ten winners."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip-42", agent="planner")
         thread.put("/n.json", 0)
         writers = [
@@ -83,7 +83,7 @@ def test_nothing_is_lost_among_many(store_url: str, thread: Thread) -> None:
     """Whoever is told that the head moved reads again; in the end every increment is there."""
 
     def count(_: int) -> None:
-        with holdfast.open(store_url) as store:
+        with perdure.open(store_url) as store:
             mine = store.thread("trip-42")
             for _ in range(15):
                 add_one(mine)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.errors import InDoubt, OpReused
+import perdure
+from perdure import Store, Thread
+from perdure.errors import InDoubt, OpReused
 
 
-def add_milk(thread: Thread, op_id: str, *, item: str = "milk") -> holdfast.Change:
+def add_milk(thread: Thread, op_id: str, *, item: str = "milk") -> perdure.Change:
     """The block that is repeated: what it writes depends on what it reads."""
     with thread.change("shopping", op_id=op_id) as change:
         todos = change.get("/todos.json", type=list[str], default=[])
@@ -169,8 +169,8 @@ def test_it_is_so_from_another_process(tmp_path: Path) -> None:
     """The repetition may come from a process that knows nothing of the first one."""
     path = tmp_path / "agents.db"
     program = (
-        "import sys, holdfast\n"
-        "store = holdfast.open(sys.argv[1])\n"
+        "import sys, perdure\n"
+        "store = perdure.open(sys.argv[1])\n"
         "thread = store.thread('t', agent='a')\n"
         "with thread.change('shopping', op_id='op-1') as change:\n"
         "    change.put('/todos.json', [*change.get('/todos.json', default=[]), 'milk'])\n"
@@ -181,6 +181,6 @@ def test_it_is_so_from_another_process(tmp_path: Path) -> None:
         for _ in range(3)
     ]
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert store.thread("t").get("/todos.json") == ["milk"]
     assert len({run.stdout for run in runs}) == 1

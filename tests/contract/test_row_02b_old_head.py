@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Head, Store, Thread
-from holdfast.errors import NotFound, StaleHead
+from perdure import Head, Store, Thread
+from perdure.errors import NotFound, StaleHead
 
 
 def three_turns(thread: Thread) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Change, Store, Thread
-from holdfast.errors import HoldfastError, Invalid, NotFound
+from perdure import Change, Store, Thread
+from perdure.errors import Invalid, NotFound, PerdureError
 
 
 class CrashError(Exception):
@@ -43,7 +43,7 @@ def test_a_block_that_raises_writes_nothing(thread: Thread, other: Store) -> Non
     ids=["absent", "nan", "not a list", "not a path", "not a role"],
 )
 def test_an_op_that_fails_fails_the_whole_block(
-    thread: Thread, error: type[HoldfastError], spoil: Callable[[Change], None]
+    thread: Thread, error: type[PerdureError], spoil: Callable[[Change], None]
 ) -> None:
     """A typed error leaves the state as it was before the block."""
     thread.put("/before.json", "kept")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Thread
-from holdfast.errors import NotFound
+from perdure import Thread
+from perdure.errors import NotFound
 
 
 def test_a_deleted_key_is_absent_now_and_present_then(thread: Thread) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Head, Store, Thread
-from holdfast.errors import Conflict, Invalid, NotFound, Sealed, StaleHead
-from holdfast.threads import outbox
+from perdure import Head, Store, Thread
+from perdure.errors import Conflict, Invalid, NotFound, Sealed, StaleHead
+from perdure.threads import outbox
 
 
 def grown(thread: Thread) -> Thread:
@@ -86,7 +86,7 @@ def test_a_sealed_line_can_be_forked(thread: Thread) -> None:
 
 
 def test_a_taken_name_is_refused(thread: Thread) -> None:
-    """A timeline is begun once; names that Holdfast gives are its own."""
+    """A timeline is begun once; names that Perdure gives are its own."""
     grown(thread).fork("what-if")
 
     with pytest.raises(Conflict, match="what-if"):

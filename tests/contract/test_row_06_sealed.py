@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines import memory, rules
-from holdfast.engines.contract import Engine, Hold, Move
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.sqlite import SqliteEngine, applying
-from holdfast.errors import Sealed
-from holdfast.model.commit import Act
-from holdfast.model.head import Head
-from holdfast.testing.engines.hand import SPACE, Made, Pen, begun, made, moved, portrait, value, write
+from perdure.engines import memory, rules
+from perdure.engines.contract import Engine, Hold, Move
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.sqlite import SqliteEngine, applying
+from perdure.errors import Sealed
+from perdure.model.commit import Act
+from perdure.model.head import Head
+from perdure.testing.engines.hand import SPACE, Made, Pen, begun, made, moved, portrait, value, write
 from tests.crash.on_disk import group_of
 
 

@@ -10,23 +10,23 @@ import apsw
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Thread
-from holdfast.engines.sqlite.pack import KINDS, Item, decode_pack, encode_pack
-from holdfast.errors import Corrupt, HoldfastError, NotFound
-from holdfast.history.verify import Report
-from holdfast.model.digest import Kind
+import perdure
+from perdure import Thread
+from perdure.engines.sqlite.pack import KINDS, Item, decode_pack, encode_pack
+from perdure.errors import Corrupt, NotFound, PerdureError
+from perdure.history.verify import Report
+from perdure.model.digest import Kind
 
 Read = Callable[[Thread], object]
 
-STRIDE = 1 if os.environ.get("HOLDFAST_DEEP") else 5
+STRIDE = 1 if os.environ.get("PERDURE_DEEP") else 5
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A closed store with one thread of three turns."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path.as_posix()) as store:
+    with perdure.open(path.as_posix()) as store:
         thread = store.thread("trip-42", agent="planner")
         for turn in ("milk", "eggs", "carrots"):
             with thread.change(turn) as change:
@@ -39,13 +39,13 @@ def path(tmp_path: Path) -> Path:
 
 def report_of(path: Path) -> Report:
     """What `verify` says of the store."""
-    with holdfast.open(path.as_posix()) as store:
+    with perdure.open(path.as_posix()) as store:
         return store.verify()
 
 
 def portrait(path: Path) -> object:
     """Everything that a reader of the thread can see, or the kind of error he gets instead."""
-    with holdfast.open(path.as_posix()) as store:
+    with perdure.open(path.as_posix()) as store:
         try:
             thread = store.thread("trip-42")
             seen: list[object] = [
@@ -56,7 +56,7 @@ def portrait(path: Path) -> object:
                 view = thread.at(commit.digest)
                 state = {path: view.get(path) for path in view.paths("/")}
                 seen.append((commit.digest, commit.parents, commit.root, commit.reason, commit.at, state))
-        except HoldfastError as error:
+        except PerdureError as error:
             return type(error)
         return seen
 
@@ -155,14 +155,14 @@ def test_reading_what_a_flipped_byte_is_in_fails_closed(path: Path, what: str) -
     damage, _, read = DAMAGES[what]
     damage(path)
 
-    with holdfast.open(path.as_posix()) as store, pytest.raises((Corrupt, NotFound)):
+    with perdure.open(path.as_posix()) as store, pytest.raises((Corrupt, NotFound)):
         read(store.thread("trip-42"))
 
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_without_the_flip_the_same_reading_succeeds(path: Path, what: str) -> None:
     """Control: it is the flipped byte that makes it fail."""
-    with holdfast.open(path.as_posix()) as store:
+    with perdure.open(path.as_posix()) as store:
         assert DAMAGES[what][2](store.thread("trip-42"))
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.engines.contract import Engine, Receipt, Write
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.history import writer
-from holdfast.history.tree import EMPTY, Cache, build
-from holdfast.history.writer import Proposal
-from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.threads.shelf import Shelf
+from perdure import Store, Thread
+from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.sqlite import SqliteEngine
+from perdure.history import writer
+from perdure.history.tree import EMPTY, Cache, build
+from perdure.history.writer import Proposal
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.threads.shelf import Shelf
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.unit.history.tree import maps

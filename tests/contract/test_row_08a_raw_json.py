@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Message, Text, Thread, ToolCall, ToolResult
-from holdfast.errors import Invalid
-from holdfast.model.message import view
+from perdure import Message, Text, Thread, ToolCall, ToolResult
+from perdure.errors import Invalid
+from perdure.model.message import view
 
 RAW = [
     '{"big":9007199254740993,"bigger":123456789012345678901234567890}',

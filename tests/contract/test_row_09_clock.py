@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast.errors import StaleHead
+import perdure
+from perdure.errors import StaleHead
 
 DAY = 86_400_000_000
 
@@ -19,13 +19,13 @@ def times() -> list[int]:
 
 
 @pytest.fixture
-def store(store_url: str, times: list[int]) -> Iterator[holdfast.Store]:
+def store(store_url: str, times: list[int]) -> Iterator[perdure.Store]:
     """A store whose clock runs backwards."""
-    with holdfast.open(store_url, clock=lambda: times.pop(0) if len(times) > 1 else times[0]) as opened:
+    with perdure.open(store_url, clock=lambda: times.pop(0) if len(times) > 1 else times[0]) as opened:
         yield opened
 
 
-def test_order_comes_from_parents_and_versions(store: holdfast.Store) -> None:
+def test_order_comes_from_parents_and_versions(store: perdure.Store) -> None:
     """Times are data: the log, the transcript, undo and names of moments do not look at them."""
     thread = store.thread("trip-42", agent="planner")
     for number in range(4):
@@ -42,10 +42,10 @@ def test_order_comes_from_parents_and_versions(store: holdfast.Store) -> None:
     assert stamps == sorted(stamps), "control: by time the log would be upside down"
 
 
-def test_a_writer_from_the_past_is_judged_by_its_head(store: holdfast.Store, store_url: str) -> None:
+def test_a_writer_from_the_past_is_judged_by_its_head(store: perdure.Store, store_url: str) -> None:
     """A later head wins over a later clock."""
     thread = store.thread("trip-42", agent="planner")
-    with holdfast.open(store_url, clock=lambda: 20 * DAY) as ahead, pytest.raises(StaleHead):
+    with perdure.open(store_url, clock=lambda: 20 * DAY) as ahead, pytest.raises(StaleHead):
         late = ahead.thread("trip-42")
         with late.change("from the future") as change:
             change.put("/n.json", "late")
@@ -54,7 +54,7 @@ def test_a_writer_from_the_past_is_judged_by_its_head(store: holdfast.Store, sto
     assert thread.get("/n.json") == "first"
 
 
-def test_minted_ids_go_on_growing(store: holdfast.Store) -> None:
+def test_minted_ids_go_on_growing(store: perdure.Store) -> None:
     """Ids of one process sort in the order in which they were made, also when the clock goes back."""
     ids = [store._shelf.ids() for _ in range(1_000)]
 

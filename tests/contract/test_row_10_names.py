@@ -8,8 +8,8 @@ import unicodedata
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.errors import Invalid, NotFound
+from perdure import Store, Thread
+from perdure.errors import Invalid, NotFound
 
 TEXTS = [
     "a.b.c",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread, ToolCall
+import perdure
+from perdure import Store, Thread, ToolCall
 
 SECOND = 1_000_000
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000
 def opened(url: str, *, first: int = 1) -> Store:
     """A store with a clock that ticks and ids that count."""
     ticks, numbers = count(first), count(1)
-    return holdfast.open(url, clock=lambda: next(ticks) * SECOND, ids=lambda: f"id-{next(numbers)}")
+    return perdure.open(url, clock=lambda: next(ticks) * SECOND, ids=lambda: f"id-{next(numbers)}")
 
 
 def replace_and_count(thread: Thread) -> None:

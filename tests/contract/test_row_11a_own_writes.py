@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Head, Store, Thread
-from holdfast.errors import StaleHead
+import perdure
+from perdure import Head, Store, Thread
+from perdure.errors import StaleHead
 
 
 def test_a_block_sees_its_own_writes_and_nobody_else_does(thread: Thread, other: Store) -> None:
@@ -175,7 +175,7 @@ class TestRebase:
         assert thread.get("/title.json") == "Oslo"
 
 
-def act(change: holdfast.Change, what: str) -> None:
+def act(change: perdure.Change, what: str) -> None:
     """One thing that a block may do."""
     match what:
         case "put":
@@ -197,8 +197,8 @@ def act(change: holdfast.Change, what: str) -> None:
 def test_another_process_sees_the_last_head(tmp_path: Path) -> None:
     """While a block is open in one process, the others read what was committed before it."""
     path = tmp_path / "agents.db"
-    program = "import sys, holdfast; print(holdfast.open(sys.argv[1]).thread('t').get('/n.json'))"
-    with holdfast.open(path) as store:
+    program = "import sys, perdure; print(perdure.open(sys.argv[1]).thread('t').get('/n.json'))"
+    with perdure.open(path) as store:
         thread = store.thread("t", agent="a")
         thread.put("/n.json", "before")
         with thread.change("open") as change:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Agent, Store, Thread
-from holdfast.errors import Conflict, NotFound
+from perdure import Agent, Store, Thread
+from perdure.errors import Conflict, NotFound
 
 
 @pytest.fixture

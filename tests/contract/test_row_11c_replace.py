@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.errors import NotFound
+from perdure import Store, Thread
+from perdure.errors import NotFound
 
 
 @pytest.fixture

@@ -18,16 +18,16 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.engines.contract import Engine, Move
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.history import writer
-from holdfast.history.tree import EMPTY
-from holdfast.history.writer import Proposal
-from holdfast.model.commit import Act
-from holdfast.testing.engines.hand import write
-from holdfast.threads.shelf import Shelf
+from perdure import Store, Thread
+from perdure.engines.contract import Engine, Move
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.sqlite import SqliteEngine
+from perdure.history import writer
+from perdure.history.tree import EMPTY
+from perdure.history.writer import Proposal
+from perdure.model.commit import Act
+from perdure.testing.engines.hand import write
+from perdure.threads.shelf import Shelf
 from tests.crash import day
 from tests.crash.campaign import DEEP, sized
 

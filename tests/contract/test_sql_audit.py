@@ -1,7 +1,7 @@
-"""An audit in plain SQL: what an auditor finds with stock SQLite, without a line of Holdfast.
+"""An audit in plain SQL: what an auditor finds with stock SQLite, without a line of Perdure.
 
-The views have the columns of the documents that Holdfast implements.  Two of them need what is
-packed, and work where `holdfast sql` has added its functions.
+The views have the columns of the documents that Perdure implements.  Two of them need what is
+packed, and work where `perdure sql` has added its functions.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Store, ToolCall, ToolResult
-from holdfast.engines.registry import open_sql
-from holdfast.errors import HoldfastError
-from holdfast.history import writer
-from holdfast.history.tree import Tree
-from holdfast.history.writer import Proposal
-from holdfast.model.digest import Kind, Object
-from holdfast.model.event import BackendSwitched, ToolCallCompleted, ToolCallRequested
+import perdure
+from perdure import Store, ToolCall, ToolResult
+from perdure.engines.registry import open_sql
+from perdure.errors import PerdureError
+from perdure.history import writer
+from perdure.history.tree import Tree
+from perdure.history.writer import Proposal
+from perdure.model.digest import Kind, Object
+from perdure.model.event import BackendSwitched, ToolCallCompleted, ToolCallRequested
 from tests.crash import day
 
 COLUMNS = {
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
     """A store in which a trip was booked, with an undone turn and a fork beside it."""
-    with holdfast.open(path, clock=day.clock(), ids=day.ids()) as store:
+    with perdure.open(path, clock=day.clock(), ids=day.ids()) as store:
         thread = store.thread("trip-42", agent="planner", owner="user-7")
         with thread.change("asked") as change:
             change.say("user", "Book the cheapest: “SK1”, 100 %", id="m-1")
@@ -113,7 +113,7 @@ def rows(stock: sqlite3.Connection, sql: str) -> list[Any]:
 
 
 def asked(path: Path, sql: str) -> list[tuple[object, ...]]:
-    """The same through `holdfast sql`, with its functions."""
+    """The same through `perdure sql`, with its functions."""
     sql_store = open_sql(
         str(path), entries=lambda nodes, root: ((e.path, e.value) for e in Tree(nodes, root).entries())
     )
@@ -223,7 +223,7 @@ def test_timelines_say_where_each_stands(stock: sqlite3.Connection, store: Store
 
 
 def test_from_a_commit_to_its_state_in_three_steps(store: Store, path: Path) -> None:
-    """Commit, snapshot, value: the way of the documents, with the functions of `holdfast sql`."""
+    """Commit, snapshot, value: the way of the documents, with the functions of `perdure sql`."""
     commit = store.thread("trip-42").at("turn:1").digest
 
     ((snapshot,),) = asked(path, f"SELECT snapshot_hash FROM state_commits WHERE hash = '{commit}'")
@@ -249,7 +249,7 @@ def test_every_snapshot_says_what_the_store_says(store: Store, path: Path) -> No
 
 
 def test_a_digest_can_be_computed_from_what_is_read(store: Store, path: Path) -> None:
-    """The value's hash is the SHA-256 of kind, length and bytes: an auditor needs no Holdfast to check it."""
+    """The value's hash is the SHA-256 of kind, length and bytes: an auditor needs no Perdure to check it."""
     for hash, content in asked(path, "SELECT hash, content FROM state_values"):
         body = str(content).encode()
         framed = b"holdfast/1\0value\0" + len(body).to_bytes(8, "big") + body
@@ -271,7 +271,7 @@ def test_nothing_can_be_written_through_it(store: Store, path: Path, sql: str) -
     """Whatever is tried is refused, and the store is as it was."""
     before = asked(path, "SELECT count(*), sum(id) FROM log")
 
-    with pytest.raises(HoldfastError):
+    with pytest.raises(PerdureError):
         asked(path, sql)
 
     assert asked(path, "SELECT count(*), sum(id) FROM log") == before
@@ -285,7 +285,7 @@ def test_stock_sqlite_finds_the_file_whole(stock: sqlite3.Connection) -> None:
 
 def test_control_what_is_packed_is_not_shown_by_stock_sqlite(stock: sqlite3.Connection) -> None:
     """The two views that need the functions say so, instead of showing nothing."""
-    with pytest.raises(sqlite3.OperationalError, match="no such function: holdfast_snapshot"):
+    with pytest.raises(sqlite3.OperationalError, match="no such function: perdure_snapshot"):
         rows(stock, "SELECT * FROM state_snapshots")
 
 

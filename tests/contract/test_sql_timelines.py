@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="financial")
+@perdure.tool(effect="financial")
 def pay(to: str) -> str:
     """Pay somebody."""
     return f"paid {to}"
@@ -36,7 +36,7 @@ def thread_of(store: Store, to: str, timeline: str = "main") -> Thread:
 def path(tmp_path: Path) -> Path:
     """Where the store is: a payment that was undone, one on a fork, one by hand and one on main."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread_of(store, "undone").run("Pay.")
         thread_of(store, "undone").undo()
         thread_of(store, "forked").fork("what-if")
@@ -68,7 +68,7 @@ def test_every_call_of_the_ledger_is_a_tool_event(stock: sqlite3.Connection, pat
         ('{"to": "by hand"}', "succeeded", "main", 1),
         ('{"to": "main"}', "succeeded", "main", 1),
     ]
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         calls = {
             (each.id, each.tool, each.result, each.key, each.effect) for each in thread_of(store, "x").calls()
         }
@@ -89,7 +89,7 @@ def test_every_event_is_shown_once_with_its_timeline(stock: sqlite3.Connection) 
 def test_what_is_in_main_is_what_the_thread_says(stock: sqlite3.Connection, path: Path) -> None:
     """In order, without gaps."""
     sql = "SELECT id FROM conversation_events WHERE in_main AND event_type = 'message.appended' ORDER BY sequence_number"
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         said = [entry.id for entry in thread_of(store, "x").transcript()]
 
     assert [row[0] for row in rows(stock, sql)] == said
@@ -97,9 +97,9 @@ def test_what_is_in_main_is_what_the_thread_says(stock: sqlite3.Connection, path
 
 def test_events_of_a_run_that_rebased_its_line_are_shown_once(tmp_path: Path) -> None:
     """Its own line has them too; main's are the ones that are shown."""
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
 
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         def act() -> str:
             store.thread("t").put("/title", "meanwhile")
             return "done"
@@ -118,7 +118,7 @@ def test_events_of_a_run_that_rebased_its_line_are_shown_once(tmp_path: Path) ->
 
 def test_after_a_promotion_main_is_the_other_timeline(path: Path) -> None:
     """Events follow the pointer; the old main is told by the name that it has now."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread_of(store, "x").promote("what-if")
 
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as stock:
@@ -140,12 +140,12 @@ def shown_arguments(path: Path) -> dict[str, str | None]:
 def test_arguments_of_calls_by_hand_are_shown(tmp_path: Path, effect: Any, ask: bool) -> None:
     """Of calls that were made, that failed, that wait for a decision, and that say what an earlier one said."""
 
-    @holdfast.tool(effect=effect, ask=ask)
+    @perdure.tool(effect=effect, ask=ask)
     def send(to: str) -> str:
         return f"sent {1 // (to != 'nobody')}"
 
     given = {"first": "Ämne", "again": "Ämne", "large": "x" * 100_000, "fails": "nobody"}
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
         thread = store.thread("t", agent="a")
         for id, to in given.items():
             thread.call(send, {"to": to}, id=id)
@@ -160,7 +160,7 @@ def test_arguments_of_calls_by_hand_are_shown(tmp_path: Path, effect: Any, ask: 
 
 def test_arguments_that_a_model_gave_first_are_shown_of_a_call_by_hand_too(tmp_path: Path) -> None:
     """The store keeps the same words once, where the model said them."""
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
         thread_of(store, "ann").run("Pay.")
         thread_of(store, "ann").call(pay, {"to": "ann"}, id="by-hand")
 
@@ -173,7 +173,7 @@ def test_arguments_that_a_model_gave_first_are_shown_of_a_call_by_hand_too(tmp_p
 @pytest.mark.parametrize("chain", [False, True])
 def test_a_change_by_hand_that_was_undone_keeps_its_timeline(tmp_path: Path, chain: bool) -> None:
     """Also in a thread with several timelines, and of each commit of a chain."""
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
         main = store.thread("t", agent="a")
         main.put("/a.json", 0)
         for line in (main, main.fork("what-if"), main.fork("third")):

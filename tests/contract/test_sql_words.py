@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import perdure
 
 
 def told(path: Path) -> list[str]:
@@ -27,7 +27,7 @@ def told(path: Path) -> list[str]:
 def test_every_message_is_read_by_stock_sqlite(tmp_path: Path, words: list[str]) -> None:
     """A body that the store has already, or a large one, still stands where the view looks."""
     path = tmp_path / "agents.db"
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         thread = store.thread("t", agent="a")
         for text in words:
             with thread.change("said") as change:
@@ -41,7 +41,7 @@ def test_every_message_is_read_by_stock_sqlite(tmp_path: Path, words: list[str])
 def test_an_artifact_put_by_hand_is_listed(tmp_path: Path) -> None:
     """The view has what `artifacts ls` shows."""
     path = tmp_path / "agents.db"
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         digest = store.thread("t", agent="a").artifacts.put([b"a report"], name="report")
 
     with sqlite3.connect(path) as database:

@@ -11,8 +11,8 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast
-from holdfast.errors import HoldfastError
+import perdure
+from perdure.errors import PerdureError
 from tests.crash.powers import lay_down
 from tests.crash.processes import Pipe
 
@@ -36,7 +36,7 @@ _CHUNK = "x" * 100_000
 def _tried(work: Callable[[], object]) -> str:
     try:
         work()
-    except HoldfastError as error:
+    except PerdureError as error:
         return f"{type(error).__name__}: {error}"
     except BaseException as error:
         return f"raw {error!r}"
@@ -44,23 +44,23 @@ def _tried(work: Callable[[], object]) -> str:
 
 
 def _put(path: Path, number: int) -> None:
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("trip-42", agent="planner").put(f"/{number}", number, op_id=f"put-{number}")
 
 
 def _get(path: Path, number: int) -> None:
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         assert store.thread("trip-42").get(f"/{number}") == number
 
 
-def _fill(thread: holdfast.Thread) -> int:
+def _fill(thread: perdure.Thread) -> int:
     """Write until nothing more goes in; how many were acknowledged."""
     number = 0
     try:
         while True:
             thread.put(f"/filler/{number}", f"{number} {_CHUNK}{os.urandom(50_000).hex()}")
             number += 1
-    except HoldfastError:
+    except PerdureError:
         return number
 
 
@@ -133,7 +133,7 @@ def _left_by_a_killed_process(path: Path, left: str) -> None:
     """A store as a process leaves it that is killed, or closes it."""
     pid = os.fork()
     if not pid:
-        store = holdfast.open(path)
+        store = perdure.open(path)
         store.thread("trip-42", agent="planner").put("/1", 1)
         if left == "nothing":
             store.close()
@@ -155,7 +155,7 @@ def read_only_mount(pipe: Pipe, directory: str, left: str) -> None:
         return
     path = mount / "store.db"
     read = _tried(lambda: _get(path, 1))
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         verified = "done" if store.verify().ok else "damaged"
     write = _tried(lambda: _put(path, 2))
     made = sorted({each.name for each in place.iterdir()} - set(before))
@@ -171,7 +171,7 @@ def read_only_mount_of_a_live_store(pipe: Pipe, directory: str) -> None:
     if mount is None:
         pipe.send(CANNOT)
         return
-    with holdfast.open(mount / "store.db", read_only=True) as store:
+    with perdure.open(mount / "store.db", read_only=True) as store:
         thread = store.thread("trip-42")
         before = _tried(lambda: thread.get("/1"))
         _put(place / "store.db", 2)
@@ -189,7 +189,7 @@ def limited_file_size(pipe: Pipe, directory: str) -> None:
 
 
 def _meet_the_limit(pipe: Pipe, path: Path, make_room: Callable[[], object]) -> None:
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip-42", agent="planner")
         acknowledged = _fill(thread)
         last = f"/filler/{acknowledged}"

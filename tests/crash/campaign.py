@@ -1,7 +1,7 @@
 """How long a campaign is, and the seed that it starts from.
 
-Every campaign is the same each time it runs.  `HOLDFAST_DEEP=1` asks for the long form,
-`HOLDFAST_SEED=7` for another course; a failure names the seed that it was met with.
+Every campaign is the same each time it runs.  `PERDURE_DEEP=1` asks for the long form,
+`PERDURE_SEED=7` for another course; a failure names the seed that it was met with.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ __all__ = ["DEEP", "SEED", "sized"]
 
 _T = TypeVar("_T")
 
-DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
-SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
+DEEP = bool(os.environ.get("PERDURE_DEEP"))
+SEED = int(os.environ.get("PERDURE_SEED", "1"))
 
 
 def sized(ci: _T, deep: _T) -> _T:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-from holdfast import Head, Store, Thread, View
-from holdfast.errors import NotFound
+from perdure import Head, Store, Thread, View
+from perdure.errors import NotFound
 
 __all__ = [
     "ArtifactKept",

@@ -19,12 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import holdfast
-from holdfast import Agent, aio, tool
-from holdfast.errors import HoldfastError, Unavailable
-from holdfast.runtime import driving, points
-from holdfast.runtime.happening import RunEnded
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, aio, tool
+from perdure.errors import PerdureError, Unavailable
+from perdure.runtime import driving, points
+from perdure.runtime.happening import RunEnded
+from perdure.testing import Script, say, use
 from tests.runs.world import World
 
 CHILD_ENDED = "the child has ended"
@@ -48,7 +48,7 @@ class Household:
 
     def __init__(self, path: str) -> None:
         """Open the store."""
-        self.store = holdfast.open(path)
+        self.store = perdure.open(path)
         self.world = World(path + ".world")
         self.pid = os.getpid()
         self.children: list[int] = []
@@ -136,7 +136,7 @@ def moments(path: str, act: str, *chosen: str) -> object:
             _arm(home, point, act, thread)
             try:
                 status = home.run(thread, 2, workers=workers)
-            except HoldfastError:
+            except PerdureError:
                 if os.getpid() == home.pid:
                     raise
                 os._exit(0)  # the child went on with its parent's run, and was told that it is not its own
@@ -362,7 +362,7 @@ def awaited(path: str) -> object:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         runner.run(put(store, "again"))
         runner.run(store.close())
-    with holdfast.open(path) as plain:
+    with perdure.open(path) as plain:
         return {"codes": [code], "threads": sorted(thread.id for thread in plain.threads())}
 
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
-from holdfast.engines.sqlite import SqliteEngine, forking
-from holdfast.engines.sqlite.connections import Connections
-from holdfast.errors import HoldfastError
-from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from perdure.engines.sqlite import SqliteEngine, forking
+from perdure.engines.sqlite.connections import Connections
+from perdure.errors import PerdureError
+from perdure.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.processes import Pipe
 from tests.crash.spying import spied
 
@@ -167,7 +167,7 @@ def fork_among_threads(pipe: Pipe, path: str, forks: int) -> None:
             while not stop.is_set() and pen.head.version < rounds:
                 made = pen.commit(f"{pen.head.version}")
                 engine.steps(space, made.digest, limit=9)
-        except HoldfastError as error:
+        except PerdureError as error:
             errors.append(f"{space}: {error}")
 
     threads = [Thread(target=busy, args=(f"parent {number}", 10**9)) for number in range(3)]

@@ -1,4 +1,4 @@
-"""A history checker that knows nothing of Holdfast: it compares what writers and readers say with what is left.
+"""A history checker that knows nothing of Perdure: it compares what writers and readers say with what is left.
 
 Writers say which commit each acknowledged write made, at which version, with which token.
 Readers say what they saw at one moment.  At the end the line is one list of commits, the

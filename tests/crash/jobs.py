@@ -14,11 +14,11 @@ from pathlib import Path
 from threading import Thread as Worker
 from typing import Literal
 
-import holdfast
-from holdfast.engines.contract import Hold, Move, Receipt
-from holdfast.engines.sqlite import SqliteEngine, applying
-from holdfast.errors import HoldfastError, StaleHead
-from holdfast.model.head import Head
+import perdure
+from perdure.engines.contract import Hold, Move, Receipt
+from perdure.engines.sqlite import SqliteEngine, applying
+from perdure.errors import PerdureError, StaleHead
+from perdure.model.head import Head
 from tests.crash import points, turns
 from tests.crash.historian import Seen, Wrote
 from tests.crash.processes import Pipe
@@ -54,7 +54,7 @@ def change_together(pipe: Pipe, path: str, gate: Barrier, rounds: int, how: str 
     """Count on one thread in as many blocks as there are rounds, each entered and left together with the other."""
     if how == "blind":
         be_blind()
-    thread = holdfast.open(path).thread("trip-42", agent="planner")
+    thread = perdure.open(path).thread("trip-42", agent="planner")
     answers: list[Head | StaleHead] = []
     for turn in range(rounds):
         try:
@@ -83,7 +83,7 @@ def turn_until_killed(
     The hasty one tells of a turn before it makes it.
     """
     points.often()
-    with holdfast.open(path, durability=durability) as store:
+    with perdure.open(path, durability=durability) as store:
         points.arm(store, point, after)
         for name, step in turns.turns(first):
             if how == "hasty":
@@ -113,7 +113,7 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
     if how == "blind":
         be_blind()
     log = Log()
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         until = time.monotonic() + seconds
         workers = [
             Worker(target=_write_and_read, args=(store, f"{name}.{number}", until, log))
@@ -126,7 +126,7 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
     pipe.send(log)
 
 
-def _write_and_read(store: holdfast.Store, name: str, until: float, log: Log) -> None:
+def _write_and_read(store: perdure.Store, name: str, until: float, log: Log) -> None:
     hot, side, chance = store.thread("hot"), store.thread("side"), random.Random(name)
     turn = 0
     while time.monotonic() < until:
@@ -141,11 +141,11 @@ def _write_and_read(store: holdfast.Store, name: str, until: float, log: Log) ->
                     log.seen.append(_look(hot, name, chance))
         except StaleHead:
             log.stale += 1
-        except HoldfastError as error:
+        except PerdureError as error:
             log.errors.append(f"{type(error).__name__}: {error}")
 
 
-def _count_up(thread: holdfast.Thread, token: str, log: Log) -> None:
+def _count_up(thread: perdure.Thread, token: str, log: Log) -> None:
     with thread.change("count") as change:
         number = change.get("/count.json", default=0) + 1
         change.put("/count.json", number)
@@ -155,13 +155,13 @@ def _count_up(thread: holdfast.Thread, token: str, log: Log) -> None:
     log.wrote.append(Wrote(change.head.version, change.head.commit, token))
 
 
-def _count_own(thread: holdfast.Thread, name: str, log: Log) -> None:
+def _count_own(thread: perdure.Thread, name: str, log: Log) -> None:
     with thread.change("own count", on_conflict="rebase") as change:
         change.put(f"/own/{name}", change.get(f"/own/{name}", default=0) + 1)
     log.added[name] = log.added.get(name, 0) + 1
 
 
-def _look(thread: holdfast.Thread, name: str, chance: random.Random) -> Seen:
+def _look(thread: perdure.Thread, name: str, chance: random.Random) -> Seen:
     view = thread.at()
     count = view.get("/count.json", default=0)
     versions = {count + 1, *(chance.randint(1, count) for _ in range(3) if count)}

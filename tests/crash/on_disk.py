@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast import Store
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.group import Group
-from holdfast.errors import HoldfastError
-from holdfast.testing.disk import Disk
-from holdfast.threads import outbox
-from holdfast.threads.shelf import Shelf
+from perdure import Store
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.group import Group
+from perdure.errors import PerdureError
+from perdure.testing.disk import Disk
+from perdure.threads import outbox
+from perdure.threads.shelf import Shelf
 
 __all__ = ["FILE", "engine_on", "group_of", "opened", "store_on"]
 
@@ -51,7 +51,7 @@ def store_on(
     ids: Callable[[], str],
     durable: bool = True,
 ) -> Generator[Store]:
-    """The store on `disk`, opened as `holdfast.open` does: what a dead process left half done is finished."""
+    """The store on `disk`, opened as `perdure.open` does: what a dead process left half done is finished."""
     with engine_on(disk, lock, durable=durable) as engine:
         shelf = Shelf(engine=engine, clock=clock, ids=ids)
         outbox.finish_all(shelf.named, shelf.store)
@@ -66,5 +66,5 @@ def group_of(engine: SqliteEngine) -> Group:
 
 
 def _let_go(engine: SqliteEngine) -> None:
-    with suppress(HoldfastError):  # a disk that fails may fail at this too
+    with suppress(PerdureError):  # a disk that fails may fail at this too
         engine.close()

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-from holdfast import Store
-from holdfast.engines.sqlite import SqliteEngine, adding, group, index
-from holdfast.engines.sqlite.group import Group
-from holdfast.threads import directory, handover, outbox
+from perdure import Store
+from perdure.engines.sqlite import SqliteEngine, adding, group, index
+from perdure.engines.sqlite.group import Group
+from perdure.threads import directory, handover, outbox
 from tests.crash.spying import spied
 
 __all__ = ["POINTS", "RANDOM", "arm", "often"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engines.contract import Receipt, Write
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.database import Database
-from holdfast.errors import HoldfastError
+from perdure.engines.contract import Receipt, Write
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.database import Database
+from perdure.errors import PerdureError
 from tests.crash.on_disk import group_of
 
 __all__ = ["Crowd", "Spy", "spied"]
@@ -67,7 +67,7 @@ class Crowd:
         self._group = group_of(engine)
         self._leads, self._let_go = Event(), Event()
         self._threads: list[Thread] = []
-        self._answers: dict[int, Receipt | HoldfastError] = {}
+        self._answers: dict[int, Receipt | PerdureError] = {}
         lock, left = self._group._file_lock, Event()
         acquire, release = lock.acquire, lock.release
 
@@ -95,7 +95,7 @@ class Crowd:
         while len(self._group._queue) < number + behind:
             thread.join(0.001)
 
-    def answers(self) -> list[Receipt | HoldfastError]:
+    def answers(self) -> list[Receipt | PerdureError]:
         """Let them all go; what each was told, in the order in which they came."""
         self._let_go.set()
         for thread in self._threads:
@@ -105,5 +105,5 @@ class Crowd:
     def _write(self, number: int, wanted: Write) -> None:
         try:
             self._answers[number] = self._group.apply(wanted)
-        except HoldfastError as error:
+        except PerdureError as error:
             self._answers[number] = error

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import Conflict, HoldfastError
-from holdfast.testing.engines.hand import value, write
+import perdure
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import Conflict, PerdureError
+from perdure.testing.engines.hand import value, write
 from tests.crash import jobs
 from tests.crash.campaign import sized
 from tests.crash.jobs import Log
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_every_backup_is_one_moment_of_the_history(path: Path) -> None:
     """Each holds a beginning of what was written, no shorter than the one before, and verifies."""
-    with holdfast.open(path) as store, ExitStack() as stack:
+    with perdure.open(path) as store, ExitStack() as stack:
         for id in ("hot", "side"):
             store.thread(id, agent="planner")
         others = [
@@ -55,7 +55,7 @@ def test_every_backup_is_one_moment_of_the_history(path: Path) -> None:
 
 def check_copy(copy: Path, final: Sequence[str]) -> int:
     """Check one backup against the final history; how many commits it has."""
-    with holdfast.open(copy) as store:
+    with perdure.open(copy) as store:
         assert store.verify().faults == ()
         hot = store.thread("hot")
         line = [entry.digest for entry in reversed(hot.log())]
@@ -67,7 +67,7 @@ def check_copy(copy: Path, final: Sequence[str]) -> int:
 
 def test_a_restored_backup_takes_the_place_of_the_store(path: Path) -> None:
     """Moved to where the store was, it is the store, and goes on from its own moment."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         head = store.thread("trip-42", agent="planner").put("/a", 1)
         store.backup(path.with_name("copy.db"))
         store.thread("trip-42").put("/a", 2)
@@ -75,7 +75,7 @@ def test_a_restored_backup_takes_the_place_of_the_store(path: Path) -> None:
         left.unlink()
     os.replace(path.with_name("copy.db"), path)
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip-42")
         assert (thread.head, thread.get("/a")) == (head, 1)
         assert thread.put("/a", 3).version == head.version + 1
@@ -90,7 +90,7 @@ def test_a_backup_that_fails_leaves_no_file(path: Path, monkeypatch: pytest.Monk
             raise OSError(5, "no sync")
 
         monkeypatch.setattr(os, "fsync", no_sync)
-        with pytest.raises(HoldfastError, match="there is no backup"):
+        with pytest.raises(PerdureError, match="there is no backup"):
             engine.backup(path.with_name("copy.db"))
 
     assert list(path.parent.glob("copy*")) == []
@@ -111,15 +111,15 @@ def test_two_backups_to_one_name_make_one(path: Path) -> None:
 
 def test_control_a_file_copied_while_it_is_written_is_no_backup(path: Path) -> None:
     """The database file alone, without its log, lacks what was acknowledged: what `cp` would save."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip-42", agent="planner")
         for number in range(20):
             thread.put("/a", number)
         path.with_name("copy.db").write_bytes(path.read_bytes())
 
     try:
-        with holdfast.open(path.with_name("copy.db")) as store:
+        with perdure.open(path.with_name("copy.db")) as store:
             found = store.thread("trip-42").get("/a", default=None)
-    except HoldfastError:
+    except PerdureError:
         found = None
     assert found != 19

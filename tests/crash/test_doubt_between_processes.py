@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.engines.contract import Recorded
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.lock import FileLock
-from holdfast.errors import Conflict, InDoubt, StaleHead
-from holdfast.model.head import Head
-from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.engines.contract import Recorded
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.lock import FileLock
+from perdure.errors import Conflict, InDoubt, StaleHead
+from perdure.model.head import Head
+from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash.processes import Pipe, running
 from tests.crash.spying import spied
 

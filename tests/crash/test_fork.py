@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import Forgotten
-from holdfast.testing.engines.hand import SPACE, value
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import Forgotten
+from perdure.testing.engines.hand import SPACE, value
 from tests.crash import forks
 from tests.crash.campaign import sized
 from tests.crash.processes import running
@@ -135,9 +135,9 @@ import os, sys, threading, time
 
 os.register_at_fork(before=lambda: time.sleep(0.1))  # registered first, so it comes after the store's own rest
 
-import holdfast
+import perdure
 
-store = holdfast.open(sys.argv[1])
+store = perdure.open(sys.argv[1])
 thread = store.thread("t", agent="a")
 thread.put("/n", 0)
 
@@ -145,7 +145,7 @@ thread.put("/n", 0)
 def fork() -> None:
     child = os.fork()
     if not child:
-        with holdfast.open(sys.argv[1]) as mine:
+        with perdure.open(sys.argv[1]) as mine:
             mine.thread(f"of-{os.getpid()}", agent="a").put("/n", 1)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.engines.sqlite.lock import FileLock
-from holdfast.errors import HoldfastError, Unavailable
+import perdure
+from perdure.engines.sqlite.lock import FileLock
+from perdure.errors import PerdureError, Unavailable
 
 # Python drops what is raised while it takes leave of an object, and tells it as a fault of whoever runs then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-SECONDS = 60.0 if os.environ.get("HOLDFAST_DEEP") else 3.0
+SECONDS = 60.0 if os.environ.get("PERDURE_DEEP") else 3.0
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def interrupted() -> Iterator[random.Random]:
 
 def test_interrupted_writes_lose_nothing_and_block_nobody(tmp_path: Path, interrupted: random.Random) -> None:
     """Thousands of interruptions later every acknowledged write is there and the next one goes through."""
-    store = holdfast.open(str(tmp_path / "agents.db"), durability="process_crash")
+    store = perdure.open(str(tmp_path / "agents.db"), durability="process_crash")
     thread = store.thread("t", agent="a")
     thread.put("/start.json", 0)
     acknowledged: list[str] = []
@@ -57,7 +57,7 @@ def test_interrupted_writes_lose_nothing_and_block_nobody(tmp_path: Path, interr
             signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             raised += 1
-        except HoldfastError:
+        except PerdureError:
             signal.setitimer(signal.ITIMER_REAL, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -99,7 +99,7 @@ def test_closing_after_a_wait_in_vain_closes_no_descriptor_of_others(tmp_path: P
     mine = [os.open(tmp_path / f"{number}", os.O_RDWR | os.O_CREAT) for number in range(8)]
 
     os.close(holder)
-    for waiting in [each for each in threading.enumerate() if each.name == "holdfast-lock"]:
+    for waiting in [each for each in threading.enumerate() if each.name == "perdure-lock"]:
         waiting.join(10)
 
     assert all(os.fstat(file) for file in mine)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.engines.sqlite import SqliteEngine, schema
-from holdfast.engines.sqlite.filesystem import check_local, file_system_of
-from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
-from holdfast.testing.engines.hand import SPACE, Pen, value, write
+import perdure
+from perdure.engines.sqlite import SqliteEngine, schema
+from perdure.engines.sqlite.filesystem import check_local, file_system_of
+from perdure.errors import Corrupt, NotFound, Unavailable, Unsupported
+from perdure.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.campaign import sized
 from tests.crash.jobs import GATE_SECONDS
 from tests.crash.processes import Pipe, context, running
@@ -29,7 +29,7 @@ def open_together(pipe: Pipe, directory: str, gate: Barrier, name: str, rounds: 
     """Open a store that does not exist, together with others, and write to it; again and again."""
     for number in range(rounds):
         gate.wait(GATE_SECONDS)
-        with holdfast.open(Path(directory) / f"{number}.db") as store:
+        with perdure.open(Path(directory) / f"{number}.db") as store:
             store.thread("trip-42", agent="planner").put(f"/{name}", number, on_conflict="rebase")
     pipe.send("done")
 
@@ -69,7 +69,7 @@ class TestTogether:
             assert [other.answer() for other in others] == ["done"] * PROCESSES
 
         for number in range(ROUNDS):
-            with holdfast.open(tmp_path / f"{number}.db") as store:
+            with perdure.open(tmp_path / f"{number}.db") as store:
                 assert store.thread("trip-42").paths() == [f"/p{each}" for each in range(PROCESSES)]
                 assert store.verify().faults == ()
 
@@ -102,7 +102,7 @@ class TestOtherFiles:
         before = path.read_bytes()
 
         with pytest.raises(Corrupt, match="another program; nothing was changed"):
-            holdfast.open(path, read_only=read_only)
+            perdure.open(path, read_only=read_only)
 
         assert path.read_bytes() == before
         assert sorted(each.name for each in tmp_path.iterdir() if "lock" not in each.name) == ["firefox.db"]
@@ -113,26 +113,26 @@ class TestOtherFiles:
         path = tmp_path / "letter.txt"
         path.write_text("Dear reader, " * 500)
 
-        with pytest.raises(Corrupt, match="not a Holdfast store"):
-            holdfast.open(path, read_only=read_only)
+        with pytest.raises(Corrupt, match="not a Perdure store"):
+            perdure.open(path, read_only=read_only)
 
         assert path.read_text() == "Dear reader, " * 500
 
     @pytest.mark.parametrize("read_only", [False, True])
-    def test_a_store_of_a_newer_holdfast(self, tmp_path: Path, read_only: bool) -> None:
+    def test_a_store_of_a_newer_perdure(self, tmp_path: Path, read_only: bool) -> None:
         """The error names both versions and says what to do."""
         path = tmp_path / "store.db"
-        holdfast.open(path).close()
+        perdure.open(path).close()
         with closing(sqlite3.connect(path)) as database:
             database.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         before = path.read_bytes()
 
         wanted = (
-            f"schema version {schema.SCHEMA_VERSION + 1}, this Holdfast knows up to {schema.SCHEMA_VERSION}"
+            f"schema version {schema.SCHEMA_VERSION + 1}, this Perdure knows up to {schema.SCHEMA_VERSION}"
         )
         with pytest.raises(Unsupported, match=wanted):
-            holdfast.open(path, read_only=read_only)
+            perdure.open(path, read_only=read_only)
 
         assert path.read_bytes() == before
 
@@ -140,7 +140,7 @@ class TestOtherFiles:
         """`touch agents.db` and a run of `mktemp` do no harm."""
         (tmp_path / "store.db").touch()
 
-        with holdfast.open(tmp_path / "store.db") as store:
+        with perdure.open(tmp_path / "store.db") as store:
             store.thread("trip-42", agent="planner").put("/a", 1)
 
     def test_an_empty_file_is_no_store_to_read(self, tmp_path: Path) -> None:
@@ -148,17 +148,17 @@ class TestOtherFiles:
         (tmp_path / "store.db").touch()
 
         with pytest.raises(NotFound, match="holds no store"):
-            holdfast.open(tmp_path / "store.db", read_only=True)
+            perdure.open(tmp_path / "store.db", read_only=True)
 
     def test_a_directory(self, tmp_path: Path) -> None:
         """It is no store, and nothing is left beside it."""
         with pytest.raises(NotFound, match="is a directory, not a store"):
-            holdfast.open(tmp_path)
+            perdure.open(tmp_path)
 
     def test_a_path_whose_directory_does_not_exist(self, tmp_path: Path) -> None:
         """No directory is made by a typo."""
         with pytest.raises(NotFound, match=r"directory of .* does not exist"):
-            holdfast.open(tmp_path / "typo" / "store.db")
+            perdure.open(tmp_path / "typo" / "store.db")
 
         assert list(tmp_path.iterdir()) == []
 
@@ -167,10 +167,10 @@ class TestReadOnly:
     def test_it_reads_and_does_not_write(self, tmp_path: Path) -> None:
         """Every way to write is refused by the store, and reading goes on."""
         path = tmp_path / "store.db"
-        with holdfast.open(path) as store:
+        with perdure.open(path) as store:
             store.thread("trip-42", agent="planner").put("/a", 1)
 
-        with holdfast.open(path, read_only=True) as store:
+        with perdure.open(path, read_only=True) as store:
             thread = store.thread("trip-42")
             for work in (
                 lambda: thread.put("/a", 2),
@@ -188,11 +188,11 @@ class TestReadOnly:
     def test_it_sees_what_others_write_meanwhile(self, tmp_path: Path) -> None:
         """Each call looks at the newest commit."""
         path = tmp_path / "store.db"
-        with holdfast.open(path) as writing:
+        with perdure.open(path) as writing:
             thread = writing.thread("trip-42", agent="planner")
             thread.put("/a", 1)
 
-            with holdfast.open(path, read_only=True) as reading:
+            with perdure.open(path, read_only=True) as reading:
                 seen = [reading.thread("trip-42").get("/a")]
                 thread.put("/a", 2)
                 seen.append(reading.thread("trip-42").get("/a"))
@@ -202,14 +202,14 @@ class TestReadOnly:
     def test_it_is_not_created(self, tmp_path: Path) -> None:
         """A typo makes no file."""
         with pytest.raises(NotFound, match="there is no store"):
-            holdfast.open(tmp_path / "typo.db", read_only=True)
+            perdure.open(tmp_path / "typo.db", read_only=True)
 
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     """Reading and writing through any handle that is left."""
-    store = holdfast.open(tmp_path / "store.db")
+    store = perdure.open(tmp_path / "store.db")
     thread = store.thread("trip-42", agent="planner")
     store.close()
     store.close()
@@ -290,7 +290,7 @@ class TestFileSystems:
         monkeypatch.setattr(check_local, "__defaults__", (mounts,))
 
         with pytest.raises(Unsupported, match="network file system"):
-            holdfast.open(tmp_path / "remote" / "store.db")
+            perdure.open(tmp_path / "remote" / "store.db")
 
         assert list((tmp_path / "remote").iterdir()) == []
 

@@ -13,12 +13,12 @@ from threading import Event, Thread
 
 import pytest
 
-from holdfast.engines.contract import Receipt
-from holdfast.engines.sqlite import SqliteEngine, group
-from holdfast.errors import Unavailable
-from holdfast.testing.disk import Disk
-from holdfast.testing.disk.platter import Sync
-from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from perdure.engines.contract import Receipt
+from perdure.engines.sqlite import SqliteEngine, group
+from perdure.errors import Unavailable
+from perdure.testing.disk import Disk
+from perdure.testing.disk.platter import Sync
+from perdure.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on, group_of
 from tests.crash.processes import Pipe, running

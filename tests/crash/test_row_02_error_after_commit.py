@@ -15,10 +15,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.engines.contract import CellWrite, Receipt, Write
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import InDoubt, OpReused, StaleHead
-from holdfast.testing.engines.hand import SPACE, START, Made, Pen, made, moved, portrait, value, write
+from perdure.engines.contract import CellWrite, Receipt, Write
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import InDoubt, OpReused, StaleHead
+from perdure.testing.engines.hand import SPACE, START, Made, Pen, made, moved, portrait, value, write
 from tests.crash.processes import Pipe, running
 from tests.crash.spying import spied
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.contract import Engine, Write
-from holdfast.engines.sqlite.group import Group
-from holdfast.errors import HoldfastError, InDoubt, Unavailable
-from holdfast.testing.disk import Call, Disk
-from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.engines.contract import Engine, Write
+from perdure.engines.sqlite.group import Group
+from perdure.errors import InDoubt, PerdureError, Unavailable
+from perdure.testing.disk import Call, Disk
+from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import engine_on
 
@@ -89,7 +89,7 @@ def live(disk: Disk, lock: Path, *, goes_on: bool) -> Told:
                     if not goes_on:
                         break
             disk.kill()
-    except HoldfastError:
+    except PerdureError:
         disk.kill()  # it could not even be opened: nobody was told anything
     return told
 

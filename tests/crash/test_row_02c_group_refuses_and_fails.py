@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.contract import CellWrite, Engine, Receipt, Write
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.group import Group
-from holdfast.engines.sqlite.ticket import Ticket
-from holdfast.errors import Conflict, Corrupt, HoldfastError, InDoubt, Moved, OpReused, StaleHead, Unavailable
-from holdfast.model.digest import Kind, Object
-from holdfast.testing.disk import Call, Disk
-from holdfast.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.engines.contract import CellWrite, Engine, Receipt, Write
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.group import Group
+from perdure.engines.sqlite.ticket import Ticket
+from perdure.errors import Conflict, Corrupt, InDoubt, Moved, OpReused, PerdureError, StaleHead, Unavailable
+from perdure.model.digest import Kind, Object
+from perdure.testing.disk import Call, Disk
+from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
 from tests.crash.spying import Crowd
@@ -28,7 +28,7 @@ SYNC = frozenset({Call.SYNC})
 MILK, EGGS = made("milk"), made("eggs")
 LEADER = write("leader", value("leader"), space="elsewhere")
 
-Answer = Receipt | HoldfastError
+Answer = Receipt | PerdureError
 
 # Each: a write that becomes true, and one that is refused because of it.
 REFUSED: dict[str, tuple[Write, Write]] = {
@@ -174,7 +174,7 @@ def test_a_whole_crowd_is_told_nothing_that_is_not_so(
         absent = [
             wanted.op_id
             for wanted, answer in zip(crowd, answers, strict=True)
-            if isinstance(answer, HoldfastError) and not isinstance(answer, InDoubt)
+            if isinstance(answer, PerdureError) and not isinstance(answer, InDoubt)
         ]
         assert not any([reopened.recorded(SPACE, op_id) for op_id in absent])
         assert lies(answers, reopened) == []

@@ -16,7 +16,7 @@ from threading import Thread
 
 import pytest
 
-import holdfast
+import perdure
 from tests.crash import jobs
 from tests.crash.campaign import SEED, sized
 from tests.crash.historian import Line, Seen, Wrote, faults
@@ -29,7 +29,7 @@ SECONDS = sized(6.0, 60.0)
 
 def written(path: Path, seconds: float, how: str = "") -> list[Log]:
     """What each process says after it wrote and read for so long."""
-    with holdfast.open(path) as store, ExitStack() as stack:
+    with perdure.open(path) as store, ExitStack() as stack:
         for id in ("hot", "side"):
             store.thread(id, agent="planner")
         others = [
@@ -50,7 +50,7 @@ def line_of(path: Path) -> Line:
     while at:
         commits.append(at)
         at = parents[at]
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         view = store.thread("hot").at()
         tokens = [str(view.get(f"/tokens/{number}", default="")) for number in range(1, len(commits) + 1)]
     return Line(commits[::-1], tokens)
@@ -67,12 +67,12 @@ def test_nothing_is_lost_doubled_or_read_out_of_order(tmp_path: Path) -> None:
     assert sum(log.stale for log in logs) > 20
     assert all([len(log.wrote) > 20 and len(log.seen) > 20 for log in logs])
     assert len(line.commits) == sum(len(log.wrote) for log in logs)
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         check_own_counts(store, logs)
         assert store.verify().faults == ()
 
 
-def check_own_counts(store: holdfast.Store, logs: list[Log]) -> None:
+def check_own_counts(store: perdure.Store, logs: list[Log]) -> None:
     """Each writer's own number counts exactly its acknowledged writes, however they were rebased."""
     side = store.thread("side")
     counted = {each.removeprefix("/own/"): side.get(each) for each in side.paths("/own/")}

@@ -13,10 +13,10 @@ from typing import cast
 
 import pytest
 
-from holdfast import Store
-from holdfast.engines.sqlite import group, index
-from holdfast.testing.disk import Check, Disk, Explored, Workload, explore
-from holdfast.testing.disk.platter import Write
+from perdure import Store
+from perdure.engines.sqlite import group, index
+from perdure.testing.disk import Check, Disk, Explored, Workload, explore
+from perdure.testing.disk.platter import Write
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact

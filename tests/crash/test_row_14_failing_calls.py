@@ -15,11 +15,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Head, Store
-from holdfast.engines.contract import Move, Receipt, Write
-from holdfast.engines.sqlite import SqliteEngine, group, index
-from holdfast.errors import HoldfastError, InDoubt, Unavailable
-from holdfast.testing.disk import Call, Disk
+from perdure import Head, Store
+from perdure.engines.contract import Move, Receipt, Write
+from perdure.engines.sqlite import SqliteEngine, group, index
+from perdure.errors import InDoubt, PerdureError, Unavailable
+from perdure.testing.disk import Call, Disk
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
@@ -46,7 +46,7 @@ class Life:
     """What one program did until it could do no more."""
 
     acknowledged: list[Fact] = field(default_factory=list[Fact])
-    met: list[HoldfastError] = field(default_factory=list[HoldfastError])
+    met: list[PerdureError] = field(default_factory=list[PerdureError])
     seconds: float = 0.0
 
 
@@ -71,7 +71,7 @@ def live(disk: Disk, lock: Path, ids: str, *, tries: int = TRIES_MAX) -> Life:
             with store_on(disk, lock, clock=day.clock(), ids=day.ids(ids)) as store:
                 _work(store, life, tries)
                 break
-        except HoldfastError as error:
+        except PerdureError as error:
             life.met.append(error)
     disk.kill()
     life.seconds = time.monotonic() - began
@@ -84,7 +84,7 @@ def _work(store: Store, life: Life, tries: int) -> None:
             try:
                 life.acknowledged += step(store)
                 break
-            except HoldfastError as error:
+            except PerdureError as error:
                 life.met.append(error)
                 if left == 0:
                     return
@@ -188,6 +188,6 @@ def is_lost(disk: Disk, lock: Path, life: Life) -> bool:
         for fact in life.acknowledged:
             try:
                 fact.check(store)
-            except (AssertionError, HoldfastError):
+            except (AssertionError, PerdureError):
                 return True
     return False

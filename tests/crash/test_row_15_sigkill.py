@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-import holdfast
-from holdfast import Store
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import HoldfastError
+import perdure
+from perdure import Store
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import PerdureError
 from tests.crash import jobs, points
 from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
@@ -64,7 +64,7 @@ class Past:
     def lost(self, last: int = 40) -> list[str]:
         """Open the store as the next process does; what it finds missing of the last facts."""
         began = time.monotonic()
-        with holdfast.open(self.path) as store:
+        with perdure.open(self.path) as store:
             self.reopening_seconds.append(time.monotonic() - began)
             assert damage(store) == "ok"
             return [str(fact) for fact in self.facts[-last:] if not holds(store, fact)]
@@ -72,7 +72,7 @@ class Past:
     def end(self) -> list[str]:
         """Look at everything once more, and let one process go on to a next turn."""
         lost = self.lost(last=len(self.facts))
-        with holdfast.open(self.path) as store:
+        with perdure.open(self.path) as store:
             faults = [str(fault) for fault in store.verify().faults]
             store.thread("after", agent="planner").put("/still.json", "writable")
         return lost + faults
@@ -82,7 +82,7 @@ def holds(store: Store, fact: Fact) -> bool:
     """Whether a fact is still so."""
     try:
         fact.check(store)
-    except (AssertionError, HoldfastError):
+    except (AssertionError, PerdureError):
         return False
     return True
 

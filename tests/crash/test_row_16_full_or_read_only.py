@@ -13,11 +13,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.engines.contract import Engine
-from holdfast.errors import HoldfastError, InDoubt, Unavailable
-from holdfast.testing.disk import Disk
-from holdfast.testing.disk.faults import Call
-from holdfast.testing.engines.hand import SPACE, value, write
+from perdure.engines.contract import Engine
+from perdure.errors import InDoubt, PerdureError, Unavailable
+from perdure.testing.disk import Disk
+from perdure.testing.disk.faults import Call
+from perdure.testing.engines.hand import SPACE, value, write
 from tests.crash import adversity
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
@@ -125,7 +125,7 @@ class TestSimulated:
 
     @pytest.mark.parametrize(("times", "told"), [(1, Unavailable), (None, InDoubt)])
     def test_a_disk_that_fills_at_the_commit(
-        self, lock: Path, times: int | None, told: type[HoldfastError]
+        self, lock: Path, times: int | None, told: type[PerdureError]
     ) -> None:
         """With room for the barrier the write was not made; without it is in doubt, and is made once when asked again."""
         disk = Disk(seed=SEED)
@@ -164,7 +164,7 @@ def applied(engine: Engine, number: int) -> str:
         engine.apply(write(f"op {number}", value(random.Random(number).randbytes(20_000))))
     except InDoubt as error:
         return f"in doubt: {error}"
-    except HoldfastError as error:
+    except PerdureError as error:
         return "full" if "full" in str(error) else repr(error)
     return "written"
 

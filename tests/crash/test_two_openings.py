@@ -17,14 +17,14 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.engines.contract import Receipt
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.index import Index
-from holdfast.engines.sqlite.keys import op_keys
-from holdfast.engines.sqlite.rows import Rows
-from holdfast.errors import Forgotten, NotFound, Unavailable
-from holdfast.model.digest import Digest, Object
-from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from perdure.engines.contract import Receipt
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.index import Index
+from perdure.engines.sqlite.keys import op_keys
+from perdure.engines.sqlite.rows import Rows
+from perdure.errors import Forgotten, NotFound, Unavailable
+from perdure.model.digest import Digest, Object
+from perdure.testing.engines.hand import SPACE, Pen, value, write
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import group_of
 from tests.crash.spying import Crowd, spied

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from itertools import count
 
-from holdfast import Store
+from perdure import Store
 from tests.crash.day import Fact, Gone, Held, InAgentMap, Moved, Step
 
 __all__ = ["promised", "turns"]

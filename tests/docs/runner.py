@@ -26,7 +26,7 @@ from tests.docs.blocks import Block
 __all__ = ["Runner"]
 
 SHOWN_ONLY = {"text", "yaml", "mermaid"}
-RUN = {"holdfast", "python"}
+RUN = {"perdure", "python"}
 SET_UP = {"make", "pip", "git", "cd"}  # what a reader does to their own machine, and a test must not
 COMMAND_SECONDS_MAX = 1_700  # no command takes long; this is for one that hangs
 
@@ -83,7 +83,7 @@ class Runner:
         return printed.getvalue()
 
     def run_commands(self, block: Block) -> None:
-        """Type each command of `block` into a shell in which Holdfast is installed."""
+        """Type each command of `block` into a shell in which Perdure is installed."""
         exit_expected = int(block.told("exits") or 0)
         for command in commands(block.text):
             program = shlex.split(command.line, comments=True)[0]
@@ -107,7 +107,7 @@ class Runner:
         """Run `line` in a shell, with errors and output in one stream as a reader sees them."""
         scripts = Path(sys.executable).parent
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")
+            name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")
         } | {
             "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.directory),

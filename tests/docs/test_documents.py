@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import errors
+from perdure import errors
 from tests.docs.blocks import ROOT, Block, blocks, documents
 from tests.docs.runner import Runner
 

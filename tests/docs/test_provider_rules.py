@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.providers.rules import anthropic, bedrock, chat, gemini, mistral, responses
-from holdfast.providers.rules.rule import Rule
+from perdure.providers.rules import anthropic, bedrock, chat, gemini, mistral, responses
+from perdure.providers.rules.rule import Rule
 from tests.docs.tables import page
 
 TITLES = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import tomllib
 
-from holdfast.providers import adapter, registry
-from holdfast.providers.capabilities import MEANINGS, Capability
-from holdfast.providers.openai_chat.transport import PLACES
+from perdure.providers import adapter, registry
+from perdure.providers.capabilities import MEANINGS, Capability
+from perdure.providers.openai_chat.transport import PLACES
 from tests.docs.blocks import ROOT
 from tests.docs.tables import Table, codes, page
 
@@ -84,10 +84,10 @@ def test_every_server_is_where_the_page_says() -> None:
 
 
 def test_every_extra_exists() -> None:
-    """As `pip install holdfast[…]` on the page."""
+    """As `pip install perdure[…]` on the page."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = (ROOT / "docs" / BACKENDS).read_text(encoding="utf-8")
-    named = set(re.findall(r"holdfast\[(\w+)\]", text))
+    named = set(re.findall(r"perdure\[(\w+)\]", text))
 
     assert named <= set(project["optional-dependencies"])
     assert {"openai", "anthropic", "google", "bedrock", "mistral", "foundry", "local"} <= named

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-import holdfast
-from holdfast import aio
-from holdfast.threads import (
+import perdure
+from perdure import aio
+from perdure.threads import (
     agents,
     artifacts,
     change,
@@ -66,7 +66,7 @@ def attributes(kind: type) -> set[str]:
 
 def public(kind: type) -> set[str]:
     """Every public name of a class and of its instances."""
-    inherited = [each for each in kind.__mro__ if each.__module__.startswith("holdfast.")]
+    inherited = [each for each in kind.__mro__ if each.__module__.startswith("perdure.")]
     return {name for name in dir(kind) if not name.startswith("_")}.union(*map(attributes, inherited))
 
 
@@ -86,17 +86,17 @@ def test_every_public_name_is_on_the_page(kind: type) -> None:
 
 def test_every_public_name_of_an_agent_is_on_the_page() -> None:
     """Its fields, and what follows from them."""
-    told = {re.split(r"\W", code)[0] for code in codes(generated("holdfast.runtime.agent.Agent", None))}
-    own = {*vars(holdfast.Agent("planner")), *vars(holdfast.Agent)}
+    told = {re.split(r"\W", code)[0] for code in codes(generated("perdure.runtime.agent.Agent", None))}
+    own = {*vars(perdure.Agent("planner")), *vars(perdure.Agent)}
 
     assert {name for name in own if not name.startswith("_")} <= told
 
 
 def test_every_export_is_on_the_page() -> None:
-    """What `holdfast` exports is described there."""
+    """What `perdure` exports is described there."""
     words = {word for code in codes(TEXT) for word in code.replace("(", ".").split(".")}
 
-    assert set(holdfast.__all__) - words == set()
+    assert set(perdure.__all__) - words == set()
 
 
 @pytest.mark.parametrize("kind", TWINS, ids=lambda kind: kind.__name__)
@@ -117,4 +117,4 @@ def test_nothing_is_made_for_a_name_that_is_not_there() -> None:
     """Control: a mark for a class that is gone is an error, not an empty part."""
     assert MARK.search(TEXT)
     with pytest.raises(AttributeError):
-        generated("holdfast.threads.thread.Thraed", "thread")
+        generated("perdure.threads.thread.Thraed", "thread")

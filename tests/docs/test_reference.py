@@ -13,23 +13,23 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import errors
-from holdfast.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
-from holdfast.history import crosswise, refs, writer
-from holdfast.history.tree import codec, entry, rule
-from holdfast.history.verify import report
-from holdfast.ledger import calls, keys
-from holdfast.model import artifact, canonical, names
-from holdfast.model.artifact import Artifact
-from holdfast.model.changeset import Changeset
-from holdfast.model.commit import Act, Commit, MoveRecord
-from holdfast.model.digest import Kind, digest_of
-from holdfast.model.event import CATALOGUE
-from holdfast.model.limits import Limits
-from holdfast.model.patch import OPS_VERSION, Op, Verb
-from holdfast.model.run import REASONS, Usage
-from holdfast.runtime import attempt, builtin_tools, carrying, ownership, result
+import perdure
+from perdure import errors
+from perdure.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
+from perdure.history import crosswise, refs, writer
+from perdure.history.tree import codec, entry, rule
+from perdure.history.verify import report
+from perdure.ledger import calls, keys
+from perdure.model import artifact, canonical, names
+from perdure.model.artifact import Artifact
+from perdure.model.changeset import Changeset
+from perdure.model.commit import Act, Commit, MoveRecord
+from perdure.model.digest import Kind, digest_of
+from perdure.model.event import CATALOGUE
+from perdure.model.limits import Limits
+from perdure.model.patch import OPS_VERSION, Op, Verb
+from perdure.model.run import REASONS, Usage
+from perdure.runtime import attempt, builtin_tools, carrying, ownership, result
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
@@ -112,7 +112,7 @@ def test_events_marked_as_written_are_written() -> None:
 def _made() -> Iterator[str]:
     """The names that are called anywhere in the package but in what ships for tests."""
     for module in modules():
-        if not module.name.startswith("holdfast.testing"):
+        if not module.name.startswith("perdure.testing"):
             for node in ast.walk(module.tree):
                 # An event is made with keywords; in a `match` its class is a pattern, not a call.
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
@@ -131,16 +131,16 @@ def drawn(kind: type[BaseException], indent: str = "") -> Iterator[str]:
         yield from drawn(each, indent + ("    " if last else "│   "))
 
 
-def _in_order() -> list[type[errors.HoldfastError]]:
+def _in_order() -> list[type[errors.PerdureError]]:
     """The errors in the order in which they are defined."""
     return [
         each
         for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, errors.HoldfastError)
+        if isinstance(each, type) and issubclass(each, errors.PerdureError)
     ]
 
 
-def attributes_of(kind: type[errors.HoldfastError]) -> set[str]:
+def attributes_of(kind: type[errors.PerdureError]) -> set[str]:
     """The facts that an error carries: what its constructors set on it."""
     found: set[str] = set()
     for each in kind.__mro__:
@@ -163,7 +163,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
     """Families and their members, drawn as they are."""
     text = section("reference/errors.md", "Errors").text
 
-    assert "\n".join(["HoldfastError", *drawn(errors.HoldfastError)]) in text
+    assert "\n".join(["PerdureError", *drawn(errors.PerdureError)]) in text
 
 
 def test_every_error_is_described_with_its_attributes() -> None:
@@ -176,7 +176,7 @@ def test_every_error_is_described_with_its_attributes() -> None:
 
 def test_every_error_has_its_exit_code() -> None:
     """The table of exit codes says of every error what the command line exits with."""
-    from holdfast.cli.failures import code_of
+    from perdure.cli.failures import code_of
 
     rows = section("reference/errors.md", "On the command line").tables[0].rows
     told = {name: int(row[0]) for row in rows for name in codes(row[1])}
@@ -196,7 +196,7 @@ LIMITS: dict[str, dict[str, float]] = {
         "ID_BYTES_MAX": names.ID_BYTES_MAX,
     },
     "Runs and calls": {
-        "steps": holdfast.Stop().steps or 0,
+        "steps": perdure.Stop().steps or 0,
         "TTL_SECONDS": ownership.TTL_SECONDS,
         "POLL_SECONDS": ownership.POLL_SECONDS,
         "ATTEMPTS_MAX": carrying.ATTEMPTS_MAX,
@@ -299,7 +299,7 @@ def test_a_pinned_example_has_its_digest(what: str, kind: str, body: str, digest
 def test_the_examples_are_what_a_store_holds(url: str, tmp_path: Path) -> None:
     """The operations that the page tells of leave these very objects, on every engine."""
     address = url if url == "memory:" else str(tmp_path / url)
-    with holdfast.open(address, clock=lambda: 1_700_000_000_000_000) as store:
+    with perdure.open(address, clock=lambda: 1_700_000_000_000_000) as store:
         thread = store.thread("groceries", agent="shopper")
         with thread.change("add milk", op_id="op-1") as change:
             change.say("user", "We need milk.", id="msg-1")
@@ -342,7 +342,7 @@ def test_views_are_those_of_the_schema(schema: dict[str, list[str]]) -> None:
         for each in page("reference/sql.md")
         if codes(each.title) and each.level == 2
     }
-    views.pop("holdfast sql")
+    views.pop("perdure sql")
     told = {name: [codes(row[0])[0] for row in each.tables[0].rows] for name, each in views.items()}
 
     assert told == {name: columns for name, columns in schema.items() if name in told}

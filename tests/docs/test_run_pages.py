@@ -9,20 +9,20 @@ from typing import get_args
 import msgspec
 import pytest
 
-import holdfast
-from holdfast.ledger import bounds, brought, calls, claims, decisions, guard, lease, tickets
-from holdfast.ledger.guard import Case, Policy
-from holdfast.model.call import STATES, TRANSITIONS, CallRecord
-from holdfast.model.effect import EFFECTS
-from holdfast.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
-from holdfast.model.ticket import DECISIONS, Ticket
-from holdfast.projections.calls import Transition
-from holdfast.providers.stop_words import STOP_WORDS
-from holdfast.runtime import earlier_imports, happening, records, steering
-from holdfast.runtime.ownership import TTL_SECONDS
-from holdfast.runtime.plugin import PHASES
-from holdfast.runtime.points import POINTS
-from holdfast.runtime.result import PREVIEW_BYTES
+import perdure
+from perdure.ledger import bounds, brought, calls, claims, decisions, guard, lease, tickets
+from perdure.ledger.guard import Case, Policy
+from perdure.model.call import STATES, TRANSITIONS, CallRecord
+from perdure.model.effect import EFFECTS
+from perdure.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
+from perdure.model.ticket import DECISIONS, Ticket
+from perdure.projections.calls import Transition
+from perdure.providers.stop_words import STOP_WORDS
+from perdure.runtime import earlier_imports, happening, records, steering
+from perdure.runtime.ownership import TTL_SECONDS
+from perdure.runtime.plugin import PHASES
+from perdure.runtime.points import POINTS
+from perdure.runtime.result import PREVIEW_BYTES
 from tests.docs.tables import Section, Table, codes, page, plain
 
 ABSENT = ", may be absent"
@@ -75,8 +75,8 @@ def test_every_stop_policy_is_named() -> None:
     """Each limit that a run can have, and how many steps it has by itself."""
     text = section("runs", "Stop policies").text
 
-    assert set(holdfast.Stop.__struct_fields__) <= set(codes(text))
-    assert f"({holdfast.Stop().steps} unless" in text
+    assert set(perdure.Stop.__struct_fields__) <= set(codes(text))
+    assert f"({perdure.Stop().steps} unless" in text
 
 
 def test_every_word_that_an_answer_ends_with_is_named() -> None:
@@ -165,7 +165,7 @@ def test_every_option_of_a_tool_is_described_with_its_default() -> None:
     rows = table("tools", "Options", "option").rows
     options = {
         name: each.default
-        for name, each in inspect.signature(holdfast.tool).parameters.items()
+        for name, each in inspect.signature(perdure.tool).parameters.items()
         if each.kind is each.KEYWORD_ONLY
     }
 
@@ -182,7 +182,7 @@ def test_the_effects_are_those_of_the_code_and_mean_what_the_page_says() -> None
 
     assert tuple(codes(row[0])[0] for row in rows) == EFFECTS
     for row in rows:
-        reach = holdfast.tool(effect=codes(row[0])[0])(_nothing).reach  # pyright: ignore[reportArgumentType]
+        reach = perdure.tool(effect=codes(row[0])[0])(_nothing).reach  # pyright: ignore[reportArgumentType]
         assert (row[2] == "yes", row[3] == "runs again", row[4] == "yes") == (
             reach.writes,
             reach.repeatable,

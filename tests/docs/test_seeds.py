@@ -1,4 +1,4 @@
-"""Every name of the documents that Holdfast implements is kept or mapped, and what is mapped exists."""
+"""Every name of the documents that Perdure implements is kept or mapped, and what is mapped exists."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import get_args
 import msgspec
 import pytest
 
-from holdfast.model.event import CATALOGUE
-from holdfast.model.names import KERNEL_PREFIXES
-from holdfast.model.run import REASONS
-from holdfast.runtime.agent import Scope
+from perdure.model.event import CATALOGUE
+from perdure.model.names import KERNEL_PREFIXES
+from perdure.model.run import REASONS
+from perdure.runtime.agent import Scope
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import codes, page
 
@@ -63,7 +63,7 @@ DOCUMENTS = {
 }
 
 # What stands as code in the second column and is no name of ours that could be looked up.
-IN_JSON = {"toolCalls", "toolResults", "mimeType", "callId", "artifact://sha256/<digest>", "HEAD", "holdfast"}
+IN_JSON = {"toolCalls", "toolResults", "mimeType", "callId", "artifact://sha256/<digest>", "HEAD", "perdure"}
 OPTIONS = {'head_policy="on_success"', "succeeded", "success"}
 
 
@@ -119,11 +119,11 @@ def test_what_is_mapped_now_exists(tmp_path: Path) -> None:
 
 def test_a_name_that_does_not_exist_is_found_out() -> None:
     """Control: a wrong module, class, field or method is not taken for an existing one."""
-    assert importable("holdfast.model.message.Message.role")
+    assert importable("perdure.model.message.Message.role")
     for name in (
-        "holdfast.model.nothing",
-        "holdfast.model.message.Massage",
-        "holdfast.model.message.Message.rolle",
+        "perdure.model.nothing",
+        "perdure.model.message.Massage",
+        "perdure.model.message.Message.rolle",
     ):
         assert not importable(name)
 
@@ -131,7 +131,7 @@ def test_a_name_that_does_not_exist_is_found_out() -> None:
 def importable(name: str) -> bool:
     """Whether a dotted name leads from a module of the package to something that it has."""
     parts = name.split(".")
-    if parts[0] != "holdfast" or not re.fullmatch(r"[\w.]+", name):
+    if parts[0] != "perdure" or not re.fullmatch(r"[\w.]+", name):
         return False
     for length in range(len(parts), 0, -1):
         try:

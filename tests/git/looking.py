@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-import holdfast
-from holdfast import Store
+import perdure
+from perdure import Store
 
 __all__ = ["BEGAN", "branches", "clean", "git", "opened", "show", "tree"]
 
@@ -56,7 +56,7 @@ def opened(path: Path, *, clock: Callable[[], int] | None = None) -> Generator[S
     """A store whose clock goes a second each time, and whose ids are the same in every run."""
     seconds, numbers = count(BEGAN, 1_000_000), count(1)
     told = clock or (lambda: next(seconds))
-    with holdfast.open(
+    with perdure.open(
         path, durability="process_crash", clock=told, ids=lambda: f"id-{next(numbers)}"
     ) as store:
         yield store

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.errors import Conflict, NotFound, Unavailable, Unsupported
-from holdfast.threads import gitting
+from perdure import Store, Thread
+from perdure.errors import Conflict, NotFound, Unavailable, Unsupported
+from perdure.threads import gitting
 from tests.git.looking import BEGAN, branches, clean, git, opened, show, tree
 
 
@@ -48,7 +48,7 @@ def test_each_commit_is_a_git_commit_with_its_trailers(thread: Thread, tmp_path:
     at = newest.at // 1_000_000
     assert at > BEGAN // 1_000_000
     trailers = f"Thread: trip,Reason: turn 3,State: {newest.root},Commit: {newest.digest}"
-    assert lines[0] == f"ann|{at}|{at}|Holdfast|turn 3: Thanks|{trailers}"
+    assert lines[0] == f"ann|{at}|{at}|Perdure|turn 3: Thanks|{trailers}"
 
 
 def test_messages_and_state_are_files_at_every_commit(thread: Thread, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_what_a_branch_moves_away_from_stays_under_a_ref(thread: Thread, tmp_pat
 
     thread.undo()
     undone = gitting.export(thread, tmp_path / "g")
-    stays = git(tmp_path / "g", "for-each-ref", "--format=%(objectname)", "refs/holdfast/left").split()
+    stays = git(tmp_path / "g", "for-each-ref", "--format=%(objectname)", "refs/perdure/left").split()
     thread.redo()
     redone = gitting.export(thread, tmp_path / "g")
     thread.undo(to=None)
@@ -300,10 +300,10 @@ def test_an_export_that_was_cut_off_before_it_was_written_down_goes_on(
 ) -> None:
     """Refs moved, and the record of it did not come to be: the next export puts it right."""
     gitting.export(thread, tmp_path / "g")
-    before = (tmp_path / "g" / "holdfast.json").read_bytes()
+    before = (tmp_path / "g" / "perdure.json").read_bytes()
     thread.put("/more", 1)
     gitting.export(thread, tmp_path / "g")
-    (tmp_path / "g" / "holdfast.json").write_bytes(before)
+    (tmp_path / "g" / "perdure.json").write_bytes(before)
     thread.put("/more", 2)
 
     gitting.export(thread, tmp_path / "g")

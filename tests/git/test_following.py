@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.errors import Conflict, NotFound
-from holdfast.threads import gitting
+from perdure import Store
+from perdure.errors import Conflict, NotFound
+from perdure.threads import gitting
 from tests.git.looking import branches, clean, git, opened
 
 
@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
     words = [
         sys.executable,
         "-m",
-        "holdfast",
+        "perdure",
         "export",
         "trip",
         "--git",
@@ -110,7 +110,7 @@ def following(*more: str) -> list[str]:
     """The command, in a process that hears Ctrl-C: whoever runs the tests in the background may have them ignore it."""
     words = ["export", "trip", "--git", "g", "--follow", "--store", "store.db", *more]
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    return [sys.executable, "-c", f"{heard}; from holdfast.cli import main; main({words!r})"]
+    return [sys.executable, "-c", f"{heard}; from perdure.cli import main; main({words!r})"]
 
 
 def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_an_export_that_was_killed_before_it_had_said_whose_it_is_can_be_made_ag
     thread.put("/n", 1)
     for name in ("begun", "theirs"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "holdfast.lock").touch()
-        (tmp_path / name / "holdfast.json.new").write_text('{"form')
+        (tmp_path / name / "perdure.lock").touch()
+        (tmp_path / name / "perdure.json.new").write_text('{"form')
     (tmp_path / "theirs" / "notes.txt").write_text("mine")
 
     gitting.export(thread, tmp_path / "begun")
 
-    assert (tmp_path / "begun" / "holdfast.json").is_file()
+    assert (tmp_path / "begun" / "perdure.json").is_file()
     with pytest.raises(Conflict, match="not empty"):
         gitting.export(thread, tmp_path / "theirs")

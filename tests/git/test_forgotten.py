@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.history.tree import EMPTY
-from holdfast.model.artifact import decode_artifact
-from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended
-from holdfast.threads import gitting
+from perdure import Store, Thread
+from perdure.history.tree import EMPTY
+from perdure.model.artifact import decode_artifact
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.threads import gitting
 from tests.git.looking import branches, clean, opened, show, tree
 
 

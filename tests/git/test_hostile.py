@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.errors import Invalid
-from holdfast.threads import gitting
+from perdure import Store
+from perdure.errors import Invalid
+from perdure.threads import gitting
 from tests.git.looking import branches, clean, git, opened, show, tree
 from tests.unit.projections.git.test_escaping import TRICKS, read_back
 
@@ -35,7 +35,7 @@ def test_every_hostile_path_is_a_file_below_state(store: Store, tmp_path: Path) 
             try:
                 thread.put(path, path)
             except Invalid:
-                continue  # Holdfast itself takes no such path
+                continue  # Perdure itself takes no such path
 
     gitting.export(thread, tmp_path / "g")
     git(tmp_path, "clone", "--quiet", str(tmp_path / "g"), str(tmp_path / "clone"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.projections.git import state_file
-from holdfast.threads import gitting
+from perdure.projections.git import state_file
+from perdure.threads import gitting
 from tests.docs.tables import codes, page
 from tests.git.looking import git, opened, tree
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.projections import git as projection
-from holdfast.threads import gitting
-from holdfast.threads.gitting import exporting
+from perdure import Store, Thread
+from perdure.projections import git as projection
+from perdure.threads import gitting
+from perdure.threads.gitting import exporting
 from tests.crash.campaign import sized
 from tests.git.looking import branches, clean, git, opened, show
 
@@ -136,7 +136,7 @@ def test_merges_have_both_parents(projected: Projected) -> None:
 
 
 def test_log_diff_and_bisect_work(projected: Projected) -> None:
-    """On the repository as it is, and git finds the commit that Holdfast finds."""
+    """On the repository as it is, and git finds the commit that Perdure finds."""
     target = int(show(projected.once, "state/price.json", "main~30"))
     main = projected.thread
     expected = main.bisect(lambda view: view.get("/price.json", default=0) >= target, good="HEAD~100")
@@ -217,8 +217,8 @@ def test_it_is_written_by_fast_import_alone(projected: Projected) -> None:
     names = {each.name for each in projected.once.iterdir()}
 
     assert names <= {"HEAD", "config", "objects", "refs", "packed-refs", "logs", "info", "branches"} | {
-        "holdfast.json",
-        "holdfast.lock",
+        "perdure.json",
+        "perdure.lock",
     }
     listed = subprocess.run(
         ["git", "-C", str(projected.once), "count-objects", "-v"], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What the documents that Holdfast implements show, run on every engine."""
+"""What the documents that Perdure implements show, run on every engine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store
+import perdure
+from perdure import Store
 
 
 @pytest.fixture(params=["memory:", "agents.db"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A new store."""
     url = str(request.param)
-    with holdfast.open(url if url == "memory:" else tmp_path / url) as opened:
+    with perdure.open(url if url == "memory:" else tmp_path / url) as opened:
         yield opened

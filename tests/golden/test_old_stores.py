@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import perdure
 
 STORES = Path(__file__).parent / "stores"
 HEADS = {"0.1.0": "d6282f859bcbd51346a289b0ed521ac47d82c78dfea509b3c8b8d94234cb5b2d"}
@@ -21,7 +21,7 @@ def write(path: Path) -> str:
     """Write the store that stays: messages, values of every form, a fork, an undo, a promote, an artifact."""
     numbers = iter(range(1, 10_000))
     ids = iter(f"id-{number:04}" for number in range(1, 10_000))
-    with holdfast.open(
+    with perdure.open(
         path, clock=lambda: 1_700_000_000_000_000 + next(numbers), ids=lambda: next(ids)
     ) as store:
         thread = store.thread("shopping", agent="planner", owner="ann")
@@ -49,7 +49,7 @@ def test_a_store_of_an_earlier_release_reads_and_verifies(version: str, tmp_path
     path = tmp_path / "agents.db"
     shutil.copy(STORES / f"{version}.db", path)
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("shopping", agent="planner")
 
         assert store.verify().faults == ()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.errors import Conflict, Invalid, StaleHead
-from holdfast.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
-from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended
-from holdfast.model.patch import Patch, Put, Replace, Stored
-from holdfast.runtime.agent import Scope
+import perdure
+from perdure import Store, Thread
+from perdure.errors import Conflict, Invalid, StaleHead
+from perdure.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.model.patch import Patch, Put, Replace, Stored
+from perdure.runtime.agent import Scope
 
 
 @pytest.fixture
@@ -123,9 +123,9 @@ def test_the_steps_of_a_run_are_one_turn(thread: Thread) -> None:
 @pytest.mark.parametrize("scope", ["thread", "run", "call"])
 def test_state_is_declared_with_a_scope(scope: Scope) -> None:
     """The three scopes of the document; there is no other."""
-    assert holdfast.state("/trip.json", scope=scope).scope == scope
+    assert perdure.state("/trip.json", scope=scope).scope == scope
     with pytest.raises(Invalid, match="is not a scope"):
-        holdfast.state("/trip.json", scope="forever")  # pyright: ignore[reportArgumentType]
+        perdure.state("/trip.json", scope="forever")  # pyright: ignore[reportArgumentType]
 
 
 def test_replacing_the_state_leaves_what_belongs_to_runs_and_calls(thread: Thread) -> None:

@@ -10,26 +10,26 @@ from typing import Any, Literal
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Plugin, Store, Thread
-from holdfast.errors import HoldfastError, RunFailed, Unavailable
-from holdfast.history import writer
-from holdfast.model.event import ToolCallCompleted, ToolCallRequested
-from holdfast.model.patch import Clear, Replace
-from holdfast.runtime.room import scratch_prefix
-from holdfast.testing import Script, fail, say, step, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Call, Plugin, Store, Thread
+from perdure.errors import PerdureError, RunFailed, Unavailable
+from perdure.history import writer
+from perdure.model.event import ToolCallCompleted, ToolCallRequested
+from perdure.model.patch import Clear, Replace
+from perdure.runtime.room import scratch_prefix
+from perdure.testing import Script, fail, say, step, use
+from perdure.testing.script import Step
 
 ARGS = {"repo": "org/joch", "query": "memory migration"}
 
 
-@holdfast.tool(effect="read_only", name="github.search_issues")
+@perdure.tool(effect="read_only", name="github.search_issues")
 def search(repo: str, query: str) -> list[str]:
     """Search the issues of a repository."""
     return [f"{repo}#1: {query}"]
 
 
-@holdfast.tool(
+@perdure.tool(
     effect="external_write", name="zendesk.create", key="zendesk-create-{ticket}", key_scope="store"
 )
 def create(ticket: int, call: Call) -> str:
@@ -39,7 +39,7 @@ def create(ticket: int, call: Call) -> str:
     return "created"
 
 
-@holdfast.tool(effect="local_write", idempotent=True)
+@perdure.tool(effect="local_write", idempotent=True)
 def ask(call: Call) -> str:
     """Ask somebody."""
     if call.decision is None:
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_fails_fails_the_run(
     thread = store.thread("conv-123", agent=agent(use("github.search_issues", **ARGS), say("One issue.")))
     seen: list[str] = []
 
-    with monkeypatch.context() as patched, pytest.raises(HoldfastError) as failed:
+    with monkeypatch.context() as patched, pytest.raises(PerdureError) as failed:
         patched.setattr(writer, "commit", failing_at(reason, writer.commit))
         seen.extend(event.type for event in thread.stream("Search"))
 
@@ -196,7 +196,7 @@ def test_no_checkpoint_fails_if_the_store_can_be_written(
 
 def test_each_scope_lives_as_long_as_the_document_says(store: Store) -> None:
     """Thread across runs; run until the next is prepared; call until the call completes."""
-    declared = [holdfast.state("/plan", scope="run"), holdfast.state("/notes")]
+    declared = [perdure.state("/plan", scope="run"), perdure.state("/notes")]
     first = Plugin("first", after_inference=_note)
     thread = store.thread("conv-123", agent=agent(say("Noted."), state=declared, plugins=[first]))
     thread.run("Note it")
@@ -219,7 +219,7 @@ def _note(moment: Any) -> None:
 
 def test_run_scoped_paths_are_deleted_when_a_run_is_prepared(store: Store) -> None:
     """Only those that are present, by ordinary ops; `__run` is always of run scope."""
-    declared = [holdfast.state("/plan", scope="run"), holdfast.state("/absent", scope="run")]
+    declared = [perdure.state("/plan", scope="run"), perdure.state("/absent", scope="run")]
     planner = agent(say("Once."), say("Twice."), state=declared)
     assert planner.run_scoped_paths() == ("/__run", "/plan", "/absent")
     thread = store.thread("conv-123", agent=planner)
@@ -269,7 +269,7 @@ def test_a_side_effecting_call_is_flagged_with_key_and_level(store: Store) -> No
 def test_another_provider_cannot_repeat_it_by_accident(store: Store, backend: str, status: str) -> None:
     """The guard asks a new backend; control: the one that did it may do it again, for that is its business."""
 
-    @holdfast.tool(effect="communication")
+    @perdure.tool(effect="communication")
     def mail(to: str) -> str:
         """Send an e-mail."""
         return "sent"
@@ -287,7 +287,7 @@ def test_another_provider_cannot_repeat_it_by_accident(store: Store, backend: st
 def test_the_table_of_tool_events_is_filled_by_a_run(tmp_path: Path) -> None:
     """tool_name, args_json, result_ref, idempotency_key and side_effect_level, in stock SQLite."""
     steps = (step(use("github.search_issues", **ARGS), use("zendesk.create", ticket=12345)), say("Done."))
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("conv-123", agent=agent(*steps))
         thread.run("Go")
         refs = [call.result for call in thread.calls()]
@@ -336,7 +336,7 @@ def test_a_fork_of_an_earlier_turn_runs_with_the_state_of_that_turn(store: Store
     """All reads of the agent there resolve through the historical snapshot."""
     seen: list[object] = []
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def add(item: str, call: Call) -> str:
         """Add something to the list."""
         found = call.get("/todos.json", default=[])

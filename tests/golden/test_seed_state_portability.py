@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import File, Image, Message, ReasoningSummary, Store, Text, ToolCall, ToolResult
-from holdfast.history import writer
-from holdfast.history.writer import Proposal
-from holdfast.model.digest import Kind, Object
-from holdfast.model.event import Event, MessageAppended, ToolCallCompleted, ToolCallRequested
-from holdfast.model.message import view
+import perdure
+from perdure import File, Image, Message, ReasoningSummary, Store, Text, ToolCall, ToolResult
+from perdure.history import writer
+from perdure.history.writer import Proposal
+from perdure.model.digest import Kind, Object
+from perdure.model.event import Event, MessageAppended, ToolCallCompleted, ToolCallRequested
+from perdure.model.message import view
 
 VENDOR = '{"openai": {"response_id": "resp_abc",  "model": "gpt-5.5-thinking"}, "anthropic": {"message_id": "msg_xyz"}}'
 ARGS = '{ "repo": "org/joch", "query": "memory migration" }'
@@ -167,7 +167,7 @@ COLUMNS = {
 
 def test_the_tables_have_the_columns_of_the_document(tmp_path: Path) -> None:
     """In the document's order, in stock SQLite; ours come after them."""
-    holdfast.open(tmp_path / "agents.db").close()
+    perdure.open(tmp_path / "agents.db").close()
 
     with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
         found = {name: _columns(connection, name) for name in COLUMNS}
@@ -177,7 +177,7 @@ def test_the_tables_have_the_columns_of_the_document(tmp_path: Path) -> None:
 
 def test_a_conversation_can_be_audited_in_the_tables(tmp_path: Path) -> None:
     """Append-only message and tool events, who acted, and vendor data that is never the source of truth."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("conv-123", agent="researcher")
         with thread.change("imported") as change:
             change.add(MESSAGES["assistant"][0], provider="openai", model="gpt-5.5-thinking")

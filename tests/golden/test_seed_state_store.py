@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Head, Store, Thread
-from holdfast.engines.registry import open_sql
-from holdfast.errors import NotFound
-from holdfast.history import patching, writer
-from holdfast.history.tree import Tree
-from holdfast.history.writer import Proposal
-from holdfast.model.digest import Digest, Kind, digest_of
+import perdure
+from perdure import Head, Store, Thread
+from perdure.engines.registry import open_sql
+from perdure.errors import NotFound
+from perdure.history import patching, writer
+from perdure.history.tree import Tree
+from perdure.history.writer import Proposal
+from perdure.model.digest import Digest, Kind, digest_of
 
 OLD, NEW = ["buy milk"], ["buy milk", "walk dog"]
 
@@ -173,7 +173,7 @@ def test_each_agent_has_state_of_its_own(store: Store, thread: Thread) -> None:
 
 def test_the_three_tables_hold_the_example(tmp_path: Path) -> None:
     """state_commits, state_snapshots and state_values, with the document's columns and an empty parent at first."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("ses-001", agent="todoapp")
         commit = thread.put("/todos.json", NEW).commit
         root, value = thread.root, thread.entry("/todos.json").value

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store
+import perdure
+from perdure import Store
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: more threads only wait for each other
 
@@ -28,5 +28,5 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
     """A store of that address."""
-    with holdfast.open(store_url) as opened:
+    with perdure.open(store_url) as opened:
         yield opened

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, testing
+import perdure
+from perdure import Agent, Call, Store, Thread, testing
 
 __all__ = ["LETTERS", "by_letters", "drop", "forgetting", "look", "note", "remembering", "texts"]
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@holdfast.tool(effect="local_write")
+@perdure.tool(effect="local_write")
 def note(name: str, text: str, call: Call) -> str:
     """Remember something."""
     return call.memory.add(text, id=name, trust="model")
 
 
-@holdfast.tool(effect="local_write")
+@perdure.tool(effect="local_write")
 def drop(name: str, call: Call) -> str:
     """Forget something."""
     call.memory.forget(name)
     return "forgotten"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(query: str, call: Call) -> str:
     """Look something up."""
     return "; ".join(found.text for found in call.memory.search(query))

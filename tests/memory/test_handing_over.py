@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, testing
-from holdfast.errors import Unavailable
-from holdfast.memory import writing
-from holdfast.model.event import MemoryWritten
-from holdfast.threads import outbox
+import perdure
+from perdure import Agent, Store, testing
+from perdure.errors import Unavailable
+from perdure.memory import writing
+from perdure.model.event import MemoryWritten
+from perdure.threads import outbox
 from tests.memory.remembering import look, note, remembering, texts
 
 KILLED = """
 import os, signal, sys
-import holdfast
-from holdfast.memory import writing
+import perdure
+from perdure.memory import writing
 from tests.memory.remembering import remembering
 
 def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 writing.deliver = die
-with holdfast.open(sys.argv[1]) as store:
+with perdure.open(sys.argv[1]) as store:
     remembering(store, "t1", "likes fjords")
 """
 
@@ -43,12 +43,12 @@ def test_a_process_killed_between_the_two_writes_loses_nothing(tmp_path: Path) -
     child = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=1_700)
     assert child.returncode == -signal.SIGKILL
 
-    with holdfast.open(path, read_only=True) as before:
+    with perdure.open(path, read_only=True) as before:
         assert left(before) == 1, "the control: it really died between the two"
         assert texts(before, "fjords") == []
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         first = texts(store, "fjords"), len(store.memory("ann").log())
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert first == (["likes fjords"], 1)
         assert (texts(store, "fjords"), len(store.memory("ann").log()), left(store)) == (
             ["likes fjords"],
@@ -136,12 +136,12 @@ def test_what_a_call_remembers_survives_its_process(tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     script = """
 import sys
-import holdfast
-from holdfast import Agent, testing
+import perdure
+from perdure import Agent, testing
 from tests.memory.remembering import note
 steps = [testing.step(*[testing.use("note", name=f"n{i}", text=f"likes fjord {i}") for i in range(3)]), testing.say("ok")]
 items = [testing.crash("after_result", nth=2), *steps] if sys.argv[2] == "die" else steps
-with holdfast.open(sys.argv[1]) as store:
+with perdure.open(sys.argv[1]) as store:
     agent = Agent("planner", backend=testing.Script(*items), tools=[note])
     if sys.argv[2] == "die":
         store.thread("t1", agent=agent, owner="ann").run("go")
@@ -153,7 +153,7 @@ with holdfast.open(sys.argv[1]) as store:
 
     subprocess.run([*run, "on"], check=True, timeout=1_700)
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         done = {call.id for call in store.thread("t1").calls() if call.state == "succeeded"}
         written = [item.source.call or "" for item in store.memory("ann").items() if item.source]
         assert len(done) >= 2
@@ -164,12 +164,12 @@ def test_a_tool_does_not_speak_for_the_system(store: Store) -> None:
     """Trust is who said it; a tool may say it was the model or the user."""
     refused: list[str] = []
 
-    @holdfast.tool(effect="none")
-    def claim(call: holdfast.Call) -> str:
+    @perdure.tool(effect="none")
+    def claim(call: perdure.Call) -> str:
         """Claim too much."""
         try:
             call.memory.add("obey", trust="system")  # pyright: ignore[reportArgumentType]
-        except holdfast.errors.Invalid as error:
+        except perdure.errors.Invalid as error:
             refused.append(str(error))
         return "tried"
 
@@ -184,8 +184,8 @@ def test_a_call_sees_its_own_writes_by_id(store: Store) -> None:
     """Added, replaced and forgotten inside one call: it sees each step, and what is left is written."""
     seen: list[str] = []
 
-    @holdfast.tool(effect="local_write")
-    def busy(call: holdfast.Call) -> str:
+    @perdure.tool(effect="local_write")
+    def busy(call: perdure.Call) -> str:
         """Be busy."""
         call.memory.add("first", id="x")
         call.memory.add("second", id="x")
@@ -194,7 +194,7 @@ def test_a_call_sees_its_own_writes_by_id(store: Store) -> None:
         call.memory.forget("y")
         try:
             call.memory.get("y")
-        except holdfast.errors.NotFound:
+        except perdure.errors.NotFound:
             seen.append("y is gone")
         return "done"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import Store
-from holdfast.engines.searching import Filters
-from holdfast.engines.sqlite import searching
-from holdfast.errors import Unsupported
-from holdfast.memory import Recall
+import perdure
+from perdure import Store
+from perdure.engines.searching import Filters
+from perdure.engines.sqlite import searching
+from perdure.errors import Unsupported
+from perdure.memory import Recall
 from tests.memory.remembering import by_letters, remembering
 
 WORDS = ["aisle", "window", "seat", "plane", "train", "oslo", "fjord", "late", "early", "tea"]
@@ -86,21 +86,21 @@ def hide(file: Path) -> None:
 @pytest.mark.parametrize("damage", [delete, scribble, punch, truncate, lie, hide])
 def test_an_index_that_was_damaged_is_made_anew(path: Path, damage: Callable[[Path], None]) -> None:
     """The answer is the same as before, and nothing else of the store has changed."""
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         filled(store)
         before = answers(store.memory("ann").search("oslo fjord"))
         head = store.memory("ann").head
 
     damage(index_of(path))
 
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         assert answers(store.memory("ann").search("oslo fjord")) == before
         assert store.memory("ann").head == head
 
 
 def test_an_index_that_was_not_held_against_the_map_would_be_believed(path: Path) -> None:
     """The control: what `lie` does changes what an index says."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         filled(store)
         held = store._shelf.memories.of("ann")
         store.memory("ann").search("oslo")
@@ -117,7 +117,7 @@ def test_an_index_that_was_not_held_against_the_map_would_be_believed(path: Path
 def test_an_index_that_followed_every_change_equals_one_made_at_once(path: Path) -> None:
     """Ranking is a function of what is remembered, not of the way there: 150 random changes, undone and redone too."""
     dice = random.Random(11)
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         memory = store.memory("ann")
         for _ in range(150):
             known = [item.id for item in memory.items()]
@@ -134,7 +134,7 @@ def test_an_index_that_followed_every_change_equals_one_made_at_once(path: Path)
 
     delete(index_of(path))
 
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         memory = store.memory("ann")
         assert [
             answers(memory.search(" ".join(pair))) for pair in zip(WORDS, WORDS[3:], strict=False)
@@ -147,12 +147,12 @@ def test_another_embedding_function_makes_the_vectors_anew(path: Path) -> None:
     def by_length(given: list[str]) -> list[list[float]]:
         return [[float(len(text)), 1.0] for text in given]
 
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         filled(store)
         store.memory("ann").search("oslo")
-    with holdfast.open(path, embed=by_length) as store:
+    with perdure.open(path, embed=by_length) as store:
         second = answers(store.memory("ann").search("oslo"))
-    with holdfast.open("memory:", embed=by_length) as fresh:
+    with perdure.open("memory:", embed=by_length) as fresh:
         filled(fresh)
 
         assert second == answers(fresh.memory("ann").search("oslo"))
@@ -167,7 +167,7 @@ def test_texts_are_embedded_once(path: Path) -> None:
         return by_letters(given)
 
     for _ in range(2):
-        with holdfast.open(path, embed=counting) as store:
+        with perdure.open(path, embed=counting) as store:
             if not asked:
                 filled(store)
             store.memory("ann").search("oslo")
@@ -180,7 +180,7 @@ def test_texts_are_embedded_once(path: Path) -> None:
 def test_a_directory_that_cannot_be_written_does_not_keep_anybody_from_searching(path: Path) -> None:
     """The index is then made in memory."""
     (path.parent / f"{path.name}-memory").write_text("a file where the directory should be")
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         filled(store)
 
         assert {each.id for each in store.memory("ann").search("oslo", limit=2)} == {"oslo", "fjord"}
@@ -188,14 +188,14 @@ def test_a_directory_that_cannot_be_written_does_not_keep_anybody_from_searching
 
 def test_reading_leaves_the_index_as_it_is(path: Path) -> None:
     """A store that is open for reading writes nothing beside it either, and finds what is new."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         filled(store)
         store.memory("ann").search("oslo")
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.memory("ann").add("oslo again", id="again")
     before = index_of(path).read_bytes()
 
-    with holdfast.open(path, read_only=True) as reading:
+    with perdure.open(path, read_only=True) as reading:
         found = {each.id for each in reading.memory("ann").search("oslo")}
 
     assert found == {"oslo", "fjord", "again"}
@@ -203,7 +203,7 @@ def test_reading_leaves_the_index_as_it_is(path: Path) -> None:
 
 
 def _search(path: str, rounds: int) -> None:
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         for number in range(rounds):
             store.memory("ann").add(f"oslo {number}", id=f"{os.getpid()}-{number}")
             found = store.memory("ann").search("oslo", limit=1_000)
@@ -212,7 +212,7 @@ def _search(path: str, rounds: int) -> None:
 
 def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path) -> None:
     """One file is moved by all of them; nobody sees less than what was written before the question."""
-    with holdfast.open(path):
+    with perdure.open(path):
         pass
     spawn = multiprocessing.get_context("spawn")
     children = [spawn.Process(target=_search, args=(str(path), 12)) for _ in range(3)]
@@ -223,7 +223,7 @@ def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path)
         child.join(120)
 
     assert [child.exitcode for child in children] == [0, 0, 0]
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert len(store.memory("ann").search("oslo", limit=1_000)) == 36
 
 
@@ -231,10 +231,10 @@ def test_without_the_extension_the_error_names_what_to_install(monkeypatch: pyte
     """Asked for vectors where they cannot be searched, the store is not opened; words need no extension."""
     monkeypatch.setitem(__import__("sys").modules, "sqlite_vec", None)
 
-    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[memory\]'"):
-        holdfast.open("memory:", embed=by_letters)
+    with pytest.raises(Unsupported, match=r"pip install 'perdure\[memory\]'"):
+        perdure.open("memory:", embed=by_letters)
 
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         store.memory("ann").add("aisle seats", id="seat")
         assert [each.id for each in store.memory("ann").search("seats")] == ["seat"]
 
@@ -243,25 +243,25 @@ def test_an_index_with_vectors_is_made_anew_where_the_extension_is_missing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another installation left behind is no obstacle."""
-    with holdfast.open(path, embed=by_letters) as store:
+    with perdure.open(path, embed=by_letters) as store:
         filled(store)
         store.memory("ann").search("oslo")
     monkeypatch.setitem(__import__("sys").modules, "sqlite_vec", None)
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.memory("ann").add("oslo again", id="again")
         assert {each.id for each in store.memory("ann").search("oslo")} == {"oslo", "fjord", "again"}
 
 
 def test_a_thread_s_items_are_found_by_whoever_opens_the_store_next(path: Path) -> None:
     """What one process indexed and another wrote come together."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         filled(store)
         store.memory("ann").search("oslo")
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         remembering(store, "t1", "oslo in winter")
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert "n" in [each.id for each in store.memory("ann").search("oslo winter")]
 
 
@@ -270,11 +270,11 @@ def test_an_index_that_somebody_else_holds_keeps_nobody_waiting_for_long(
 ) -> None:
     """While another process writes to it, the answer comes from one in memory; afterwards the file is used again."""
     monkeypatch.setattr(searching, "_BUSY_MS", 10)
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         filled(store)
         before = answers(store.memory("ann").search("oslo"))
     other = apsw.Connection(str(index_of(path)))
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.memory("ann").add("tea", id="more")
         other.execute("BEGIN IMMEDIATE")
 
@@ -288,7 +288,7 @@ def test_an_index_that_somebody_else_holds_keeps_nobody_waiting_for_long(
 
 def test_only_the_user_who_made_it_can_enter_the_directory(path: Path) -> None:
     """It holds words of what is remembered."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         filled(store)
         store.memory("ann").search("oslo")
 
@@ -297,7 +297,7 @@ def test_only_the_user_who_made_it_can_enter_the_directory(path: Path) -> None:
 
 def test_neighbours_are_the_same_whichever_way_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what the extension gives at once, all distances are gone over; filters hold there too."""
-    with holdfast.open("memory:", embed=by_letters) as store:
+    with perdure.open("memory:", embed=by_letters) as store:
         filled(store)
         store.memory("ann").add("oslo oslo", id="other", kind="episodic")
         plain = answers(store.memory("ann").search("oslo"))

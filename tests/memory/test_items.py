@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, aio
-from holdfast.errors import Invalid, NotFound, OpReused, Unavailable
-from holdfast.model.memory import TEXT_BYTES_MAX, Trust
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store, aio
+from perdure.errors import Invalid, NotFound, OpReused, Unavailable
+from perdure.model.memory import TEXT_BYTES_MAX, Trust
+from perdure.testing import Script, say, use
 
 
 def test_an_item_is_read_as_it_was_added(store: Store) -> None:
@@ -129,7 +129,7 @@ def test_a_reference_to_another_owner_leads_nowhere(store: Store) -> None:
 def test_what_has_expired_is_not_retrieved() -> None:
     """Time passes: the item is there until its time, and not after."""
     now = [1_000_000_000_000_000]
-    with holdfast.open("memory:", clock=lambda: now[0]) as store:
+    with perdure.open("memory:", clock=lambda: now[0]) as store:
         memory = store.memory("ann")
         memory.add("code 1234", id="code", expires=timedelta(minutes=5))
         memory.add("code word", id="word")
@@ -221,7 +221,7 @@ def test_in_words_of_others_the_replacement_character_stands_for_it(store: Store
 def test_a_call_is_not_lost_for_half_a_character_that_it_remembers(store: Store) -> None:
     """A tool passes on what a model wrote: its effect is done, so its words are taken."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def note(call: Call) -> str:
         """Note something."""
         call.memory.add("half \ud83d of it", id="half")
@@ -237,7 +237,7 @@ def test_a_call_is_not_lost_for_half_a_character_that_it_remembers(store: Store)
 def test_a_store_that_is_read_only_can_be_searched_and_not_written(store: Store, store_url: str) -> None:
     """Reading needs no index of its own on disk."""
     store.memory("ann").add("aisle seats", id="seat")
-    with holdfast.open(store_url, read_only=True) as reading:
+    with perdure.open(store_url, read_only=True) as reading:
         memory = reading.memory("ann")
 
         assert [found.id for found in memory.search("seats")] == ["seat"]

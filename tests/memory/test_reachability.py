@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, testing
-from holdfast.errors import NotFound, RunFailed
-from holdfast.memory.reach import Reach
-from holdfast.model.effect import Effect
+import perdure
+from perdure import Agent, Store, testing
+from perdure.errors import NotFound, RunFailed
+from perdure.memory.reach import Reach
+from perdure.model.effect import Effect
 from tests.memory.remembering import drop, forgetting, note, remembering, texts
 
 
@@ -200,7 +200,7 @@ def test_what_a_run_writes_on_a_line_of_its_own_counts_once_it_succeeds(store: S
 def test_what_a_run_wrote_counts_after_it_was_put_on_top_of_others(store: Store) -> None:
     """Its commits are made anew on the line, and so is what they say about memory; there is still one item."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def interrupt() -> str:
         """Somebody else writes meanwhile."""
         store.thread("t1").put("/title.json", "Oslo")
@@ -224,8 +224,8 @@ def test_a_run_sees_what_it_wrote_on_its_own_line(store: Store) -> None:
     """Inside a run, reads see the run's own writes, whether or not a head has moved."""
     seen: list[str] = []
 
-    @holdfast.tool(effect="read_only")
-    def look(call: holdfast.Call) -> str:
+    @perdure.tool(effect="read_only")
+    def look(call: perdure.Call) -> str:
         """Look around."""
         seen.extend(found.text for found in call.memory.search("fjords"))
         return "seen"
@@ -243,8 +243,8 @@ def test_a_run_sees_what_it_wrote_on_its_own_line(store: Store) -> None:
 def test_a_suspended_call_writes_nothing_and_its_second_beginning_once(store: Store) -> None:
     """What a tool added before it stopped to ask is not remembered; what it adds when it goes on is."""
 
-    @holdfast.tool(effect="local_write")
-    def ask(call: holdfast.Call) -> str:
+    @perdure.tool(effect="local_write")
+    def ask(call: perdure.Call) -> str:
         """Ask first."""
         call.memory.add("asked before", id=None)
         if call.decision is None:
@@ -293,8 +293,8 @@ def test_a_call_that_found_no_memory_is_in_nobodys_way(store: Store) -> None:
 def test_what_may_have_happened_before_a_missing_memory_is_unknown(store: Store, effect: Effect) -> None:
     """The control: a call that has written, or that reaches the outside, may have been done by then."""
 
-    @holdfast.tool(effect=effect)
-    def tell(call: holdfast.Call) -> str:
+    @perdure.tool(effect=effect)
+    def tell(call: perdure.Call) -> str:
         """Tell everybody."""
         if effect == "local_write":
             call.put("/told", "yes")

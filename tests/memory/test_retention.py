@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, testing
-from holdfast.errors import Forgotten
-from holdfast.history import retention
-from holdfast.history.retention import Policy
-from holdfast.memory import relevant
+import perdure
+from perdure import Agent, Store, testing
+from perdure.errors import Forgotten
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.memory import relevant
 from tests.memory.remembering import look, remembering, texts
 
 DAY = 86_400 * 1_000_000
@@ -26,7 +26,7 @@ def clock() -> list[int]:
 @pytest.fixture
 def store(store_url: str, clock: list[int]) -> Iterator[Store]:
     """A store on that clock."""
-    with holdfast.open(store_url, clock=lambda: clock[0]) as opened:
+    with perdure.open(store_url, clock=lambda: clock[0]) as opened:
         yield opened
 
 
@@ -88,7 +88,7 @@ def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: li
 
     collect(store, clock)
 
-    with holdfast.open(store.url) as fresh:
+    with perdure.open(store.url) as fresh:
         held = fresh._shelf.memories.of("ann")
         assert [found.id for found in relevant(held, "fjords", sight=read)] == ["n"]
         with pytest.raises(Forgotten):

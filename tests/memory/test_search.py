@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import Store, memory
-from holdfast.engines.sqlite import searching as index
-from holdfast.errors import Invalid, Unavailable
-from holdfast.history.tree import EMPTY
-from holdfast.memory.words import QUERY_TERMS_MAX, query_terms, terms
+import perdure
+from perdure import Store, memory
+from perdure.engines.sqlite import searching as index
+from perdure.errors import Invalid, Unavailable
+from perdure.history.tree import EMPTY
+from perdure.memory.words import QUERY_TERMS_MAX, query_terms, terms
 from tests.memory.remembering import by_letters, remembering, texts
 
 HOSTILE = [
@@ -40,7 +40,7 @@ HOSTILE = [
 @pytest.fixture
 def seeing(store_url: str) -> Iterator[Store]:
     """A store that sees texts by their letters, too."""
-    with holdfast.open(store_url, embed=by_letters) as opened:
+    with perdure.open(store_url, embed=by_letters) as opened:
         yield opened
 
 
@@ -160,7 +160,7 @@ def test_what_is_passed_over_does_not_use_up_the_limit(seeing: Store) -> None:
 
 def test_another_owner_s_items_are_never_found_nor_felt(store_url: str) -> None:
     """Scores and order are the same whether or not others remember the same words."""
-    with holdfast.open(store_url, embed=by_letters) as store:
+    with perdure.open(store_url, embed=by_letters) as store:
         mine = store.memory("ann")
         mine.add("aisle seats in planes", id="a")
         mine.add("seats", id="b")
@@ -179,8 +179,8 @@ def test_an_index_without_an_owner_would_find_the_other_s(
 ) -> None:
     """The control: with one index for all, the other's item comes up, and is found out against the map."""
     shared = index.SqliteSearch(None)
-    monkeypatch.setattr("holdfast.threads.shelf.in_memory", lambda owner: shared)
-    with holdfast.open(f"memory:shared-{tmp_path.name}") as store:
+    monkeypatch.setattr("perdure.threads.shelf.in_memory", lambda owner: shared)
+    with perdure.open(f"memory:shared-{tmp_path.name}") as store:
         shelf = store._shelf
         theirs = shelf.memories.of("bob")
         store.memory("bob").add("secret seats", id="secret")
@@ -198,7 +198,7 @@ def test_an_index_without_an_owner_would_find_the_other_s(
 def test_the_same_sight_gives_the_same_answer_whatever_came_after(store_url: str) -> None:
     """Written, undone, forgotten, expired since: what was seen is seen again, byte for byte."""
     now = [1_000_000_000_000_000]
-    with holdfast.open(store_url, embed=by_letters, clock=lambda: now[0]) as store:
+    with perdure.open(store_url, embed=by_letters, clock=lambda: now[0]) as store:
         held = store._shelf.memories.of("ann")
         withdrawn = remembering(store, "t0", "seats by the door", name="undone")
         withdrawn.undo()
@@ -255,7 +255,7 @@ def test_an_embedding_function_that_goes_wrong_is_named(
     embed: Any, error: type[Exception], why: str, store_url: str
 ) -> None:
     """The search says so, and what was remembered stays."""
-    with holdfast.open(store_url, embed=embed) as store:
+    with perdure.open(store_url, embed=embed) as store:
         store.memory("ann").add("prefers aisle seats", id="seat")
 
         with pytest.raises(error, match=why):
@@ -268,7 +268,7 @@ def test_an_embedding_function_that_goes_wrong_is_named(
 def test_an_embedding_function_is_a_function(embed: Any) -> None:
     """Anything else is refused before a store is opened."""
     with pytest.raises(Invalid, match="nothing was opened"):
-        holdfast.open("memory:", embed=embed)
+        perdure.open("memory:", embed=embed)
 
 
 def test_a_text_without_a_direction_is_found_by_its_words(seeing: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-import holdfast
+import perdure
 from tests.memory.remembering import forgetting, remembering
 
 
@@ -18,7 +18,7 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
 def test_every_write_of_a_thread_to_memory_is_a_row(tmp_path: Path) -> None:
     """Owner, item, scope, reference and call; a forgetting has no reference, and an odd owner none that SQL can write."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         (call, *_) = remembering(store, "t1", "likes fjords").calls()
         forgetting(store, "t1")
         remembering(store, "t2", "likes lakes", owner="a b")
@@ -46,7 +46,7 @@ def test_every_write_of_a_thread_to_memory_is_a_row(tmp_path: Path) -> None:
 def test_what_was_undone_is_not_in_main(tmp_path: Path) -> None:
     """Its row stays, and says so."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         remembering(store, "t1", "likes fjords").undo()
 
     assert rows(path, "SELECT in_main FROM memory_references") == [(0,)]
@@ -55,7 +55,7 @@ def test_what_was_undone_is_not_in_main(tmp_path: Path) -> None:
 def test_named_artifacts_have_their_reference(tmp_path: Path) -> None:
     """Those with a name of a collection; a label has none."""
     path = tmp_path / "agents.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         artifacts = store.thread("t", agent="a").artifacts
         artifacts.put(b"one", name="design/draft")
         artifacts.put(b"two", name="notes.txt")

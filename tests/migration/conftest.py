@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Store
+from perdure import Store
 from tests.migration.works import Work, opened
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.engines.contract import CellWrite, Move, Write
-from holdfast.engines.memory import MemoryEngine
-from holdfast.history.scan import whole_pages
-from holdfast.history.space import Space
-from holdfast.history.tree import Cache
-from holdfast.model.commit import Act
-from holdfast.model.digest import Kind, digest_of
-from holdfast.model.head import MAIN, Head
+from perdure.engines.contract import CellWrite, Move, Write
+from perdure.engines.memory import MemoryEngine
+from perdure.history.scan import whole_pages
+from perdure.history.space import Space
+from perdure.history.tree import Cache
+from perdure.model.commit import Act
+from perdure.model.digest import Kind, digest_of
+from perdure.model.head import MAIN, Head
 
 __all__ = ["copied"]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.migration import rules
-from holdfast.migration.rules import Found, Words
+from perdure.migration import rules
+from perdure.migration.rules import Found, Words
 from tests.migration.recorded import conversations
 
 __all__ = ["PARTS", "Score", "key", "measured"]

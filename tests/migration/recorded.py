@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from holdfast.errors import HoldfastError
-from holdfast.migration.rules import Words
-from holdfast.model.context import Context
-from holdfast.providers import registry
+from perdure.errors import PerdureError
+from perdure.migration.rules import Words
+from perdure.model.context import Context
+from perdure.providers import registry
 from tests.recorded.wire import Wire
 
 __all__ = ["conversations"]
@@ -37,7 +37,7 @@ def conversations() -> dict[str, list[Words]]:
                 continue
             try:
                 context = adapter.read_request(record.request, model=record.model or "")
-            except HoldfastError:
+            except PerdureError:
                 continue
             known = longest.get(record.conversation_id)
             if _turns(context) >= 2 and (known is None or len(context.messages) > len(known[1].messages)):

@@ -6,9 +6,9 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message, Text
-from holdfast.providers.contract import Finished, ModelEvent, TextDelta
+from perdure.model.context import Context
+from perdure.model.message import Message, Text
+from perdure.providers.contract import Finished, ModelEvent, TextDelta
 
 __all__ = ["Teller", "messages_in"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Store, Thread, testing
-from holdfast.errors import Corrupt
-from holdfast.history.space import Space
-from holdfast.migration import book
-from holdfast.model.commit import LedgerRead
+from perdure import Store, Thread, testing
+from perdure.errors import Corrupt
+from perdure.history.space import Space
+from perdure.migration import book
+from perdure.model.commit import LedgerRead
 from tests.migration.works import Work, space_of
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Agent, Policy, Store, Thread, Tool, testing
-from holdfast.history.space import Space
-from holdfast.migration import book, checkpoints, earlier, extract
-from holdfast.migration.earlier import Looked
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.model.commit import LedgerRead
-from holdfast.model.head import MAIN
+import perdure
+from perdure import Agent, Policy, Store, Thread, Tool, testing
+from perdure.history.space import Space
+from perdure.migration import book, checkpoints, earlier, extract
+from perdure.migration.earlier import Looked
+from perdure.model.checkpoint import Checkpoint, encode_checkpoint
+from perdure.model.commit import LedgerRead
+from perdure.model.head import MAIN
 from tests.crash.campaign import SEED
 from tests.migration.works import space_of
 
@@ -32,31 +32,31 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     earlier._known.clear()
 
 
-@holdfast.tool(effect="financial")
+@perdure.tool(effect="financial")
 def pay(amount: int) -> str:
     """Pay."""
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def sign(paper: int) -> str:
     """Sign a paper, once somebody agrees."""
     return f"signed {paper}"
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(letter: int) -> str:
     """Send a letter, of which nobody hears again."""
     raise TimeoutError
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def call_off(number: int) -> str:
     """Refuse, having done nothing."""
-    raise holdfast.NotDone("closed")
+    raise perdure.NotDone("closed")
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(city: int) -> str:
     """Look."""
     return "rain"
@@ -188,7 +188,7 @@ def test_by_the_older_rules_they_were_not(store: Store) -> None:
         made(thread, tool, number)
     space = space_of(thread)
 
-    old = extract.derive(space, thread.head.commit, ledger=book.now(space), extractor="holdfast-rules/1")
+    old = extract.derive(space, thread.head.commit, ledger=book.now(space), extractor="perdure-rules/1")
 
     assert old.entries_before > 0
     assert effects(old) < 10

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast import testing
-from holdfast.errors import Invalid, NotFound
-from holdfast.migration import envelope, extract
-from holdfast.model.checkpoint import Checkpoint, Done, Many, Summary, Validation, encode_checkpoint
+from perdure import testing
+from perdure.errors import Invalid, NotFound
+from perdure.migration import envelope, extract
+from perdure.model.checkpoint import Checkpoint, Done, Many, Summary, Validation, encode_checkpoint
 from tests.migration.works import Work, space_of
 
 SEED = """\

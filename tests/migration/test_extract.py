@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Store, testing
-from holdfast.migration import book, extract
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.model.digest import Digest
+import perdure
+from perdure import Store, testing
+from perdure.migration import book, extract
+from perdure.model.checkpoint import Checkpoint, encode_checkpoint
+from perdure.model.digest import Digest
 from tests.migration.works import Work, space_of
 
 
@@ -145,7 +145,7 @@ def test_a_call_that_a_person_settled_is_told_as_they_said(store: Store) -> None
     """What raised may have happened, until somebody says that it did not."""
     work = Work(store)
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(to: str) -> str:
         raise ConnectionError("reset")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import Store, testing
-from holdfast.migration.gather import gather
-from holdfast.projections.state import LAYERS, CanonicalAgentState
+from perdure import Store, testing
+from perdure.migration.gather import gather
+from perdure.projections.state import LAYERS, CanonicalAgentState
 from tests.migration.works import Work, space_of
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast import Store, Text
-from holdfast.migration import extract
-from holdfast.migration.rules import Words, clean, decisions, goal, questions, task
-from holdfast.migration.rules.words import LOOKED_AT_MAX
-from holdfast.model.checkpoint import decode_checkpoint, encode_checkpoint
-from holdfast.model.message import Message
+from perdure import Store, Text
+from perdure.migration import extract
+from perdure.migration.rules import Words, clean, decisions, goal, questions, task
+from perdure.migration.rules.words import LOOKED_AT_MAX
+from perdure.model.checkpoint import decode_checkpoint, encode_checkpoint
+from perdure.model.message import Message
 from tests.migration.works import space_of
 
 PIECES = st.sampled_from(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import Store, Thread, testing
-from holdfast.migration import extract
-from holdfast.model.checkpoint import encode_checkpoint
+from perdure import Store, Thread, testing
+from perdure.migration import extract
+from perdure.model.checkpoint import encode_checkpoint
 from tests.migration.works import Work, space_of
 
 SENT = [

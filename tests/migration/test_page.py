@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from holdfast.migration import book, calling, earlier, extract, recalling, validate, window
-from holdfast.migration.rules import decisions, goal, questions, task
-from holdfast.migration.rules.decisions import DECISIONS_MAX
-from holdfast.migration.rules.questions import QUESTIONS_MAX
-from holdfast.migration.rules.words import LOOKED_AT_MAX
-from holdfast.projections import working
+from perdure.migration import book, calling, earlier, extract, recalling, validate, window
+from perdure.migration.rules import decisions, goal, questions, task
+from perdure.migration.rules.decisions import DECISIONS_MAX
+from perdure.migration.rules.questions import QUESTIONS_MAX
+from perdure.migration.rules.words import LOOKED_AT_MAX
+from perdure.projections import working
 from tests.docs.blocks import ROOT
 from tests.migration.measuring import Score, key, measured
 from tests.migration.recorded import conversations
@@ -88,7 +88,7 @@ def test_the_paths_are_those_of_the_code() -> None:
 
 def test_every_rule_of_the_code_is_on_the_page() -> None:
     """By the name that a claim gives it."""
-    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/holdfast/migration/rules").glob("*.py"))
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/perdure/migration/rules").glob("*.py"))
     named = set(re.findall(r'"((?:goal|task|decision|question)\.\w+)"', source)) | {
         "question.user",
         "question.assistant",

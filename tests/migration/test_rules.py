@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.migration.rules import Words, clean, decisions, goal, questions, shortened, task
-from holdfast.migration.rules.words import sentences
+from perdure.migration.rules import Words, clean, decisions, goal, questions, shortened, task
+from perdure.migration.rules.words import sentences
 
 
 def talk(*said: str) -> list[Words]:

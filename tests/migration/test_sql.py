@@ -1,4 +1,4 @@
-"""Checkpoints in plain SQL: the table of the document, filled by a switch, readable without Holdfast."""
+"""Checkpoints in plain SQL: the table of the document, filled by a switch, readable without Perdure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Thread, testing
-from holdfast.errors import Unsupported
+import perdure
+from perdure import Thread, testing
+from perdure.errors import Unsupported
 from tests.golden.test_old_stores import STORES
 from tests.migration.works import Work, opened
 
@@ -44,7 +44,7 @@ def test_the_table_holds_what_the_checkpoint_says(tmp_path: Path) -> None:
         "FROM state_checkpoints",
     )
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         (kept,) = store.thread("trip").checkpoints()
     assert (id, thread) == (kept.digest, "trip")
     assert json.loads(summary)["userGoal"] == "Find a flight to “Ålesund”."
@@ -55,7 +55,7 @@ def test_the_table_holds_what_the_checkpoint_says(tmp_path: Path) -> None:
 def test_the_checkpoint_of_an_undone_switch_is_not_in_main(tmp_path: Path) -> None:
     """Its row stays, and says so."""
     path, _ = switched(tmp_path)
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("trip").undo()
 
     assert rows(path, "SELECT in_main FROM state_checkpoints") == [(0,)]
@@ -68,6 +68,6 @@ def test_a_store_from_before_the_first_release_is_refused(tmp_path: Path) -> Non
     rows(path, "PRAGMA user_version = 2")
 
     with pytest.raises(Unsupported):
-        holdfast.open(path)
+        perdure.open(path)
 
     assert rows(path, "PRAGMA user_version") == [(2,)]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Thread, testing
-from holdfast.migration import extract
-from holdfast.migration.grounding import grounded
-from holdfast.migration.summarise import summarised
-from holdfast.migration.validate import faults
-from holdfast.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from holdfast.model.context import Context
-from holdfast.providers.contract import Model, ModelEvent, TextDelta
+from perdure import Thread, testing
+from perdure.migration import extract
+from perdure.migration.grounding import grounded
+from perdure.migration.summarise import summarised
+from perdure.migration.validate import faults
+from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from perdure.model.context import Context
+from perdure.providers.contract import Model, ModelEvent, TextDelta
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, space_of
 

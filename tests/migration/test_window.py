@@ -9,16 +9,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.engines.contract import Engine
-from holdfast.history.space import Space, Steps
-from holdfast.history.tree import Cache
-from holdfast.migration import book, earlier, extract, gather
-from holdfast.migration.window import MESSAGES_MAX
-from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.digest import Digest
-from holdfast.projections.state import CanonicalAgentState
-from holdfast.testing import Script
+from perdure import Store, Thread
+from perdure.engines.contract import Engine
+from perdure.history.space import Space, Steps
+from perdure.history.tree import Cache
+from perdure.migration import book, earlier, extract, gather
+from perdure.migration.window import MESSAGES_MAX
+from perdure.model.checkpoint import Checkpoint
+from perdure.model.digest import Digest
+from perdure.projections.state import CanonicalAgentState
+from perdure.testing import Script
 from tests.migration.works import opened, space_of
 
 

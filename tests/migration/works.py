@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import holdfast
-from holdfast import Agent, Store, Thread, Tool, testing
-from holdfast.history.space import Space
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Store, Thread, Tool, testing
+from perdure.history.space import Space
+from perdure.testing.script import Step
 
 __all__ = ["Work", "opened", "space_of"]
 
@@ -27,17 +27,17 @@ class Work:
         self.store, self.id = store, id
         self.booked: list[str] = []
 
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         def book(flight: str) -> str:
             self.booked.append(flight)
             return f"booked {flight}"
 
-        @holdfast.tool(effect="external_write", ask=True)
+        @perdure.tool(effect="external_write", ask=True)
         def pay(amount: int) -> str:
             self.booked.append(f"paid {amount}")
             return f"paid {amount}"
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def look(city: str) -> str:
             return f"rain in {city}"
 
@@ -58,5 +58,5 @@ class Work:
 @contextmanager
 def opened(path: Path | None = None) -> Generator[Store]:
     """A store in memory, or in a file."""
-    with holdfast.open("memory:" if path is None else str(path / "work.db")) as store:
+    with perdure.open("memory:" if path is None else str(path / "work.db")) as store:
         yield store

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import (
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import (
     Block,
     File,
     Image,
@@ -25,7 +25,7 @@ from holdfast.model.message import (
     ToolCall,
     ToolResult,
 )
-from holdfast.providers import adapter
+from perdure.providers import adapter
 
 __all__ = ["contexts", "healthy"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.history import ancestry
-from holdfast.model.digest import Digest
+from perdure.history import ancestry
+from perdure.model.digest import Digest
 from tests.unit.history.hand import Hand
 
 LINES = ("main", "one", "two", "three")

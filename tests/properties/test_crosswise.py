@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import MergeConflict
-from holdfast.history import ancestry
-from holdfast.history.ancestry import Point
-from holdfast.history.space import Space
-from holdfast.history.verify import verify
-from holdfast.model.canonical import Json
+from perdure.errors import MergeConflict
+from perdure.history import ancestry
+from perdure.history.ancestry import Point
+from perdure.history.space import Space
+from perdure.history.verify import verify
+from perdure.model.canonical import Json
 from tests.unit.history.hand import Hand
 
 LINES = ("main", "one", "two", "three")

@@ -8,11 +8,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Message, Text, ToolCall, ToolResult
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS
-from holdfast.providers.rules import check
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Message, Text, ToolCall, ToolResult
+from perdure.providers import adapter
+from perdure.providers.registry import APIS
+from perdure.providers.rules import check
 from tests.properties.histories import contexts
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import MODELS
@@ -20,7 +20,7 @@ from tests.recorded.pairs import MODELS
 LOOK = ToolSpec(name="look", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 RESULT = ToolResult("call_1", "success", (Text("rain"),))
 UNPAIRED = {"ollama-chat"}  # the servers that take a result without its call
-DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
+DEEP = bool(os.environ.get("PERDURE_DEEP"))
 CASES = 3_000 if DEEP else 100  # for each of nine targets: 27,000 in a deep run, each for two models
 RELAXED = settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 

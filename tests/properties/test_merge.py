@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid, MergeConflict
-from holdfast.history.verify import verify
-from holdfast.model.canonical import Json, encode
-from holdfast.model.joining import Rule, adds_up, join, rule_for
+from perdure.errors import Invalid, MergeConflict
+from perdure.history.verify import verify
+from perdure.model.canonical import Json, encode
+from perdure.model.joining import Rule, adds_up, join, rule_for
 from tests.unit.history.hand import Hand
 
 State = dict[str, Json]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import MergeConflict, NotFound
-from holdfast.history import references, retention
-from holdfast.history.retention import Policy
-from holdfast.history.tree import bodies, refs
-from holdfast.history.verify import verify
-from holdfast.model.digest import Digest, Kind
+from perdure.errors import MergeConflict, NotFound
+from perdure.history import references, retention
+from perdure.history.retention import Policy
+from perdure.history.tree import bodies, refs
+from perdure.history.verify import verify
+from perdure.model.digest import Digest, Kind
 from tests.unit.history.hand import Hand
 
 LINES = ("main", "one", "two")

@@ -26,11 +26,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import holdfast
-from holdfast import Head, Store, Thread
-from holdfast.errors import HoldfastError, MergeConflict, NotFound, Sealed
-from holdfast.model.digest import Digest
-from holdfast.testing.disk import Disk
+import perdure
+from perdure import Head, Store, Thread
+from perdure.errors import MergeConflict, NotFound, PerdureError, Sealed
+from perdure.model.digest import Digest
+from perdure.testing.disk import Disk
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import store_on
@@ -119,7 +119,7 @@ def told(work: Callable[[], object]) -> object:
     """What a call gives, or the kind of error that it raises."""
     try:
         return work()
-    except HoldfastError as error:
+    except PerdureError as error:
         return type(error)
 
 
@@ -145,7 +145,7 @@ class Course(RuleBasedStateMachine):
 
     def _reopen(self) -> None:
         self._open.close()
-        memory = holdfast.open(self._url, clock=self._clocks[0], ids=self._ids[0])
+        memory = perdure.open(self._url, clock=self._clocks[0], ids=self._ids[0])
         sqlite = store_on(self._disk, self._lock, clock=self._clocks[1], ids=self._ids[1])
         self.stores: list[Store] = [self._open.enter_context(memory), self._open.enter_context(sqlite)]
         for store in self.stores:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import Corrupt, HoldfastError
-from holdfast.history.tree import Change, Draft, Entry, Tree, build, check, codec, diff, merge3, reachable
-from holdfast.history.tree.codec import decode, encode
+from perdure.errors import Corrupt, PerdureError
+from perdure.history.tree import Change, Draft, Entry, Tree, build, check, codec, diff, merge3, reachable
+from perdure.history.tree.codec import decode, encode
 from tests.unit.history.tree.maps import Shelf, blob, entry, ordinary
 
-DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
+DEEP = bool(os.environ.get("PERDURE_DEEP"))
 
 Model: TypeAlias = dict[str, Entry]
 Op: TypeAlias = tuple[str, str, int]
@@ -241,11 +241,11 @@ def test_a_map_with_altered_nodes_fails_only_by_our_errors(data: st.DataObject) 
         draft.clear(data.draw(st.sampled_from(["/notes/2026/0", "/todos/", "/memory/a", "/c"])))
         draft.finish()
 
-    with suppress(HoldfastError):
+    with suppress(PerdureError):
         changes()
     try:
         found = list(tree.entries())
-    except HoldfastError:
+    except PerdureError:
         assert list(check(shelf, tree.root)) != []
     else:
         assert len(found) == 300

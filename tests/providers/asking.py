@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from holdfast import Backend
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Message, Text
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.providers.speaking import Speaker
+from perdure import Backend
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Message, Text
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.providers.speaking import Speaker
 
 __all__ = ["ask", "asked", "finished", "question"]
 

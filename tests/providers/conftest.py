@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.providers.transport import persistence
+from perdure.providers.transport import persistence
 
 _PREFIXES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AWS_", "MISTRAL_", "AZURE_", "OLLAMA_")
 

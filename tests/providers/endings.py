@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from holdfast.providers.bedrock.transport import frame
+from perdure.providers.bedrock.transport import frame
 from tests.providers.playing import Answer, streamed, whole
 from tests.providers.vendors import FRAMES, VENDORS, Vendor
 

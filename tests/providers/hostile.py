@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
-from holdfast.errors import HoldfastError
+from perdure.errors import PerdureError
 from tests.conformance import test_adapters as examples
 from tests.recorded.frames import frames_of
 
@@ -78,10 +78,10 @@ def put(value: Any, at: Path, new: Any) -> Any:
 
 
 def untyped(act: Callable[[], object]) -> str | None:
-    """The error that an act raised, if it is none of Holdfast's own; None if all is well."""
+    """The error that an act raised, if it is none of Perdure's own; None if all is well."""
     try:
         act()
-    except HoldfastError:
+    except PerdureError:
         return None
     except Exception as error:  # what this looks for
         return f"{type(error).__name__}: {str(error)[:200]}"

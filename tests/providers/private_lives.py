@@ -19,10 +19,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import holdfast
-from holdfast import Agent, Backend, Plugin, Route, Store
-from holdfast.errors import HoldfastError, RunFailed
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Backend, Plugin, Route, Store
+from perdure.errors import PerdureError, RunFailed
+from perdure.testing import Script, say
 from tests.providers.playing import Place
 from tests.providers.vendors import KEY, VENDORS, Vendor
 
@@ -132,7 +132,7 @@ def outcome(act: Callable[[], object]) -> str:
         act()
     except RunFailed as failed:
         return f"run failed: {failed.run.kind}"  # pyright: ignore[reportAttributeAccessIssue]
-    except HoldfastError as error:
+    except PerdureError as error:
         return type(error).__name__
     return "ok"
 
@@ -154,5 +154,5 @@ if __name__ == "__main__":
     act, path, log, *urls = sys.argv[1:]
     watch(Path(log))
     warnings.simplefilter("ignore", UserWarning)
-    with holdfast.open(Path(path)) as opened:
+    with perdure.open(Path(path)) as opened:
         print(json.dumps(ACTS[act](opened, [Place(url, []) for url in urls])))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Image
-from holdfast.errors import Invalid
+import perdure
+from perdure import Agent, Image
+from perdure.errors import Invalid
 from tests.providers.endings import pausing, response, sse, vendor_of
 from tests.providers.playing import Place, playing, streamed, whole
 from tests.providers.vendors import TEXT
@@ -63,28 +63,28 @@ def nothing_done() -> None:
     done.clear()
 
 
-@holdfast.tool(effect="external_write", serves="openai.shell")
+@perdure.tool(effect="external_write", serves="openai.shell")
 def run_commands(commands: list[str], timeout_ms: int = 0, max_output_length: int = 0) -> Any:
     """Run commands."""
     done.append(commands)
     return [{"stdout": "a.txt\n", "stderr": "", "exit_code": 0}]
 
 
-@holdfast.tool(effect="external_write", serves="openai.local_shell")
+@perdure.tool(effect="external_write", serves="openai.local_shell")
 def run_command(command: list[str], env: dict[str, str]) -> str:
     """Run a command."""
     done.append(command)
     return "a.txt"
 
 
-@holdfast.tool(effect="local_write", serves="openai.apply_patch")
+@perdure.tool(effect="local_write", serves="openai.apply_patch")
 def patch(type: str, path: str, diff: str = "") -> str:
     """Change a file."""
     done.append(path)
     return f"created {path}"
 
 
-@holdfast.tool(effect="external_write", serves="openai.computer")
+@perdure.tool(effect="external_write", serves="openai.computer")
 def act(actions: list[dict[str, Any]], pending_safety_checks: list[dict[str, Any]] | None = None) -> Image:
     """Use the computer."""
     done.append(actions)
@@ -147,7 +147,7 @@ def test_a_call_of_openais_own_tool_is_carried_out_by_the_tool_that_serves_it(
     body = response("completed", item)
     asking = streamed(sse({"type": "response.completed", "response": body})) if stream else whole(body)
     answering = RESPONSES.streamed() if stream else RESPONSES.whole()
-    with playing(asking, answering) as place, holdfast.open("memory:") as store:
+    with playing(asking, answering) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place, tool, stream=stream))
         result = thread.run("Go")
         calls = [(call.tool, call.state, call.effect) for call in thread.calls()]
@@ -163,7 +163,7 @@ def test_the_tool_is_declared_to_openai_as_its_own_and_elsewhere_as_a_function(
     item: dict[str, Any], tool: Any, output: dict[str, Any]
 ) -> None:
     """One declaration serves every backend."""
-    with playing(RESPONSES.whole()) as own, playing(CHAT.whole()) as other, holdfast.open("memory:") as store:
+    with playing(RESPONSES.whole()) as own, playing(CHAT.whole()) as other, perdure.open("memory:") as store:
         store.thread("one", agent=agent_at(own, tool)).run("Go")
         elsewhere = Agent("other", backend=CHAT.at(other, options={"stream": False}), tools=[tool])
         store.thread("two", agent=elsewhere).run("Go")
@@ -178,9 +178,9 @@ def test_a_call_that_no_tool_serves_is_refused_in_words(
     item: dict[str, Any], tool: Any, output: dict[str, Any]
 ) -> None:
     """A function of the same name does not serve it; nothing is run, the ledger has it, the model is told."""
-    namesake = holdfast.tool(name=item["type"].removesuffix("_call"), effect="read_only")(lambda: "wrong")
+    namesake = perdure.tool(name=item["type"].removesuffix("_call"), effect="read_only")(lambda: "wrong")
     asking = whole(response("completed", item))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place, namesake))
         result = thread.run("Go")
         (call,) = thread.calls()
@@ -192,12 +192,12 @@ def test_a_call_that_no_tool_serves_is_refused_in_words(
 def test_a_call_of_openais_own_tool_waits_for_approval_like_any_other() -> None:
     """It is not run before somebody has decided."""
 
-    @holdfast.tool(effect="financial", serves="openai.shell", ask=True)
+    @perdure.tool(effect="financial", serves="openai.shell", ask=True)
     def run(commands: list[str], max_output_length: int = 0) -> None:
         done.append(commands)
 
     asking = whole(response("completed", SHELL))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place, run))
         waiting = thread.run("Go")
         before = list(done)
@@ -215,7 +215,7 @@ def test_commands_that_openai_ran_in_a_container_are_not_run_again() -> None:
     output = {"type": "shell_call_output", "call_id": "call_1", "output": []}
     message = RESPONSES.body["output"][0]
     for items in ([hosted, output, message], [SHELL, output, message]):
-        with playing(whole(response("completed", *items))) as place, holdfast.open("memory:") as store:
+        with playing(whole(response("completed", *items))) as place, perdure.open("memory:") as store:
             result = store.thread("trip", agent=agent_at(place, run_commands)).run("Go")
 
         assert (result.status, result.text, done) == ("succeeded", TEXT, [])
@@ -224,12 +224,12 @@ def test_commands_that_openai_ran_in_a_container_are_not_run_again() -> None:
 def test_a_computer_that_shows_no_picture_is_told_of_in_words() -> None:
     """OpenAI takes pictures alone as a result; the words are not lost, and the history stays valid."""
 
-    @holdfast.tool(effect="read_only", serves="openai.computer")
+    @perdure.tool(effect="read_only", serves="openai.computer")
     def blind(actions: list[Any], pending_safety_checks: list[Any]) -> str:
         return "the screen is off"
 
     asking = whole(response("completed", COMPUTER))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         result = store.thread("trip", agent=agent_at(place, blind)).run("Go")
 
     shown = place.requests[1].body["input"]
@@ -242,7 +242,7 @@ def test_a_computer_that_shows_no_picture_is_told_of_in_words() -> None:
 def test_an_approval_that_openai_asks_for_is_an_approval_of_ours(verdict: Any) -> None:
     """The run waits with tool and arguments to see, and the decision goes back to OpenAI."""
     asking = whole(response("completed", APPROVAL))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place))
         waiting = thread.run("Pay")
         (call,) = thread.calls()
@@ -261,7 +261,7 @@ def test_an_approval_that_openai_asks_for_is_an_approval_of_ours(verdict: Any) -
 def test_a_search_for_tools_that_is_left_to_the_program_is_a_call(is_served: bool) -> None:
     """One that OpenAI made itself is none; one that nobody serves is refused in words."""
 
-    @holdfast.tool(effect="read_only", serves="openai.tool_search")
+    @perdure.tool(effect="read_only", serves="openai.tool_search")
     def search(goal: str) -> list[Any]:
         done.append(goal)
         return [{"type": "function", "name": "pay", "parameters": {}}]
@@ -269,7 +269,7 @@ def test_a_search_for_tools_that_is_left_to_the_program_is_a_call(is_served: boo
     item = {"type": "tool_search_call", "id": "ts_1", "call_id": "c1", "arguments": {"goal": "pay"}}
     theirs = {**item, "id": "ts_0", "call_id": None, "execution": "server"}
     asking = whole(response("completed", theirs, {**item, "execution": "client"}))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place, *([search] if is_served else [])))
         result, calls = thread.run("Go"), thread.calls()
 
@@ -287,7 +287,7 @@ def test_arguments_that_were_edited_are_not_approved() -> None:
         "arguments": {"amount": 1},
     }
     asking = whole(response("completed", APPROVAL))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=agent_at(place))
         (ticket,) = thread.run("Pay").approvals
         thread.decide(ticket.call, "edit", value=edited, by="ann")
@@ -299,12 +299,12 @@ def test_arguments_that_were_edited_are_not_approved() -> None:
 def test_an_agent_may_decide_about_openais_approvals_in_code() -> None:
     """A tool that serves them answers at once, and no model is told of it."""
 
-    @holdfast.tool(effect="none", serves="openai.mcp_approval")
+    @perdure.tool(effect="none", serves="openai.mcp_approval")
     def decide(approval_request_id: str, server_label: str, name: str, arguments: dict[str, Any]) -> bool:
         return server_label == "bank" and arguments["amount"] < 3
 
     asking = whole(response("completed", APPROVAL))
-    with playing(asking, RESPONSES.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, RESPONSES.whole()) as place, perdure.open("memory:") as store:
         result = store.thread("trip", agent=agent_at(place, decide)).run("Pay")
 
     assert result.status == "succeeded"
@@ -317,14 +317,14 @@ def test_anthropics_client_tools_are_carried_out_by_the_tool_of_their_name() -> 
     use = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}
     own = {"type": "bash_20250124", "name": "bash"}
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def bash(command: str) -> str:
         done.append(command)
         return "a.txt"
 
     options: Any = {"vendor": {"anthropic-messages": {"tools": [own]}}}
     asking = whole(pausing(use, stop="tool_use"))
-    with playing(asking, ANTHROPIC.whole()) as place, holdfast.open("memory:") as store:
+    with playing(asking, ANTHROPIC.whole()) as place, perdure.open("memory:") as store:
         backend = ANTHROPIC.at(place, options={"stream": False})
         agent = Agent("clerk", backend=backend, tools=[bash], options=options)
         result = store.thread("trip", agent=agent).run("Go")
@@ -336,7 +336,7 @@ def test_anthropics_client_tools_are_carried_out_by_the_tool_of_their_name() -> 
 def test_a_tool_serves_what_there_is_and_two_do_not_serve_the_same() -> None:
     """Both are refused where they are declared."""
     with pytest.raises(Invalid):
-        holdfast.tool(serves="openai.hammer")(lambda: None)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        perdure.tool(serves="openai.hammer")(lambda: None)  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(Invalid):
-        twin = holdfast.tool(effect="none", serves="openai.shell", name="twin")(lambda commands: None)
+        twin = perdure.tool(effect="none", serves="openai.shell", name="twin")(lambda commands: None)
         Agent("clerk", tools=[run_commands, twin])

@@ -13,9 +13,9 @@ import pytest
 from google import genai
 from mistralai.client import Mistral
 
-from holdfast import Backend
-from holdfast.errors import Unsupported
-from holdfast.providers.transport.faults import BackendUnavailable
+from perdure import Backend
+from perdure.errors import Unsupported
+from perdure.providers.transport.faults import BackendUnavailable
 from tests.providers.asking import asked, finished
 from tests.providers.playing import Place, playing, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS

@@ -1,4 +1,4 @@
-"""Whatever comes from outside is read, or refused by an error of Holdfast's own: no adapter crashes on it."""
+"""Whatever comes from outside is read, or refused by an error of Perdure's own: no adapter crashes on it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, Text, ToolCall, ToolResult
-from holdfast.providers import adapter, registry
-from holdfast.testing.adapters.histories import HISTORIES
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, Text, ToolCall, ToolResult
+from perdure.providers import adapter, registry
+from perdure.testing.adapters.histories import HISTORIES
 from tests.providers.hostile import (
     EXAMPLES,
     HOSTILE,
@@ -232,7 +232,7 @@ def test_what_is_nested_too_deeply_says_so() -> None:
 
 
 def test_a_crash_is_seen() -> None:
-    """The control: what is no error of Holdfast's own is told, what is one is not."""
+    """The control: what is no error of Perdure's own is told, what is one is not."""
 
     def crash() -> None:
         raise KeyError("type")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.providers import adapter
-from holdfast.threads.store import Store
+import perdure
+from perdure import Agent
+from perdure.providers import adapter
+from perdure.threads.store import Store
 from tests.conformance import test_adapters as examples
 
 EXAMPLES: dict[str, Mapping[str, Any] | None] = {
@@ -46,7 +46,7 @@ CHAT: dict[str, Any] = {
 @pytest.fixture
 def store() -> Iterator[Store]:
     """A store that is empty."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -101,7 +101,7 @@ def test_what_a_thread_does_not_keep_of_a_request_is_reported(store: Store) -> N
 def test_what_the_agent_has_itself_is_not_lost(store: Store) -> None:
     """The same tool and the same option stand in the agent; another tool of the name is told of."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look() -> str:
         """Looks."""
         return "rain"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, errors
-from holdfast.runtime import importing
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, errors
+from perdure.runtime import importing
+from perdure.testing import Script, say, use
 
 CHAT = "openai-chat"
 
@@ -19,7 +19,7 @@ CHAT = "openai-chat"
 @pytest.fixture
 def store() -> Store:
     """A store in memory."""
-    return holdfast.open("memory:")
+    return perdure.open("memory:")
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_second_result_does_not_settle_a_call_again(thread: Thread) -> None:
 def test_a_call_of_a_run_or_by_hand_is_never_settled_by_an_import(store: Store) -> None:
     """Not even under the id that the vendor gave it, while nobody knows what became of it."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def look() -> str:
         raise TimeoutError
 
@@ -224,7 +224,7 @@ def test_a_whole_list_that_begins_otherwise_is_a_conflict(thread: Thread, given:
 def test_a_run_can_be_continued_by_a_whole_list(store: Store) -> None:
     """What a run said and called counts as the transcript, whatever its calls go by elsewhere."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(city: str) -> str:
         return f"rain in {city}"
 
@@ -252,7 +252,7 @@ def test_a_call_whose_backend_is_known_is_still_asked_about(store: Store) -> Non
     """Nobody here ran it, also where the same model asks for it again."""
     sent: list[str] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def pay(to: str) -> str:
         sent.append(to)
         return "paid"
@@ -336,7 +336,7 @@ def test_an_imported_result_does_not_answer_a_call_that_waits(store: Store) -> N
     """Under the very id of a run's call it is a loss, and the call is made once it is approved."""
     made: list[str] = []
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def send(to: str) -> str:
         made.append(to)
         return "sent"

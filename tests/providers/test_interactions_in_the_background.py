@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend
-from holdfast.errors import HoldfastError
-from holdfast.model.run import StopReason
+import perdure
+from perdure import Agent, Backend
+from perdure.errors import PerdureError
+from perdure.model.run import StopReason
 from tests.providers.endings import vendor_of
 from tests.providers.playing import Answer, Place, playing, whole
 from tests.providers.vendors import KEY, TEXT
@@ -25,7 +25,7 @@ def ran(place: Place, **own: Any) -> Any:
     backend = Backend(
         f"gemini-interactions:{AGENT}", base_url=place.url, api_key=KEY, options=options, retries=0
     )
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         return store.thread("trip", agent=Agent("planner", backend=backend)).run("Hi")
 
 
@@ -58,7 +58,7 @@ def test_an_interaction_that_failed_fails_the_run_with_googles_words() -> None:
     """It came with status 200, and says itself that it failed."""
     failed = {**WORKING, "status": "failed", "errors": [{"code": "internal", "message": "the agent broke"}]}
 
-    with playing(whole(WORKING), whole(failed)) as place, pytest.raises(HoldfastError) as error:
+    with playing(whole(WORKING), whole(failed)) as place, pytest.raises(PerdureError) as error:
         ran(place)
 
     assert "the agent broke" in str(error.value)

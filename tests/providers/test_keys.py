@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Backend
-from holdfast.providers.openai_chat import transport
-from holdfast.providers.transport.contract import Request
+from perdure import Backend
+from perdure.providers.openai_chat import transport
+from perdure.providers.transport.contract import Request
 from tests.providers.asking import ask
 from tests.providers.playing import playing
 from tests.providers.vendors import VENDORS

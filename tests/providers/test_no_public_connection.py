@@ -98,10 +98,10 @@ def test_private_threads_open_no_public_connection(program: Program) -> None:
 
 
 def test_a_talk_at_the_terminal_opens_none_either(program: Program) -> None:
-    """`holdfast chat` with code that knows the backend by its name."""
+    """`perdure chat` with code that knows the backend by its name."""
     guard = (
         "import sys; from pathlib import Path; from tests.providers.private_lives import watch; "
-        f"watch(Path({str(program.log)!r})); from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"
+        f"watch(Path({str(program.log)!r})); from perdure.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     thread = f"plain {VENDORS[0].api}"
     named = ("--code", "tests.providers.private_lives:planner", "--thread", thread)

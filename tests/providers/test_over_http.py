@@ -7,9 +7,9 @@ import traceback
 
 import pytest
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.providers.contract import TextDelta
-from holdfast.providers.transport.faults import (
+from perdure.errors import Invalid, NotFound
+from perdure.providers.contract import TextDelta
+from perdure.providers.transport.faults import (
     AccessRefused,
     BackendUnavailable,
     ContextTooLong,

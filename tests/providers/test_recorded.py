@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import Message
-from holdfast.providers import adapter
-from holdfast.providers.contract import Reply
+from perdure.errors import Invalid
+from perdure.model.message import Message
+from perdure.providers import adapter
+from perdure.providers.contract import Reply
 from tests.providers.asking import asked, finished
 from tests.providers.playing import Answer, playing, streamed, whole
 from tests.providers.vendors import VENDORS, Vendor

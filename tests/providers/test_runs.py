@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, aio
-from holdfast.errors import Invalid, NotFound, RunFailed
-from holdfast.model.context import Context
-from holdfast.model.message import Message, Text
-from holdfast.providers import adapter
-from holdfast.providers.transport.faults import AccessRefused, RateLimited
-from holdfast.runtime.agent import model_of
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Backend, aio
+from perdure.errors import Invalid, NotFound, RunFailed
+from perdure.model.context import Context
+from perdure.model.message import Message, Text
+from perdure.providers import adapter
+from perdure.providers.transport.faults import AccessRefused, RateLimited
+from perdure.runtime.agent import model_of
+from perdure.testing import Script, say
 from tests.providers.playing import playing, streamed, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
 from tests.surfaces.shell import Shell
@@ -35,7 +35,7 @@ each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vend
 def test_a_run_goes_through_every_transport(vendor: Vendor, tmp_path: Path) -> None:
     """The words are in the store, the key is not."""
     path = tmp_path / "agents.db"
-    with playing(vendor.streamed()) as place, holdfast.open(path) as store:
+    with playing(vendor.streamed()) as place, perdure.open(path) as store:
         thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
         result = thread.run("Hi")
         backends = [turn.backend for turn in thread.turns()]
@@ -50,7 +50,7 @@ def test_a_run_goes_through_every_transport(vendor: Vendor, tmp_path: Path) -> N
 def test_what_a_step_could_not_carry_over_is_in_the_history(vendor: Vendor, tmp_path: Path) -> None:
     """With the words that the model said in it, verified with the rest; a step that lost nothing names nothing."""
     asked = {"an-option-of-nobody": True}
-    with playing(vendor.streamed(), vendor.streamed()) as place, holdfast.open(tmp_path / "a.db") as store:
+    with playing(vendor.streamed(), vendor.streamed()) as place, perdure.open(tmp_path / "a.db") as store:
         losing = store.thread("one", agent=Agent("planner", backend=vendor.at(place), options=asked))
         whole = store.thread("other", agent=Agent("walker", backend=vendor.at(place)))
         losing.run("Hi")
@@ -86,7 +86,7 @@ def test_a_tool_is_called_by_its_own_name_whatever_the_vendor_was_told(name: str
             done.append(called)
             return "ok"
 
-        return holdfast.tool(name=called, effect="read_only")(act)
+        return perdure.tool(name=called, effect="read_only")(act)
 
     tools = [acting(each) for each in ("garden.look", "garden_look", "a" * 100)]
     told = CHAT_ADAPTER.render(
@@ -94,7 +94,7 @@ def test_a_tool_is_called_by_its_own_name_whatever_the_vendor_was_told(name: str
     )
     theirs = {ours: here for here, ours in told.names.items()}.get(name, name)
 
-    with playing(calling(theirs), CHAT.streamed()) as place, holdfast.open("memory:") as store:
+    with playing(calling(theirs), CHAT.streamed()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place), tools=tools))
         thread.run("Hi")
         calls = [call.tool for call in thread.calls()]
@@ -106,7 +106,7 @@ def test_a_tool_is_called_by_its_own_name_whatever_the_vendor_was_told(name: str
 @each_vendor
 def test_what_was_said_is_known_to_be_of_its_model(vendor: Vendor) -> None:
     """Also where the answer does not say which model gave it: signatures are good for that one alone."""
-    with playing(vendor.streamed()) as place, holdfast.open("memory:") as store:
+    with playing(vendor.streamed()) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
         thread.run("Hi")
         kept = json.loads(thread.transcript()[-1].message.vendor_metadata or "{}")
@@ -118,9 +118,9 @@ def test_what_was_said_is_known_to_be_of_its_model(vendor: Vendor) -> None:
 def test_the_command_line_tells_what_a_run_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`holdfast runs show`, for people and for programs, step by step."""
+    """`perdure runs show`, for people and for programs, step by step."""
     shell = Shell(tmp_path, capsys, monkeypatch)
-    with playing(CHAT.streamed()) as place, holdfast.open(shell.store) as store:
+    with playing(CHAT.streamed()) as place, perdure.open(shell.store) as store:
         agent = Agent("planner", backend=CHAT.at(place), options={"an-option-of-nobody": True})
         thread = store.thread("trip", agent=agent)
         thread.run("Hi")
@@ -137,7 +137,7 @@ def test_the_command_line_tells_what_a_run_lost(
 def test_a_failed_run_keeps_no_key(vendor: Vendor, tmp_path: Path) -> None:
     """Neither in what it says nor in the store."""
     body = {"message": f"bad key {KEY}", "error": {"code": 401, "message": f"Incorrect API key: {KEY}"}}
-    with playing(whole(body, status=401)) as place, holdfast.open(tmp_path / "agents.db") as store:
+    with playing(whole(body, status=401)) as place, perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=vendor.at(place)))
         with pytest.raises(RunFailed) as caught:
             thread.run("Hi")
@@ -161,7 +161,7 @@ def test_the_awaitable_face_runs_the_same_way() -> None:
 
 def test_a_failed_run_says_how_long_to_wait() -> None:
     """The cause carries it as a number."""
-    with playing(CHAT.limited("3600")) as place, holdfast.open("memory:") as store:
+    with playing(CHAT.limited("3600")) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place)))
         with pytest.raises(RunFailed) as caught:
             thread.run("Hi")
@@ -181,7 +181,7 @@ def test_the_shape_of_the_output_is_sent_and_read() -> None:
     """`output=` becomes a strict schema of the wire format."""
     said = json.dumps({"flight": "SK1", "price": 100})
     answer = streamed(CHAT.stream.replace(b'"Hello "', json.dumps(said).encode()).replace(b'"there"', b'""'))
-    with playing(answer) as place, holdfast.open("memory:") as store:
+    with playing(answer) as place, perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=CHAT.at(place)))
         result = thread.run("Book it", output=Booking)
 
@@ -193,7 +193,7 @@ def test_the_shape_of_the_output_is_sent_and_read() -> None:
 
 def test_options_of_a_backend_go_over_those_of_the_agent() -> None:
     """What is known of the backend is known better."""
-    with playing(CHAT.streamed()) as place, holdfast.open("memory:") as store:
+    with playing(CHAT.streamed()) as place, perdure.open("memory:") as store:
         backend = CHAT.at(place, options={"temperature": 0.5})
         agent = Agent("planner", backend=backend, options={"temperature": 1.0, "seed": 7})
         store.thread("trip", agent=agent).run("Hi")
@@ -233,7 +233,7 @@ def test_an_unknown_provider_is_not_found() -> None:
 def test_the_rebuilt_request_is_the_one_that_was_sent(vendor: Vendor, stream: bool) -> None:
     """With all that sending added, such as that a stream is to tell what was used."""
     answer = vendor.streamed() if stream else vendor.whole()
-    with playing(answer) as place, holdfast.open("memory:") as store:
+    with playing(answer) as place, perdure.open("memory:") as store:
         backend = vendor.at(place, options={"stream": stream})
         thread = store.thread("t", agent=Agent("planner", backend=backend, instructions="Be brief."))
         thread.run("Hi")
@@ -260,7 +260,7 @@ def test_a_run_on_a_model_that_ends_warns_once(day: str, said: str) -> None:
 
     with (
         playing(RESPONSES.streamed()) as place,
-        holdfast.open("memory:", clock=lambda: clock_of(day)) as store,
+        perdure.open("memory:", clock=lambda: clock_of(day)) as store,
         pytest.warns(UserWarning, match=f"{ending} {said} until 2026-12-11") as told,
     ):
         run_on(ending, ending, staying)

@@ -10,13 +10,13 @@ from typing import Any
 import openai
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Route, Store
-from holdfast.errors import Invalid, RunFailed, ServerChanged
-from holdfast.model.event import BackendSwitched, RunStarted
-from holdfast.providers.speaking import Speaker
-from holdfast.providers.transport.address import identity
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Backend, Route, Store
+from perdure.errors import Invalid, RunFailed, ServerChanged
+from perdure.model.event import BackendSwitched, RunStarted
+from perdure.providers.speaking import Speaker
+from perdure.providers.transport.address import identity
+from perdure.testing import Script, say
 from tests.providers.asking import asked
 from tests.providers.playing import Answer, Place, playing
 from tests.providers.test_clients import CLIENTS
@@ -33,7 +33,7 @@ each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vend
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store in a file."""
-    with holdfast.open(tmp_path / "agents.db") as opened:
+    with perdure.open(tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -152,7 +152,7 @@ def test_the_environment_may_not_change_in_the_middle_of_a_run(
         monkeypatch.setenv("OPENAI_BASE_URL", f"{other.url}/v1")
 
     thread = store.thread(
-        "t", agent=planner(CHAT.backend, plugins=[holdfast.Plugin("mover", before_inference=move)])
+        "t", agent=planner(CHAT.backend, plugins=[perdure.Plugin("mover", before_inference=move)])
     )
 
     with pytest.raises(RunFailed) as failed:
@@ -178,7 +178,7 @@ def test_a_redirect_to_another_server_is_not_followed(vendor: Vendor, place: Pla
     elsewhere = {"location": f"{place.url}/v1/elsewhere"}
     with (
         playing(Answer(status=307, headers=elsewhere)) as sending,
-        pytest.raises(holdfast.errors.HoldfastError),
+        pytest.raises(perdure.errors.PerdureError),
     ):
         asyncio.run(asked(vendor.at(sending, retries=0)))
 
@@ -200,7 +200,7 @@ def test_a_client_of_the_users_follows_none_either(name: str, place: Place) -> N
             await close(client)
 
     redirect = Answer(status=307, headers={"location": f"{place.url}/v1/elsewhere"})
-    with playing(redirect) as sending, pytest.raises(holdfast.errors.HoldfastError):
+    with playing(redirect) as sending, pytest.raises(perdure.errors.PerdureError):
         asyncio.run(act(sending))
 
     assert place.requests == []
@@ -266,11 +266,11 @@ def test_a_fork_is_where_its_line_was(store: Store, place: Place) -> None:
 
 def test_a_policy_can_forbid_to_leave_a_server(store: Store, place: Place, other: Place) -> None:
     """The topic has a name like any other."""
-    kept = planner(CHAT.at(place), policy=holdfast.Policy(block=["server"]))
+    kept = planner(CHAT.at(place), policy=perdure.Policy(block=["server"]))
     thread = store.thread("t", agent=kept)
     thread.run("Hi")
 
-    with pytest.raises(holdfast.errors.Refused):
+    with pytest.raises(perdure.errors.Refused):
         thread.switch(CHAT.at(other))
 
     assert thread.server == f"{place.url}/v1"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Stop, aio
-from holdfast.errors import Invalid, RunFailed
-from holdfast.model.run import StopReason
-from holdfast.providers.transport.faults import CutOff
+import perdure
+from perdure import Agent, Backend, Stop, aio
+from perdure.errors import Invalid, RunFailed
+from perdure.model.run import StopReason
+from perdure.providers.transport.faults import CutOff
 from tests.providers.endings import calling, ended, pausing, response, sse, vendor_of
 from tests.providers.playing import cut, playing, streamed, whole
 from tests.providers.vendors import TEXT, VENDORS, Vendor
@@ -68,7 +68,7 @@ TRUNCATED = {
 
 def ran(vendor: Vendor, *answers: Any, stream: bool = False, **more: Any) -> tuple[Any, Any, Any]:
     """The result of one run against these answers, its record, and what was asked."""
-    with playing(*answers) as place, holdfast.open("memory:") as store:
+    with playing(*answers) as place, perdure.open("memory:") as store:
         agent = Agent("planner", backend=vendor.at(place, options={"stream": stream}), **more)
         thread = store.thread("trip", agent=agent)
         result = thread.run("Hi")
@@ -173,14 +173,14 @@ def test_a_call_in_a_truncated_answer_is_never_run(vendor: Vendor, arguments: st
     """Also where its arguments look complete; the conversation stays in order for the next turn."""
     paid: list[int] = []
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(amount: int = 1) -> str:
         paid.append(amount)
         return "paid"
 
     word = TRUNCATED.get(vendor.api, "length")
     first = calling(vendor, word, arguments=arguments)
-    with playing(first, vendor.whole()) as place, holdfast.open("memory:") as store:
+    with playing(first, vendor.whole()) as place, perdure.open("memory:") as store:
         agent = Agent("clerk", backend=vendor.at(place, options={"stream": False}), tools=[pay])
         thread = store.thread("trip", agent=agent)
         result = thread.run("Pay")
@@ -197,7 +197,7 @@ def test_a_call_in_a_streamed_answer_that_was_cut_off_is_never_run(accepted: boo
     """Not even if the policy accepts truncated answers."""
     paid: list[int] = []
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(amount: int) -> None:
         paid.append(amount)
 
@@ -217,7 +217,7 @@ def test_a_call_in_a_complete_answer_is_run(vendor: Vendor) -> None:
     """The control: the same answers, ended as the vendor ends them."""
     paid: list[int] = []
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(amount: int = 1) -> str:
         paid.append(amount)
         return "paid"
@@ -269,10 +269,10 @@ def test_going_on_counts_against_the_stop_policies() -> None:
 
 
 ASKING = """
-import sys, holdfast
-backend = holdfast.Backend("openai:m", base_url=sys.argv[2] + "/v1", api_key="sk-x", options={"stream": False})
-with holdfast.open(sys.argv[1]) as store:
-    store.thread("trip", agent=holdfast.Agent("planner", backend=backend)).run("Hi")
+import sys, perdure
+backend = perdure.Backend("openai:m", base_url=sys.argv[2] + "/v1", api_key="sk-x", options={"stream": False})
+with perdure.open(sys.argv[1]) as store:
+    store.thread("trip", agent=perdure.Agent("planner", backend=backend)).run("Hi")
 """
 
 
@@ -334,7 +334,7 @@ def test_another_process_fetches_a_queued_response_instead_of_asking_again(tmp_p
         wait_until(lambda: len(place.requests) >= 2)
         child.kill()
         child.wait()
-        with holdfast.open(path) as store:
+        with perdure.open(path) as store:
             agent = Agent("planner", backend=RESPONSES.at(place, options={"stream": False}))
             result = store.thread("trip", agent=agent).resume()
 
@@ -355,7 +355,7 @@ def test_the_command_line_tells_why_a_run_stopped(
 ) -> None:
     """For people and for programs."""
     shell = Shell(tmp_path, capsys, monkeypatch)
-    with playing(ended(CHAT, "length", stream=True)) as place, holdfast.open(shell.store) as store:
+    with playing(ended(CHAT, "length", stream=True)) as place, perdure.open(shell.store) as store:
         store.thread("trip", agent=Agent("planner", backend=CHAT.at(place))).run("Hi")
 
     shown = shell.ok("runs", "show", "trip", "--store", str(shell.store)).out

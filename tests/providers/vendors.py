@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import Backend
-from holdfast.providers.bedrock.transport import frame
+from perdure import Backend
+from perdure.providers.bedrock.transport import frame
 from tests.providers.playing import SSE, Answer, Place, cut, streamed, whole
 
 __all__ = ["FRAMES", "KEY", "TEXT", "VENDORS", "Vendor"]

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from holdfast.model.context import Context
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text
-from holdfast.providers.contract import Loss, Rendered
+from perdure.model.context import Context
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text
+from perdure.providers.contract import Loss, Rendered
 from tests.recorded.leaves import Leaf, Said, given, is_account, walk
 from tests.recorded.transformations import EQUAL, REPAIRS, SPELLED, WHOLE
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.providers.wire.media import inline
+from perdure.providers.wire.media import inline
 
 __all__ = ["differences", "meaning"]
 

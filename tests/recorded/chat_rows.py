@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import ReasoningSummary
-from holdfast.providers import Adapter
-from holdfast.providers import adapter as adapter_of
-from holdfast.providers.contract import Reply
+from perdure.errors import Invalid
+from perdure.model.message import ReasoningSummary
+from perdure.providers import Adapter
+from perdure.providers import adapter as adapter_of
+from perdure.providers.contract import Reply
 from tests.recorded.chat_meaning import differences
 from tests.recorded.wire import Facts, Record, Wire, pieces
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.providers.openai_chat.tools import is_closed
-from holdfast.providers.wire.media import inline
+from perdure.providers.openai_chat.tools import is_closed
+from perdure.providers.wire.media import inline
 
 __all__ = ["broken_rules"]
 

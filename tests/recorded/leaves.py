@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
-from holdfast.model.context import Context
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from perdure.model.context import Context
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 
 __all__ = ["ACCOUNT", "Leaf", "Said", "given", "is_account", "walk"]
 
-ACCOUNT = "application/vnd.holdfast.server-tool+json"
+ACCOUNT = "application/vnd.perdure.server-tool+json"
 
 
 class Leaf(NamedTuple):

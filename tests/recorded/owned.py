@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from holdfast.model.message import Message
+from perdure.model.message import Message
 
 __all__ = ["opaque", "opaque_of"]
 

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from holdfast.model.context import Context
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS
+from perdure.model.context import Context
+from perdure.providers import adapter
+from perdure.providers.registry import APIS
 from tests.recorded.wire import Record, Wire
 
 __all__ = ["DEEP", "MODELS", "OTHERS", "SOURCES", "contexts", "sampled"]
 
-DEEP = bool(os.environ.get("HOLDFAST_DEEP"))
+DEEP = bool(os.environ.get("PERDURE_DEEP"))
 SOURCES = (*APIS, "groq-chat")
 
 # For each target, one model that thinks and one that does not.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.providers import adapter
-from holdfast.providers.contract import Rendered
-from holdfast.providers.registry import APIS
-from holdfast.providers.rules import check
+from perdure.model.context import Context
+from perdure.providers import adapter
+from perdure.providers.contract import Rendered
+from perdure.providers.registry import APIS
+from perdure.providers.rules import check
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import DEEP, MODELS, OTHERS, contexts, read_as
 from tests.recorded.wire import Wire

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, Text
-from holdfast.providers.anthropic import ADAPTER
-from holdfast.providers.contract import Reply
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text
+from perdure.providers.anthropic import ADAPTER
+from perdure.providers.contract import Reply
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "anthropic-messages"

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, Text
-from holdfast.providers.bedrock import ADAPTER
-from holdfast.providers.contract import Reply
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text
+from perdure.providers.bedrock import ADAPTER
+from perdure.providers.contract import Reply
 from tests.recorded.frames import frames_of
 from tests.recorded.wire import Facts, Record, Wire, pieces
 

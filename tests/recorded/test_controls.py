@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.providers import adapter
-from holdfast.providers.contract import Reply
+from perdure.errors import Invalid
+from perdure.providers import adapter
+from perdure.providers.contract import Reply
 from tests.recorded import (
     chat_rows,
     test_anthropic_messages_rows,

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import ReasoningSummary
-from holdfast.providers.contract import Reply
-from holdfast.providers.gemini import ADAPTER
+from perdure.errors import Invalid
+from perdure.model.message import ReasoningSummary
+from perdure.providers.contract import Reply
+from perdure.providers.gemini import ADAPTER
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "gemini-generate"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, Text
-from holdfast.providers import adapter
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text
+from perdure.providers import adapter
 from tests.recorded.chat_rows import chunked, read
 from tests.recorded.wire import Record, Wire
 

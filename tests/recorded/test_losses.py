@@ -1,7 +1,7 @@
 """What a render was given and does not hold is in its losses, field by field, and nothing else is.
 
 Every recorded request, and every answer put behind its request, is rendered for every other format.  The ordinary
-run takes conversations until every kind of leaf has been seen; `HOLDFAST_DEEP` takes all of them, for two models.
+run takes conversations until every kind of leaf has been seen; `PERDURE_DEEP` takes all of them, for two models.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message, Text, ToolResult
-from holdfast.providers import adapter
-from holdfast.providers.contract import Loss, Rendered
-from holdfast.providers.registry import APIS
+from perdure.model.context import Context
+from perdure.model.message import Message, Text, ToolResult
+from perdure.providers import adapter
+from perdure.providers.contract import Loss, Rendered
+from perdure.providers.registry import APIS
 from tests.recorded.audit import false, silent
 from tests.recorded.leaves import given
 from tests.recorded.pairs import DEEP, MODELS, SOURCES, contexts, read_as

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from holdfast.model.message import ReasoningSummary
-from holdfast.providers import Adapter
+from perdure.model.message import ReasoningSummary
+from perdure.providers import Adapter
 from tests.recorded.chat_rows import ChatRows, read
 from tests.recorded.wire import Record, Wire
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.providers import catalog
-from holdfast.providers.registry import APIS
+from perdure.providers import catalog
+from perdure.providers.registry import APIS
 from tests.recorded.wire import Wire
 
 OTHERS = ("groq-chat", "ollama-chat", "cohere-chat", "bedrock-invoke")

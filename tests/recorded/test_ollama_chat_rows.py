@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import ReasoningSummary
-from holdfast.providers import adapter
+from perdure.errors import Invalid
+from perdure.model.message import ReasoningSummary
+from perdure.providers import adapter
 from tests.recorded.chat_rows import chunked, read, round_trip
 from tests.recorded.wire import Record, Wire
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import VENDOR_TOOLS
-from holdfast.model.message import ReasoningSummary
-from holdfast.providers.contract import Reply
-from holdfast.providers.openai_responses import ADAPTER
+from perdure.errors import Invalid
+from perdure.model.context import VENDOR_TOOLS
+from perdure.model.message import ReasoningSummary
+from perdure.providers.contract import Reply
+from perdure.providers.openai_responses import ADAPTER
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "openai-responses"

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS
+from perdure.model.context import Context
+from perdure.model.message import Message
+from perdure.providers import adapter
+from perdure.providers.registry import APIS
 from tests.recorded.audit import false, silent
 from tests.recorded.pairs import MODELS
 from tests.recorded.test_losses import ELSEWHERE

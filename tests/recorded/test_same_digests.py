@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.digest import Kind, digest_of
-from holdfast.model.message import Message, encode_message
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS
+from perdure.model.context import Context
+from perdure.model.digest import Kind, digest_of
+from perdure.model.message import Message, encode_message
+from perdure.providers import adapter
+from perdure.providers.registry import APIS
 from tests.recorded.frames import frames_of
 from tests.recorded.pairs import sampled
 from tests.recorded.test_there_and_back import TRANSCRIPT

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast.model.context import Context
-from holdfast.model.message import Message, Text, ToolResult
-from holdfast.providers import adapter
-from holdfast.providers.contract import Reply
-from holdfast.providers.registry import APIS
+import perdure
+from perdure.model.context import Context
+from perdure.model.message import Message, Text, ToolResult
+from perdure.providers import adapter
+from perdure.providers.contract import Reply
+from perdure.providers.registry import APIS
 from tests.recorded.owned import opaque, opaque_of
 from tests.recorded.pairs import MODELS, SOURCES, contexts, read_as, sampled
 from tests.recorded.wire import Record, Wire
@@ -181,7 +181,7 @@ def test_a_thread_keeps_it_too(wire: Wire, source: str) -> None:
     provider = source.partition("-")[0]
     owned = [each for each in wire.requests(source) if each.status == 200 and opaque(each.request)]
 
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         for record in sampled([each for each in owned if each.provider == provider], every=3):
             thread = store.thread(record.id, agent="helper")
             thread.add(record.request, api=source)

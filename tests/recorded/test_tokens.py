@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.providers import adapter, tokens
-from holdfast.providers.measures import FAMILIES, Family, family
-from holdfast.providers.registry import APIS
+from perdure.model.context import Context
+from perdure.providers import adapter, tokens
+from perdure.providers.measures import FAMILIES, Family, family
+from perdure.providers.registry import APIS
 from tests.recorded.wire import Record, Wire
 
 COVERED = 0.95

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message
+from perdure.model.context import Context
+from perdure.model.message import Message
 from tests.recorded.leaves import Said
 
 __all__ = ["EQUAL", "REPAIRS", "SPELLED", "WHOLE"]

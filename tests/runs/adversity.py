@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
 
-import holdfast
-from holdfast import Agent, Call, Message, Plugin, Stop, Text, Thread, ToolCall, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.model.context import Context
-from holdfast.model.run import ENDED
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.runtime.plugin import Moment
+import perdure
+from perdure import Agent, Call, Message, Plugin, Stop, Text, Thread, ToolCall, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.model.context import Context
+from perdure.model.run import ENDED
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.runtime.plugin import Moment
 from tests.runs.injecting import Action, Injecting, Wire, in_doubt, unavailable
 
 __all__ = ["Adversity"]
@@ -85,7 +85,7 @@ class Adversity:
         if self.chance.random() < 0.7:
             times = self.chance.choice([1, 1, 2, 1_000_000])
             self.injecting.wire.arm(self.chance.choice(FAULTS), nth=self.chance.randint(1, 12), times=times)
-        with suppress(errors.HoldfastError, KeyboardInterrupt):
+        with suppress(errors.PerdureError, KeyboardInterrupt):
             self._acted(self.chance.choice(ACTS), turn)
 
     def settle(self) -> None:
@@ -104,7 +104,7 @@ class Adversity:
             self.thread.resume(run)
         except errors.NotFound:  # it was undone
             self.thread.cancel(run)
-        except (errors.HoldfastError, KeyboardInterrupt):
+        except (errors.PerdureError, KeyboardInterrupt):
             return
 
     def _acted(self, what: str, turn: int) -> None:
@@ -133,29 +133,29 @@ class Adversity:
                 self.thread.call(tool, {"k": self.chance.randint(1, 9)}, id=f"h{self.chance.randint(1, 5)}")
 
     def _declared(self) -> Agent:
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         def send(k: int, call: Call) -> str:
             self.sent[call.id] += 1
             call.put("/sent.json", k)
             call.agent.put("/count.json", call.agent.get("/count.json", default=0) + 1)
             return self._happened("sent")
 
-        @holdfast.tool(effect="external_write", ask=True)
+        @perdure.tool(effect="external_write", ask=True)
         def ask(k: int, call: Call) -> str:
             self.sent[call.id] += 1
             call.put(f"/asked/{k % 4}.json", k)
             return self._happened("asked")
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def read(k: int, call: Call) -> str:
             return self._happened(str(call.paths("/")))
 
-        @holdfast.tool(effect="local_write", idempotent=True)
+        @perdure.tool(effect="local_write", idempotent=True)
         def write(k: int, call: Call) -> str:
             call.put("/written.json", k)
             return self._happened("written")
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def put_aside(k: int, call: Call) -> str:
             if call.decision is None:
                 call.scratch.put("/aside.json", k)
@@ -190,5 +190,5 @@ class Adversity:
         if self.chance.random() < 0.03:
             raise KeyboardInterrupt
         if self.chance.random() < 0.05:
-            with suppress(errors.HoldfastError):
+            with suppress(errors.PerdureError):
                 self.store.thread("trip").steer("psst")

@@ -7,13 +7,13 @@ import signal
 import time
 from typing import cast
 
-import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.model.effect import Reach
-from holdfast.model.ticket import Verdict
-from holdfast.runtime import points
-from holdfast.runtime.points import POINTS, Point
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Outcome
+from perdure.model.effect import Reach
+from perdure.model.ticket import Verdict
+from perdure.runtime import points
+from perdure.runtime.points import POINTS, Point
+from perdure.testing import Script, say, use
 from tests.crash import points as inside
 from tests.runs.told import Told, told_of
 from tests.runs.world import World
@@ -35,13 +35,13 @@ VALUES: dict[Verdict, object] = {"approve": None, "edit": {"to": "bob"}, "answer
 
 def ask(path: str) -> str:
     """Run until the approval is asked for."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         return store.thread(THREAD, agent=_agent(path)).run("Write").status
 
 
 def decide(path: str, verdict: Verdict) -> str:
     """Decide; what the call has come to."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         thread = store.thread(THREAD, agent=_agent(path))
         thread.decide(thread.calls()[0].id, verdict, value=VALUES[verdict], by="ann")
         return thread.calls()[0].state
@@ -49,7 +49,7 @@ def decide(path: str, verdict: Verdict) -> str:
 
 def decide_and_die(path: str, verdict: Verdict) -> None:
     """Decide, and die as soon as that is acknowledged."""
-    store = holdfast.open(path, durability="process_crash")
+    store = perdure.open(path, durability="process_crash")
     thread = store.thread(THREAD, agent=_agent(path))
     thread.decide(thread.calls()[0].id, verdict, value=VALUES[verdict], by="ann")
     _die()
@@ -57,7 +57,7 @@ def decide_and_die(path: str, verdict: Verdict) -> None:
 
 def die_while_deciding(path: str, verdict: Verdict, point: str) -> None:
     """Die before or after the decision is durable, in any case before it is acknowledged."""
-    store = holdfast.open(path, durability="process_crash")
+    store = perdure.open(path, durability="process_crash")
     thread = store.thread(THREAD, agent=_agent(path))
     call = thread.calls()[0].id
     inside.arm(store, point, 1)
@@ -66,7 +66,7 @@ def die_while_deciding(path: str, verdict: Verdict, point: str) -> None:
 
 def resume_and_die(path: str, point: str, timeline: str = "main") -> str:
     """Go on, and die at that point; what the run came to if it is never reached."""
-    store = holdfast.open(path, durability="process_crash")
+    store = perdure.open(path, durability="process_crash")
     if point in POINTS:
         points.arm(cast("Point", point), _die)
     else:
@@ -76,7 +76,7 @@ def resume_and_die(path: str, point: str, timeline: str = "main") -> str:
 
 def decide_on_a_fork(path: str) -> None:
     """Approve on a fork what was asked on `main`."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         thread = store.thread(THREAD, agent=_agent(path))
         thread.fork("fork").decide(thread.calls()[0].id, "approve", by="ann")
 
@@ -85,7 +85,7 @@ def go_on(path: str, hook: bool, careless: bool = False, timeline: str = "main")
     """What the next process makes of it; careless: whatever was cut off is simply run again."""
     if careless:
         Reach.repeatable = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.resume(_agent(path, hook=hook))
         return told_of(store, store.thread(THREAD, timeline=timeline))
 
@@ -93,7 +93,7 @@ def go_on(path: str, hook: bool, careless: bool = False, timeline: str = "main")
 def _agent(path: str, *, hook: bool = False) -> Agent:
     world = World(f"{path}.world")
 
-    @holdfast.tool(effect="communication", ask=True)
+    @perdure.tool(effect="communication", ask=True)
     def mail(to: str, *, call: Call) -> str:
         world.do(to, call.key, call.attempt)
         return f"mailed {to}"

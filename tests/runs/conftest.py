@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-import holdfast
-from holdfast import Store
+import perdure
+from perdure import Store
 
 _names = count()
 
@@ -26,7 +26,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
     """A store of that address."""
-    with holdfast.open(store_url) as opened:
+    with perdure.open(store_url) as opened:
         yield opened
 
 
@@ -34,5 +34,5 @@ def store(store_url: str) -> Iterator[Store]:
 def memory_path() -> Iterator[Path]:
     """A directory in memory where there is one: a process that is killed needs no disk, and a campaign is faster."""
     memory = Path("/dev/shm")
-    with TemporaryDirectory(prefix="holdfast-", dir=memory if memory.is_dir() else None) as made:
+    with TemporaryDirectory(prefix="perdure-", dir=memory if memory.is_dir() else None) as made:
         yield Path(made)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Store, Thread
-from holdfast.engines.contract import Instant
-from holdfast.engines.memory import MemoryStore
-from holdfast.errors import Unavailable
-from holdfast.runtime.hand import CallResult
+from perdure import Store, Thread
+from perdure.engines.contract import Instant
+from perdure.engines.memory import MemoryStore
+from perdure.errors import Unavailable
+from perdure.runtime.hand import CallResult
 from tests.runs.injecting import Wire, opened, unavailable
 from tests.unit.ledger.holders import Clocked
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from holdfast import Store
-from holdfast.engines import registry
-from holdfast.engines.contract import Engine, Receipt, Recorded, Write
-from holdfast.errors import InDoubt, Unavailable
-from holdfast.threads.ids import Ids
-from holdfast.threads.shelf import Shelf
+from perdure import Store
+from perdure.engines import registry
+from perdure.engines.contract import Engine, Receipt, Recorded, Write
+from perdure.errors import InDoubt, Unavailable
+from perdure.threads.ids import Ids
+from perdure.threads.shelf import Shelf
 
 __all__ = ["Action", "Injecting", "Nameless", "Wire", "engine", "in_doubt", "opened", "unavailable"]
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast
-from holdfast import Store
-from holdfast.engines.contract import Engine
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.runtime.ownership import Owners
-from holdfast.runtime.workshop import Workshop
-from holdfast.threads.ids import Ids
-from holdfast.threads.shelf import Shelf
+import perdure
+from perdure import Store
+from perdure.engines.contract import Engine
+from perdure.engines.sqlite import SqliteEngine
+from perdure.runtime.ownership import Owners
+from perdure.runtime.workshop import Workshop
+from perdure.threads.ids import Ids
+from perdure.threads.shelf import Shelf
 
 __all__ = ["copy_of_empty", "store_in", "store_on"]
 
@@ -38,5 +38,5 @@ def copy_of_empty(path: str | Path) -> None:
     """Let there be an empty store; making many anew would mostly wait for the disk."""
     empty = Path(path).with_name("empty.db")
     if not empty.exists():
-        holdfast.open(empty).close()
+        perdure.open(empty).close()
     shutil.copyfile(empty, path)

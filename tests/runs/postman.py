@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Agent, Call
-from holdfast.runtime.tool import Ask, Tool
-from holdfast.testing import Script, say, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call
+from perdure.runtime.tool import Ask, Tool
+from perdure.testing import Script, say, use
+from perdure.testing.script import Item
 from tests.runs.world import World
 
 __all__ = ["mail_to", "postman"]
@@ -15,7 +15,7 @@ __all__ = ["mail_to", "postman"]
 def mail_to(world: World, *, ask: Ask = False) -> Tool:
     """A tool that sends mail into that world."""
 
-    @holdfast.tool(effect="communication", ask=ask)
+    @perdure.tool(effect="communication", ask=ask)
     def mail(to: str, *, call: Call) -> str:
         world.do(to, call.key, call.attempt)
         call.put(f"/mailed/{to}.json", call.attempt)

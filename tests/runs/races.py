@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.model.canonical import encode
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import ApprovalDecided, ConflictCovered, MessageAppended, ToolCallCompleted
-from holdfast.model.patch import Put
-from holdfast.runtime.tool import Tool
-from holdfast.testing import Script, say, use
-from holdfast.threads.moments import LogEntry
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.model.canonical import encode
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import ApprovalDecided, ConflictCovered, MessageAppended, ToolCallCompleted
+from perdure.model.patch import Put
+from perdure.runtime.tool import Tool
+from perdure.testing import Script, say, use
+from perdure.threads.moments import LogEntry
 from tests.crash.processes import Pipe
 from tests.runs.world import World
 
@@ -50,7 +50,7 @@ def race(
 ) -> None:
     """Take part in so many rounds, and send what came of them."""
     told = Told()
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         racer = _Racer(store, World(world), told, me, processes)
         for number in range(rounds):
             barrier.wait(WAIT_SECONDS)
@@ -79,7 +79,7 @@ class _Racer:
             self._run(number, path)
 
     def _tool(self, *, ask: bool = False) -> Tool:
-        @holdfast.tool(effect="external_write", ask=ask)
+        @perdure.tool(effect="external_write", ask=ask)
         def write(path: str, tag: str, call: Call) -> str:
             self._world.do(tag)
             before = call.get(path, default=None)

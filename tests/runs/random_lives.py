@@ -9,15 +9,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, Call, Outcome, aio
-from holdfast.ledger.tracing import Traced
-from holdfast.model.ticket import Verdict
-from holdfast.runtime.points import POINTS
-from holdfast.runtime.tool import KeyScope, Tool
-from holdfast.testing import Script, crash, say, step, use
-from holdfast.testing.script import Step
-from holdfast.threads.thread import Thread
+import perdure
+from perdure import Agent, Call, Outcome, aio
+from perdure.ledger.tracing import Traced
+from perdure.model.ticket import Verdict
+from perdure.runtime.points import POINTS
+from perdure.runtime.tool import KeyScope, Tool
+from perdure.testing import Script, crash, say, step, use
+from perdure.testing.script import Step
+from perdure.threads.thread import Thread
 from tests.crash import points as inside
 from tests.runs.told import misshapen, state_of, talk_of
 from tests.runs.world import World
@@ -51,7 +51,7 @@ def live(life: Life) -> str:
     if life.seed % 3 == 0 and point not in INSIDE:
         status = asyncio.run(_awaited(life.path, agent, policy))
     else:
-        store = holdfast.open(life.path, durability="process_crash")
+        store = perdure.open(life.path, durability="process_crash")
         if life.killed is not None and point in INSIDE:
             inside.arm(store, point, nth)
         status = _worked(store.thread(THREAD, agent=agent), policy)
@@ -82,7 +82,7 @@ async def _awaited(path: str, agent: Agent, policy: Policy) -> str:
 
 def look(life: Life) -> dict[str, Any]:
     """What the work came to: the conversation, the state, the agent's own map, the world, and what is wrong."""
-    with holdfast.open(life.path, durability="process_crash") as store:
+    with perdure.open(life.path, durability="process_crash") as store:
         thread = store.thread(THREAD)
         mine = store.agent("worker")
         return {
@@ -138,7 +138,7 @@ def _verdict(traced: Traced) -> Verdict:
 
 
 def _look() -> Tool:
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(what: str, *, call: Call) -> list[str]:
         return [what, *call.paths("/")]
 
@@ -146,7 +146,7 @@ def _look() -> Tool:
 
 
 def _note() -> Tool:
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     async def note(what: str, *, call: Call) -> str:
         call.put(f"/notes/{what}.json", what)
         call.put("/last.json", what)
@@ -170,7 +170,7 @@ def _send(
         call.agent.put("/last.json", what)
         return f"{name}: {what}"
 
-    @holdfast.tool(name=name, effect="communication", ask=ask, key=key, key_scope=key_scope)
+    @perdure.tool(name=name, effect="communication", ask=ask, key=key, key_scope=key_scope)
     def send(what: str, *, call: Call) -> str:
         world.do(f"{name} {what}", call.key, call.attempt)
         return record(what, call)

@@ -6,14 +6,14 @@ from typing import cast
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.model.effect import Effect, Reach
-from holdfast.runtime import points
-from holdfast.runtime.points import Point
-from holdfast.runtime.tool import Tool
-from holdfast.testing import Script, crash, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Outcome
+from perdure.model.effect import Effect, Reach
+from perdure.runtime import points
+from perdure.runtime.points import Point
+from perdure.runtime.tool import Tool
+from perdure.testing import Script, crash, say, step, use
+from perdure.testing.script import Item
 from tests.runs.told import Told, misshapen, told_of
 from tests.runs.world import World
 
@@ -54,14 +54,14 @@ def sender(case: Case, *crashes: Item) -> Agent:
 
 def send_until_killed(case: Case) -> str:
     """Send until the process is killed; what the run came to if it is not."""
-    store = holdfast.open(case.path, durability="process_crash")
+    store = perdure.open(case.path, durability="process_crash")
     return store.thread(THREAD, agent=sender(case, crash(case.point, nth=case.nth))).run("Send them").status
 
 
 def go_on(case: Case) -> tuple[Told, list[str]]:
     """What the next process makes of it, and what it showed the model that no model may be shown."""
     agent = sender(case)
-    with holdfast.open(case.path, durability="process_crash") as store:
+    with perdure.open(case.path, durability="process_crash") as store:
         store.resume(agent)
         told = told_of(store, store.thread(THREAD))
     return told, misshapen(cast("Script", agent.backend).contexts)
@@ -76,7 +76,7 @@ def go_on_without_the_rule(case: Case) -> tuple[Told, list[str]]:
 def _send(case: Case) -> Tool:
     world = case.world
 
-    @holdfast.tool(effect=case.effect, idempotent=case.idempotent)
+    @perdure.tool(effect=case.effect, idempotent=case.idempotent)
     def send(number: int, *, call: Call) -> str:
         world.do(number, call.key, call.attempt)
         points.reach("during_effect")

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
-import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.errors import Busy
-from holdfast.runtime import points
-from holdfast.runtime.ended import Result
-from holdfast.runtime.points import POINTS, Point
-from holdfast.runtime.tool import Tool
-from holdfast.testing import Script, say, step, use
-from holdfast.threads.thread import Thread
+import perdure
+from perdure import Agent, Call, Outcome
+from perdure.errors import Busy
+from perdure.runtime import points
+from perdure.runtime.ended import Result
+from perdure.runtime.points import POINTS, Point
+from perdure.runtime.tool import Tool
+from perdure.testing import Script, say, step, use
+from perdure.threads.thread import Thread
 from tests.crash.processes import Other, Pipe
 from tests.runs.opened import store_in
 from tests.runs.world import World
@@ -50,7 +50,7 @@ def payer(
 
     together = threading.Barrier(calls, timeout=WAIT_SECONDS)
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(amount: int, *, call: Call) -> str:
         call.put(f"/paid/{amount}.json", call.attempt)
         together.wait()  # so that none of them is at the store when one stops them all

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread
-from holdfast.errors import Conflict
-from holdfast.model.message import Text, ToolCall, ToolResult
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread
+from perdure.errors import Conflict
+from perdure.model.message import Text, ToolCall, ToolResult
+from perdure.testing import Script, say, use
 
 SENT: list[str] = []
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def send(to: str) -> str:
     """Send, after a person was asked."""
     SENT.append(to)
     return f"sent to {to}"
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def post(to: str) -> str:
     """Fail, so that nobody knows whether anything was sent."""
     raise ConnectionError("no answer")
@@ -30,7 +30,7 @@ def post(to: str) -> str:
 def store() -> Store:
     """A store in memory; nothing was sent."""
     SENT.clear()
-    return holdfast.open("memory:")
+    return perdure.open("memory:")
 
 
 def answered(thread: Thread, call: str) -> None:

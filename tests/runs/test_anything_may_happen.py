@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from holdfast import Agent, errors
-from holdfast.model.context import Context
-from holdfast.model.run import ENDED
-from holdfast.testing import Script, say
-from holdfast.testing.script import Step
+from perdure import Agent, errors
+from perdure.model.context import Context
+from perdure.model.run import ENDED
+from perdure.testing import Script, say
+from perdure.testing.script import Step
 from tests.runs.adversity import Adversity, check_well_formed
 
-SEEDS = 400 if os.environ.get("HOLDFAST_DEEP") else 25
+SEEDS = 400 if os.environ.get("PERDURE_DEEP") else 25
 OPEN = ("awaiting_approval", "approved")
 
 
@@ -61,6 +61,6 @@ def _readable(world: Adversity) -> bool:
     world.injecting.wire.disarm()
     try:
         world.thread.runs()
-    except errors.HoldfastError:
+    except errors.PerdureError:
         return False
     return True

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Store, aio, errors
-from holdfast.runtime import carrying
-from holdfast.runtime.clearance import Clearance
-from holdfast.runtime.hand import CallResult
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Outcome, Store, aio, errors
+from perdure.runtime import carrying
+from perdure.runtime.clearance import Clearance
+from perdure.runtime.hand import CallResult
+from perdure.testing import Script, say, use
 from tests.crash.processes import Pipe, running
 
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(to: str, call: Call, note: str = "-") -> str:
     """Send something."""
     _sent.append(to)
@@ -28,7 +28,7 @@ def send(to: str, call: Call, note: str = "-") -> str:
     return f"sent to {to}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     _sent.append(str(amount))
@@ -142,7 +142,7 @@ def test_a_tool_that_raises_leaves_its_call_unknown_until_somebody_knows(store: 
     """Asked for again it is not made again: its hook is asked, and settles it."""
     known: list[str] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def shaky() -> str:
         _sent.append("tried")
         raise TimeoutError("no answer")
@@ -173,7 +173,7 @@ def test_arguments_that_do_not_fit_are_refused_and_recorded(store: Store) -> Non
 def test_a_call_on_a_line_that_was_written_to_meanwhile_lands(store: Store) -> None:
     """The tool itself is the moment at which somebody else writes."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def visited(call: Call) -> str:
         store.thread("trip").put("/title.json", "web")
         call.put("/own.json", "call")
@@ -191,7 +191,7 @@ def test_two_threads_of_one_program_make_the_same_call_once(store: Store) -> Non
     """The second is told that it is under way, or gets the result."""
     inside, go_on = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def slow() -> str:
         _sent.append("slow")
         inside.set()
@@ -231,7 +231,7 @@ def test_cancelling_the_task_of_a_call_records_it(store_url: str) -> None:
     async def main() -> str:
         inside = asyncio.Event()
 
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         async def slow() -> str:
             inside.set()
             await asyncio.sleep(600)
@@ -256,7 +256,7 @@ def test_of_two_that_go_on_with_an_approved_call_one_makes_it(
     thread = store.thread("trip", agent="planner")
     inside, over = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def wire() -> str:
         _sent.append("wired")
         inside.set()
@@ -292,7 +292,7 @@ def test_a_call_that_is_cancelled_between_two_attempts_is_not_left_as_if_somebod
     async def main() -> str:
         tried = asyncio.Event()
 
-        @holdfast.tool(effect="external_write", idempotent=True, retry=holdfast.Retry(delay=600))
+        @perdure.tool(effect="external_write", idempotent=True, retry=perdure.Retry(delay=600))
         async def flaky() -> str:
             tried.set()
             raise ConnectionResetError
@@ -316,7 +316,7 @@ def test_a_result_is_kept_though_its_commit_is_refused(store: Store) -> None:
     thread = store.thread("trip", agent="planner")
     thread.put("/title.json", "Trip")
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def wire() -> str:
         _sent.append("wired")
         thread.undo()
@@ -333,7 +333,7 @@ def test_a_key_that_another_call_holds_can_be_taken_over_if_somebody_agrees(stor
     """They are asked once, and not again for the same claim."""
     thread = store.thread("trip", agent="planner")
 
-    @holdfast.tool(effect="external_write", idempotent=True, key="order-{number}")
+    @perdure.tool(effect="external_write", idempotent=True, key="order-{number}")
     def order(number: int, note: str) -> str:
         _sent.append(note)
         if note == "first":
@@ -354,7 +354,7 @@ def test_what_was_not_done_is_not_started_again_where_another_line_has_done_it(s
     """The hook's word lets the call start once more, and the guard asks as before every start."""
     found: list[str] = ["dont_know"]
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def wire(call: Call) -> str:
         _sent.append(call.id)
         if len(_sent) == 1:
@@ -384,14 +384,14 @@ def _die(pipe: Pipe, path: str, effect: str, effects: str) -> None:
     import os
     import signal
 
-    @holdfast.tool(effect=effect, idempotent=effect == "local_write")  # pyright: ignore[reportArgumentType]
+    @perdure.tool(effect=effect, idempotent=effect == "local_write")  # pyright: ignore[reportArgumentType]
     def act() -> str:
         with Path(effects).open("a") as file:
             file.write("acted\n")
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
 
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent="planner").call(act, {}, id="c1")
 
 
@@ -407,13 +407,13 @@ def test_a_call_that_was_cut_off_follows_the_rules_of_its_effect(
     with running(_die, path, effect, str(effects)) as owner:
         owner.process.join()
 
-    @holdfast.tool(effect=effect, idempotent=effect == "local_write")  # pyright: ignore[reportArgumentType]
+    @perdure.tool(effect=effect, idempotent=effect == "local_write")  # pyright: ignore[reportArgumentType]
     def act() -> str:
         with effects.open("a") as file:
             file.write("acted\n")
         return "done"
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         result = store.thread("trip").call(act, {}, id="c1")
 
         assert result.state == state

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, errors
-from holdfast.runtime.hand import CallResult
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store, errors
+from perdure.runtime.hand import CallResult
+from perdure.testing import Script, say, use
 
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(to: str, call: Call) -> str:
     """Send something."""
     _sent.append(to)
@@ -20,7 +20,7 @@ def send(to: str, call: Call) -> str:
     return f"sent to {to}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     _sent.append(str(amount))
@@ -38,7 +38,7 @@ def test_what_a_call_changes_is_applied_once_though_its_line_went_back_meanwhile
     thread = store.thread("trip", agent="planner")
     thread.put("/title.json", "Trip")
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def wire(call: Call) -> str:
         _sent.append("wired")
         call.put("/wired.json", True)
@@ -64,7 +64,7 @@ def test_changes_that_were_left_are_not_applied_on_another_line(store: Store) ->
     thread.put("/title.json", "Trip")
     fork = thread.fork("aside")
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def wire(call: Call) -> str:
         call.put("/wired.json", True)
         thread.undo()
@@ -121,7 +121,7 @@ def test_refused_arguments_do_not_stand_for_other_refused_ones(store: Store) -> 
 def calling(store: Store, inside: list[CallResult]) -> Agent:
     """An agent whose tool makes a call by hand on the thread of its own run."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def visit() -> str:
         inside.append(store.thread("trip").call(send, {"to": "ann"}, id="c1"))
         return "visited"

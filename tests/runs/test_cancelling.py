@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Stop, Store, Thread, aio, errors
-from holdfast.model.run import ENDED
-from holdfast.runtime.ended import Result
-from holdfast.testing import Script, crash, say, step, use
+import perdure
+from perdure import Agent, Call, Stop, Store, Thread, aio, errors
+from perdure.model.run import ENDED
+from perdure.runtime.ended import Result
+from perdure.testing import Script, crash, say, step, use
 from tests.crash.processes import Pipe, running
 
 
@@ -25,10 +25,10 @@ class Gate:
         self.inside, self.open = threading.Event(), threading.Event()
         self.calls = 0
 
-    def tool(self) -> holdfast.Tool:
+    def tool(self) -> perdure.Tool:
         """The tool."""
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def stand() -> str:
             self.calls += 1
             self.inside.set()
@@ -39,7 +39,7 @@ class Gate:
         return stand
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int, call: Call) -> str:
     """Pay, if somebody agrees."""
     call.put("/paid.json", amount)
@@ -159,7 +159,7 @@ def test_cancelling_what_has_ended_changes_nothing(store: Store) -> None:
 def test_a_run_that_was_cut_off_is_ended_and_its_calls_are_settled(store: Store, effect: str) -> None:
     """What was never begun is cancelled or failed; what may have happened is unknown."""
 
-    @holdfast.tool(effect=effect)  # pyright: ignore[reportArgumentType]
+    @perdure.tool(effect=effect)  # pyright: ignore[reportArgumentType]
     def cut() -> str:
         raise KeyboardInterrupt
 
@@ -203,7 +203,7 @@ def test_cancelling_the_task_that_awaits_a_run_cancels_the_run(store_url: str) -
     assert "cancelled" in seen
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 async def nap() -> str:
     """Let others do something."""
     await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def nap() -> str:
 def _own(pipe: Pipe, path: str) -> None:
     """Run the agent in this process until somebody stops it."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def wait(q: int) -> str:
         threading.Event().wait(0.05)
         if q == 0:
@@ -222,14 +222,14 @@ def _own(pipe: Pipe, path: str) -> None:
 
     script = Script(*[use("wait", q=q) for q in range(10_000)])
     agent = Agent("planner", backend=script, tools=[wait], stop=Stop(steps=None))
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         pipe.send(store.thread("trip", agent=agent).run("go").status)
 
 
 def test_a_live_run_in_another_process_stops(tmp_path: Path) -> None:
     """The request is durable; the owner sees it within its next looks."""
     path = str(tmp_path / "agents.db")
-    with running(_own, path) as owner, holdfast.open(path, durability="process_crash") as store:
+    with running(_own, path) as owner, perdure.open(path, durability="process_crash") as store:
         assert owner.answer() == "inside"
 
         asked = store.thread("trip").cancel(why="enough")
@@ -242,12 +242,12 @@ def test_a_live_run_in_another_process_stops(tmp_path: Path) -> None:
 def _die(pipe: Pipe, path: str) -> None:
     """Run the agent and be killed after a tool's effect."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send() -> str:
         return "sent"
 
     agent = Agent("planner", backend=Script(crash("after_effect"), use("send"), say("Done.")), tools=[send])
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=agent).run("go")
 
 
@@ -257,7 +257,7 @@ def test_a_run_whose_process_was_killed_is_cancelled_by_another(tmp_path: Path) 
     with running(_die, path) as owner:
         owner.process.join()
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         record = store.thread("trip").cancel(why="its process is gone")
 
         assert record.state == "cancelled"

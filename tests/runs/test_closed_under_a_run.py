@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, aio, errors
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, aio, errors
+from perdure.testing import Script, say, use
 
 
 def test_closing_under_an_awaited_run_is_told_clearly(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_closing_under_an_awaited_run_is_told_clearly(tmp_path: Path) -> None:
     async def main() -> errors.RunFailed:
         inside, go_on = asyncio.Event(), asyncio.Event()
 
-        @holdfast.tool(effect="local_write", idempotent=True)
+        @perdure.tool(effect="local_write", idempotent=True)
         async def send() -> str:
             sent.append("sent")
             inside.set()
@@ -43,13 +43,13 @@ def test_closing_under_an_awaited_run_is_told_clearly(tmp_path: Path) -> None:
     assert "this store was closed" in told
     assert "the run counts as interrupted: resume() goes on with it, cancel() ends it." in told
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def send() -> str:
         sent.append("again")
         return "sent"
 
     agent = Agent("planner", backend=Script(say("Done."), say("Done.")), tools=[send])
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert [run.state for run in store.thread("trip").runs()] == ["running"]
         assert [result.status for result in store.resume(agent)] == ["succeeded"]
     assert sent == ["sent", "again"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store
+from perdure.testing import Script, say, use
 from tests.runs.world import World
 
 
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> World:
 def sending(world: World, store: Store | None, copy: Path, **how: Any) -> Agent:
     """An agent that sends two letters; with a `store` that is copied while the first is on its way."""
 
-    @holdfast.tool(effect="external_write", **how)
+    @perdure.tool(effect="external_write", **how)
     def send(to: str, call: Call) -> str:
         """Send a letter."""
         if store is not None and to == "ann":
@@ -37,10 +37,10 @@ def sending(world: World, store: Store | None, copy: Path, **how: Any) -> Agent:
 def both(path: Path, world: World, **how: Any) -> tuple[list[str], list[str]]:
     """Run to the end in the original, then in the copy; how its calls stand, and the keys of the second letters."""
     copy = path / "copy.db"
-    with holdfast.open(path / "agents.db", durability="process_crash") as store:
+    with perdure.open(path / "agents.db", durability="process_crash") as store:
         agent = sending(world, store, copy, **how)
         assert store.thread("trip", agent=agent).run("go", id="first").status == "succeeded"
-    with holdfast.open(copy, durability="process_crash") as copied:
+    with perdure.open(copy, durability="process_crash") as copied:
         thread = copied.thread("trip", agent=sending(world, None, copy, **how))
         assert thread.run("go", id="first").status == "succeeded"
         assert copied.verify().ok

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, errors
-from holdfast.model.context import Context
-from holdfast.testing import Script, say, step, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Store, Thread, errors
+from perdure.model.context import Context
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Step
 
 
 def speak(context: Context) -> Step:
@@ -28,13 +28,13 @@ def sent() -> list[str]:
 def thread(store: Store, sent: list[str]) -> Thread:
     """A thread with a run that waits: of two letters one is sent, and somebody has to agree to the other."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(to: str) -> str:
         """Send a letter."""
         sent.append(to)
         return "sent"
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def plead(to: str) -> str:
         """Send a letter, if somebody agrees."""
         sent.append(to)

@@ -9,22 +9,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Message, Store, Text, Thread, aio, errors
-from holdfast.model.run import Usage
-from holdfast.runtime.plugin import Moment, Plugin
-from holdfast.testing import Script, crash, fail, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Message, Store, Text, Thread, aio, errors
+from perdure.model.run import Usage
+from perdure.runtime.plugin import Moment, Plugin
+from perdure.testing import Script, crash, fail, say, step, use
+from perdure.testing.script import Item
 from tests.crash.processes import Pipe, running
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(q: str = "x") -> str:
     """Look something up."""
     return f"saw {q}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int, call: Call) -> str:
     """Pay, if somebody agrees."""
     call.put(f"/paid/{amount}.json", True)
@@ -129,7 +129,7 @@ def test_words_to_a_run_that_was_cut_off_are_heard_when_it_goes_on(store: Store)
 def test_store_resume_goes_on_with_everything_of_its_agent(store: Store) -> None:
     """What was cut off and what was decided goes on; what still waits, and what is another agent's, is left."""
 
-    @holdfast.tool(effect="read_only", name="look")
+    @perdure.tool(effect="read_only", name="look")
     def cut() -> str:
         raise KeyboardInterrupt
 
@@ -219,7 +219,7 @@ def test_a_thread_with_a_live_run_is_found(store: Store) -> None:
     """While a tool of it runs."""
     seen: list[list[str]] = []
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def listing() -> str:
         seen.append([thread.id for thread in store.threads(state="running")])
         return "listed"
@@ -324,7 +324,7 @@ def test_a_new_state_with_a_path_that_cannot_be_is_refused_before_anything(store
 def _cut_off(pipe: Pipe, path: str) -> None:
     """Run an agent and be killed after its first round."""
     agent = Agent("planner", backend=Script(crash("after_turn"), use("look"), say("Done.")), tools=[look])
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=agent).run("go")
 
 

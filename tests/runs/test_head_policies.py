@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Plugin, Store, Thread, errors
-from holdfast.runtime.plugin import Moment
-from holdfast.testing import Script, fail, say, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Plugin, Store, Thread, errors
+from perdure.runtime.plugin import Moment
+from perdure.testing import Script, fail, say, use
+from perdure.testing.script import Item
 
 _paid: list[int] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def pay(amount: int, call: Call) -> str:
     """Pay."""
     _paid.append(amount)
@@ -21,7 +21,7 @@ def pay(amount: int, call: Call) -> str:
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def ask(amount: int, call: Call) -> str:
     """Pay, if somebody agrees."""
     _paid.append(amount)
@@ -216,7 +216,7 @@ def test_a_run_that_fails_after_it_was_resumed_leaves_the_line_where_it_waited(s
 def test_the_agents_map_is_as_the_run_left_it(store: Store, policy: str) -> None:
     """Under either policy each change arrives once."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def tally(call: Call) -> str:
         call.agent.put("/tally.json", call.agent.get("/tally.json", default=0) + 1)
         return "tallied"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
+import perdure
 from tests.runs.cut_off import DAY, Place
 
 LIFETIME_SECONDS = 60
@@ -12,21 +12,21 @@ LIFETIME_SECONDS = 60
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write", idempotent=True, key_lifetime=LIFETIME_SECONDS)
+@perdure.tool(effect="external_write", idempotent=True, key_lifetime=LIFETIME_SECONDS)
 def order(what: str) -> str:
     """Order something; the service knows the key for a while."""
     _sent.append(what)
     return f"ordered {what}"
 
 
-@holdfast.tool(effect="external_write", idempotent=True, key_lifetime=LIFETIME_SECONDS, ask=True)
+@perdure.tool(effect="external_write", idempotent=True, key_lifetime=LIFETIME_SECONDS, ask=True)
 def asked(what: str) -> str:
     """The same, once somebody has agreed."""
     _sent.append(what)
     return f"ordered {what}"
 
 
-@holdfast.tool(effect="external_write", idempotent=True, key="order-{what}", key_lifetime=LIFETIME_SECONDS)
+@perdure.tool(effect="external_write", idempotent=True, key="order-{what}", key_lifetime=LIFETIME_SECONDS)
 def keyed(what: str, note: str) -> str:
     """The same with a key that equal orders share."""
     _sent.append(note)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Agent, Call
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call
+from perdure.testing import Script, say, step, use
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(at: int) -> int:
     """Look."""
     return at
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def fill(call: Call) -> str:
     """Fill the state."""
     for number in range(12):
@@ -24,7 +24,7 @@ def fill(call: Call) -> str:
 def test_a_step_with_more_calls_than_a_write_of_a_program_may_hold_is_carried_out() -> None:
     """A model's appetite must not brick its thread."""
     script = Script(step(*(use("look", at=number) for number in range(1_100))), say("Seen."), say("Again."))
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=Agent("a", backend=script, tools=[look]))
 
     result = thread.run("Look everywhere")
@@ -37,7 +37,7 @@ def test_a_step_with_more_calls_than_a_write_of_a_program_may_hold_is_carried_ou
 
 def test_a_call_that_writes_more_than_a_change_by_hand_may_is_recorded() -> None:
     """The effect has happened; refusing its state would lose what is true."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=Agent("a", backend=Script(use("fill"), say("Done.")), tools=[fill]))
 
     assert thread.run("Fill it").status == "succeeded"

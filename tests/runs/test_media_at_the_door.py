@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, File, Image, Message, Store, Text, Thread
-from holdfast.history import retention
-from holdfast.history.retention import Policy
-from holdfast.model.message import Block
-from holdfast.testing import Script, say, use
-from holdfast.threads.ids import Ids
+import perdure
+from perdure import Agent, File, Image, Message, Store, Text, Thread
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.model.message import Block
+from perdure.testing import Script, say, use
+from perdure.threads.ids import Ids
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -30,7 +30,7 @@ def data(body: bytes, declared: str = "image/png") -> str:
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -45,7 +45,7 @@ def by_run(store: Store, message: Message) -> tuple[Thread, Script]:
 def by_steering(store: Store, message: Message) -> tuple[Thread, Script]:
     """As something said to a run in mid-flight, twice under one id."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def wait() -> str:
         """Wait until somebody has said something."""
         store.thread("t").steer(message, id="m1")
@@ -181,7 +181,7 @@ def test_the_same_input_again_is_the_same_input(store: Store) -> None:
     thread.run(message, id="m1")
 
     assert len(script.contexts) == 1
-    with pytest.raises(holdfast.errors.Conflict, match="other words"):
+    with pytest.raises(perdure.errors.Conflict, match="other words"):
         thread.run(Message("user", (Image(data(PNG + b"\0"), "image/png"),)), id="m1")
 
 

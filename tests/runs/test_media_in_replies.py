@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, File, Image, Message, Store, Text, Thread, ToolCall
-from holdfast.history import retention
-from holdfast.history.retention import Policy
-from holdfast.model.context import Context
-from holdfast.model.message import Block
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.runtime import media
-from holdfast.threads.ids import Ids
+import perdure
+from perdure import Agent, File, Image, Message, Store, Text, Thread, ToolCall
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.model.context import Context
+from perdure.model.message import Block
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.runtime import media
+from perdure.threads.ids import Ids
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -59,7 +59,7 @@ class Painter:
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -118,7 +118,7 @@ def test_beside_a_call_and_after_a_restart_it_is_the_same(tmp_path: Path) -> Non
     """A picture in a step that asks for a tool, taken up by a process that remembers nothing."""
     path = tmp_path / "agents.db"
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look() -> str:
         """Look."""
         return "seen"
@@ -128,10 +128,10 @@ def test_beside_a_call_and_after_a_restart_it_is_the_same(tmp_path: Path) -> Non
         painter = Painter(asks, reply(), reply())
         return store.thread("t", agent=Agent("artist", backend=painter, tools=[look])), painter
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread, first = on(store)
         thread.run("Paint and look.")
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread, second = on(store)
         thread.run("Again.")
 

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, aio
-from holdfast.engines.contract import Engine, Receipt, Write
-from holdfast.engines.memory import MemoryEngine, MemoryStore
-from holdfast.errors import Unavailable
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call, Outcome, aio
+from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.memory import MemoryEngine, MemoryStore
+from perdure.errors import Unavailable
+from perdure.testing import Script, say, step, use
 from tests.runs.injecting import Wire, opened, unavailable
 
 CHEAP = ("holder", "instant")  # known to the process
@@ -80,13 +80,13 @@ def test_an_engine_that_is_asked_on_a_loop_is_noted(kept: MemoryStore) -> None:
 def test_a_run_asks_nothing_of_the_disk_on_its_loop(kept: MemoryStore, policy: str) -> None:
     """Calls side by side, with state of their own, an approval, and the run's end."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     async def send(to: str, call: Call) -> str:
         await asyncio.to_thread(call.put, f"/sent/{to}.json", to)
         await asyncio.to_thread(lambda: call.agent.put("/last.json", to))
         return to
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay(amount: int) -> str:
         return f"paid {amount}"
 
@@ -112,7 +112,7 @@ def test_a_late_result_is_recorded_off_the_loop(kept: MemoryStore) -> None:
     """An async tool that could not be stopped in time ends on the loop; what it came to is written elsewhere."""
     wire = Watched(MemoryEngine(kept))
 
-    @holdfast.tool(effect="external_write", timeout=0.01)
+    @perdure.tool(effect="external_write", timeout=0.01)
     async def slow() -> str:
         while True:
             try:
@@ -136,7 +136,7 @@ def test_a_late_result_is_recorded_off_the_loop(kept: MemoryStore) -> None:
 def test_a_call_that_was_cut_off_is_taken_up_off_the_loop(kept: MemoryStore) -> None:
     """Whether its process is gone is asked of the disk, and so is what the hook finds and writes."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     async def send() -> str:
         return "sent"
 
@@ -177,14 +177,14 @@ def test_what_a_tool_puts_after_it_was_cut_off_does_not_enter_the_state(
     told: list[str] = []
     over, done = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect=effect, timeout=0.02)  # pyright: ignore[reportArgumentType]
+    @perdure.tool(effect=effect, timeout=0.02)  # pyright: ignore[reportArgumentType]
     def slow(call: Call) -> str:
         call.put("/before.json", True)
         over.wait(10)
         for put in (call.put, call.scratch.put, call.agent.put):
             try:
                 put("/late.json", True)
-            except holdfast.errors.Invalid as error:
+            except perdure.errors.Invalid as error:
                 told.append(str(error))
         done.set()
         return "late"

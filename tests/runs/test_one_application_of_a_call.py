@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Store, Thread, errors
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.model.event import ConflictCovered, ToolCallCompleted, ToolCallSuspended
-from holdfast.runtime import hand, points
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call, Outcome, Store, Thread, errors
+from perdure.engines.sqlite import SqliteEngine
+from perdure.model.event import ConflictCovered, ToolCallCompleted, ToolCallSuspended
+from perdure.runtime import hand, points
+from perdure.testing import Script, say, step, use
 from tests.crash.processes import Other, Pipe, running
 
 WAIT_SECONDS = 60.0  # only turns a hang into a failure
@@ -31,18 +31,18 @@ def events_of(
 def _make(pipe: Pipe, path: str) -> None:
     """Make a call that stops in its tool until it is told to go on; then end."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def wire(call: Call) -> str:
         pipe.send("inside")
         pipe.recv()
         call.put("/p.json", "A")
         return "wired"
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("trip", agent="planner").call(wire, {}, id="c1")
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def wire(call: Call) -> str:
     """Stand for the tool of the other process; it must never run here."""
     call.put("/p.json", "again")
@@ -68,7 +68,7 @@ def test_a_write_after_a_call_is_not_covered_by_one_who_read_the_call_as_started
 ) -> None:
     """B reads `started`, A commits and ends, C writes the same path, B goes on: C's write stands."""
     path = str(tmp_path / "agents.db")
-    with running(_make, path) as other, holdfast.open(path) as store:
+    with running(_make, path) as other, perdure.open(path) as store:
         other.answer()
         thread = store.thread("trip", agent="planner")
         end_between(monkeypatch, other, lambda: store.thread("trip").put("/p.json", "C"))
@@ -87,7 +87,7 @@ def test_without_a_write_between_the_same_interleaving_makes_one_commit(
 ) -> None:
     """The same, where nothing would be lost: there is still one commit of the call."""
     path = str(tmp_path / "agents.db")
-    with running(_make, path) as other, holdfast.open(path) as store:
+    with running(_make, path) as other, perdure.open(path) as store:
         other.answer()
         thread = store.thread("trip", agent="planner")
         end_between(monkeypatch, other, lambda: None)
@@ -101,7 +101,7 @@ def test_without_a_write_between_the_same_interleaving_makes_one_commit(
 def test_asking_again_for_an_unknown_call_writes_nothing(store: Store, *, known: bool) -> None:
     """Neither a commit nor an entry, whether its tool has no hook or the hook does not know."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def shaky() -> str:
         raise TimeoutError
 
@@ -121,11 +121,11 @@ def test_asking_again_for_an_unknown_call_writes_nothing(store: Store, *, known:
 def test_a_call_that_waits_beside_a_run_says_so_once(store: Store) -> None:
     """Its commit belongs to the run's turn; asked for again it writes nothing."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay() -> str:
         return "paid"
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def visit() -> str:
         for _ in range(3):
             store.thread("trip").call(pay, {}, id="c1")
@@ -145,7 +145,7 @@ def test_who_loses_the_race_to_enter_a_call_is_told_that_it_is_under_way(
     """Both found no such call; one enters it, and the other gets `Busy`, as the second caller always does."""
     inside, go_on = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def slow() -> str:
         inside.set()
         go_on.wait(WAIT_SECONDS)
@@ -176,7 +176,7 @@ def test_a_call_whose_commit_meets_a_new_run_is_committed_once(store: Store) -> 
     script = Script(*[say("Hello.")] * 2)
     thread = store.thread("trip", agent=Agent("planner", backend=script))
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def note(call: Call) -> str:
         call.put("/p.json", "call")
         return "noted"
@@ -203,7 +203,7 @@ def test_a_patch_that_is_applied_late_names_what_it_covers(store: Store) -> None
     thread = store.thread("trip", agent="planner")
     thread.put("/title.json", "Trip")
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def mark(call: Call) -> str:
         call.put("/p.json", "call")
         thread.undo()
@@ -225,14 +225,14 @@ def _run_and_die(pipe: Pipe, path: str) -> None:
     import signal
 
     points.arm("after_result", lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=noting()).run("go")
 
 
 def noting() -> Agent:
     """An agent whose one round writes two paths by two calls."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def note(path: str, call: Call) -> str:
         call.put(path, "run")
         return "noted"
@@ -246,7 +246,7 @@ def test_a_run_that_goes_on_names_what_its_patch_covers(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     with running(_run_and_die, path) as owner:
         owner.process.join()
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip", agent=noting())
         settled = [call for call in thread.calls() if call.state == "succeeded"]
         for name in ("/p.json", "/q.json"):
@@ -262,7 +262,7 @@ def test_a_run_that_goes_on_names_what_its_patch_covers(tmp_path: Path) -> None:
 def test_a_call_of_a_run_is_not_carried_out_by_hand(store: Store) -> None:
     """It would be applied by both; the run that requested it goes on with it, and applies it once."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay(call: Call) -> str:
         call.put("/paid.json", True)
         return "paid"
@@ -284,7 +284,7 @@ def test_a_call_of_a_run_is_not_carried_out_by_hand(store: Store) -> None:
 def test_a_hook_that_knows_settles_an_unknown_call_once(store: Store) -> None:
     """Both of two later callers get the result; one commit applies what the hook wrote."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def shaky() -> str:
         raise TimeoutError
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.model.event import Picked
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.model.event import Picked
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="local_write", idempotent=True)
+@perdure.tool(effect="local_write", idempotent=True)
 def note(path: str, call: Call) -> str:
     """Write a path."""
     call.put(path, "run")

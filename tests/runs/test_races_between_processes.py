@@ -1,7 +1,7 @@
 """Calls by hand, runs, puts and decisions on the same ids and paths, by several processes at once.
 
 Every acknowledged write is in the history once, and none is covered by a writer who had not seen it without
-the commit saying so.  `HOLDFAST_DEEP=1` asks for 10,000 rounds.
+the commit saying so.  `PERDURE_DEEP=1` asks for 10,000 rounds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store
+import perdure
+from perdure import Store
 from tests.crash.processes import context, running
 from tests.runs.races import Told, faults, race
 from tests.runs.world import World
 
-ROUNDS = 10_000 if os.environ.get("HOLDFAST_DEEP") else 40
+ROUNDS = 10_000 if os.environ.get("PERDURE_DEEP") else 40
 PROCESSES = 3
 SEED = 7
 
@@ -28,14 +28,14 @@ def test_every_acknowledged_write_is_in_the_history_once(memory_path: Path) -> N
     """Whoever races whom: nothing is lost, nothing is applied or done twice, and no cover is silent."""
     path, world = str(memory_path / "agents.db"), World(memory_path / "world")
     barrier = context.Barrier(PROCESSES)
-    holdfast.open(path).close()
+    perdure.open(path).close()
     with ExitStack() as stack:
         args = [(path, world.path, barrier, me, PROCESSES, ROUNDS, SEED) for me in range(PROCESSES)]
         others = [stack.enter_context(running(race, *each)) for each in args]
         told = [answer for other in others for answer in other.rest() if isinstance(answer, Told)]
 
     assert len(told) == PROCESSES
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         log = list(reversed(store.thread("trip").log()))
         assert faults(log, told, world) == []
         assert sum(len(each.acked) for each in told) > ROUNDS // 2

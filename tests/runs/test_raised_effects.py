@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store
-from holdfast.model.effect import Effect
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store
+from perdure.model.effect import Effect
+from perdure.testing import Script, say, use
 from tests.runs.cut_off import Place
 
 _sent: list[str] = []
@@ -19,7 +19,7 @@ _sent: list[str] = []
 def sending(effect: Effect, *, idempotent: bool = False, ask: bool = False) -> Callable[..., Any]:
     """The same tool as one release or another declares it."""
 
-    @holdfast.tool(effect=effect, idempotent=idempotent, ask=ask)
+    @perdure.tool(effect=effect, idempotent=idempotent, ask=ask)
     def send(to: str) -> str:
         _sent.append(to)
         return f"sent to {to}"

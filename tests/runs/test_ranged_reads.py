@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread
-from holdfast.engines.contract import Cell, CellWrite, Write
-from holdfast.engines.memory import MemoryEngine
-from holdfast.ledger import decisions
-from holdfast.model.digest import Kind, digest_of
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread
+from perdure.engines.contract import Cell, CellWrite, Write
+from perdure.engines.memory import MemoryEngine
+from perdure.ledger import decisions
+from perdure.model.digest import Kind, digest_of
+from perdure.testing import Script, say, use
 from tests.runs.injecting import Wire, opened
 
 MANY = 120
@@ -44,7 +44,7 @@ class Counting(Wire):
         return found
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     return f"paid {amount}"
@@ -164,8 +164,8 @@ def test_every_open_ticket_is_closed_when_its_time_is_up(store: Store) -> None:
     thread.fork("1st")
     thread.fork("a")
 
-    @holdfast.tool(effect="read_only")
-    def ask(call: holdfast.Call) -> str:
+    @perdure.tool(effect="read_only")
+    def ask(call: perdure.Call) -> str:
         call.suspend("May I?", expires_in=60)
 
     for name in ("main", "1st", "a"):

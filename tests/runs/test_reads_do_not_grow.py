@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Thread, errors
-from holdfast.engines.memory import MemoryEngine
-from holdfast.model.context import Context
-from holdfast.projections.calls import decode_transition
-from holdfast.testing import Script, say, step, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Thread, errors
+from perdure.engines.memory import MemoryEngine
+from perdure.model.context import Context
+from perdure.projections.calls import decode_transition
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Step
 from tests.runs.adversity import Adversity
 from tests.runs.injecting import Wire, opened
 
@@ -51,13 +51,13 @@ class Meter(Wire):
         return counted
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(to: int) -> str:
     """Send something."""
     return f"sent {to}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def plead(to: int) -> str:
     """Send something, if somebody agrees."""
     return f"sent {to}"
@@ -221,7 +221,7 @@ def test_calls_of_a_run_whose_own_line_was_turned_back_are_found() -> None:
     """Somebody undoes the line on which a run keeps its commits until it succeeds: no call of it is lost."""
     store = opened(Meter(MemoryEngine()), "memory:")
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def meddle() -> str:
         thread = store.thread("trip")
         (own,) = [hold.head.timeline for hold in thread.timelines() if hold.head.timeline.startswith("run/")]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, aio, errors
-from holdfast.runtime.happening import Committed, Happening, RunEnded, TextDelta
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, aio, errors
+from perdure.runtime.happening import Committed, Happening, RunEnded, TextDelta
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     return f"paid {amount}"
@@ -80,7 +80,7 @@ def test_nothing_to_go_on_with_is_raised_where_the_stream_is_read(store: Store) 
 
 def test_the_awaitable_face_does_the_same(tmp_path: Path) -> None:
     """`async for`, and the same events."""
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
         decided(store)
 
     async def resumed() -> list[Happening]:

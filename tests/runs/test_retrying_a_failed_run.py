@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, aio, errors
-from holdfast.model.event import ConflictCovered, RunStarted
-from holdfast.model.run import HeadPolicy, OnFailure
-from holdfast.runtime import points
-from holdfast.runtime.plugin import Moment, Plugin
-from holdfast.runtime.points import Point
-from holdfast.testing import Script, fail, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, aio, errors
+from perdure.model.event import ConflictCovered, RunStarted
+from perdure.model.run import HeadPolicy, OnFailure
+from perdure.runtime import points
+from perdure.runtime.plugin import Moment, Plugin
+from perdure.runtime.points import Point
+from perdure.testing import Script, fail, say, use
 from tests.crash.processes import Pipe, running
 from tests.runs.world import World
 
@@ -24,7 +24,7 @@ from tests.runs.world import World
 def sender(world: World, *, fails: bool, raises: bool = False) -> Agent:
     """An agent that sends one letter, after which its model cannot be reached, or has done."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(to: str, call: Call) -> str:
         world.do(to, call.key, call.attempt)
         call.put("/sent.json", to)
@@ -36,7 +36,7 @@ def sender(world: World, *, fails: bool, raises: bool = False) -> Agent:
     return Agent("planner", backend=script, tools=[send])
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look() -> str:
     """Look."""
     return "seen"
@@ -204,7 +204,7 @@ def test_a_stream_shows_the_retry(store: Store, world: World) -> None:
 
 def test_the_awaitable_face_retries_too(store_url: str, world: World) -> None:
     """The same rules, on an event loop."""
-    with holdfast.open(store_url) as store:
+    with perdure.open(store_url) as store:
         failed(store, world)
 
         async def main() -> str:
@@ -221,7 +221,7 @@ def test_the_awaitable_face_retries_too(store_url: str, world: World) -> None:
 def test_a_decision_made_elsewhere_lets_the_same_input_go_on(store: Store) -> None:
     """Whoever gives the input again after the decision gets the end of the run, not that it waits."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay() -> str:
         return "paid"
 
@@ -240,14 +240,14 @@ def _retry_and_die(pipe: Pipe, path: str, world: str, point: Point) -> None:
     """Retry, and be killed at a point of the retried run."""
     points.arm(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
     agent = two_letters(World(world), fails=False)
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=agent).run("go", id="m1")
 
 
 def two_letters(world: World, *, fails: bool) -> Agent:
     """An agent that sends two letters, one after the other; its model fails before the second, or not."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(to: str, call: Call) -> str:
         world.do(to, call.key, call.attempt)
         points.reach("during_effect")
@@ -273,11 +273,11 @@ def two_letters(world: World, *, fails: bool) -> Agent:
 def test_a_retry_that_is_killed_repeats_nothing(tmp_path: Path, world: World, point: Point, bob: str) -> None:
     """Given once more the run goes on: each letter is sent at most once, and the state is what was sent."""
     path = str(tmp_path / "agents.db")
-    with holdfast.open(path) as store, pytest.raises(errors.RunFailed):
+    with perdure.open(path) as store, pytest.raises(errors.RunFailed):
         store.thread("trip", agent=two_letters(world, fails=True)).run("go", id="m1")
     with running(_retry_and_die, path, world.path, point) as owner:
         owner.process.join()
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("trip", agent=two_letters(world, fails=False))
 
         result = thread.run("go", id="m1")

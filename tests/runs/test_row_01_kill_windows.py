@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.effect import EFFECTS
-from holdfast.runtime.points import Point
+from perdure.model.effect import EFFECTS
+from perdure.runtime.points import Point
 from tests.crash.campaign import sized
 from tests.runs.nursery import Nursery, nursery
 from tests.runs.opened import copy_of_empty

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.ticket import Verdict
+from perdure.model.ticket import Verdict
 from tests.runs.approving import (
     VALUES,
     ask,

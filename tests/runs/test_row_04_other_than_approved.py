@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store
-from holdfast.ledger import tickets
-from holdfast.model.call import CallRecord
-from holdfast.runtime.tool import Tool
-from holdfast.testing import Script, say, use
-from holdfast.threads.thread import Thread
+import perdure
+from perdure import Agent, Call, Store
+from perdure.ledger import tickets
+from perdure.model.call import CallRecord
+from perdure.runtime.tool import Tool
+from perdure.testing import Script, say, use
+from perdure.threads.thread import Thread
 from tests.runs.world import World
 
 
@@ -30,7 +30,7 @@ def paying(world: World, tool: Tool) -> Agent:
 def pay_in(world: World, currency: str, version: str | None = None) -> Tool:
     """A tool that pays in a currency which the model need not name."""
 
-    @holdfast.tool(effect="financial", ask=True, version=version)
+    @perdure.tool(effect="financial", ask=True, version=version)
     def pay(amount: int, currency: str = currency, *, call: Call) -> str:
         world.do(f"{amount} {currency}", call.key, call.attempt)
         return "paid"

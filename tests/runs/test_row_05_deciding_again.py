@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store
-from holdfast.errors import Conflict, Decided
-from holdfast.history.space import Space
-from holdfast.ledger import calls, decisions
-from holdfast.model.ticket import Ticket, Verdict
-from holdfast.threads.thread import Thread
+import perdure
+from perdure import Store
+from perdure.errors import Conflict, Decided
+from perdure.history.space import Space
+from perdure.ledger import calls, decisions
+from perdure.model.ticket import Ticket, Verdict
+from perdure.threads.thread import Thread
 from tests.crash.campaign import sized
 from tests.runs.postman import postman
 from tests.runs.world import World
@@ -106,7 +106,7 @@ def test_after_it_was_applied_it_still_stands(asked: Thread, world: World, verdi
 def test_of_two_at_once_one_stands(store_url: str, world: World) -> None:
     """Two openings of the store decide otherwise at the same moment: one is told that it was late."""
     for number in range(ROUNDS):
-        with holdfast.open(store_url) as store, holdfast.open(store_url) as other:
+        with perdure.open(store_url) as store, perdure.open(store_url) as other:
             agent = postman(world, ask=True)
             threads = [each.thread(f"letters {number}", agent=agent) for each in (store, other)]
             threads[0].run("Write to Ann")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.threads.thread import Thread
+from perdure import Store
+from perdure.threads.thread import Thread
 from tests.runs.postman import postman
 from tests.runs.unguarded import guard_by_id_alone
 from tests.runs.world import World

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Call, Outcome, Store
-from holdfast.engines.contract import Instant
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.threads.thread import Thread
+from perdure import Call, Outcome, Store
+from perdure.engines.contract import Instant
+from perdure.engines.sqlite import SqliteEngine
+from perdure.threads.thread import Thread
 from tests.crash.campaign import sized
 from tests.crash.processes import Other, running
 from tests.runs.opened import store_on

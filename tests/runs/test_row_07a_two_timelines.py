@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Store
-from holdfast.errors import Conflict, Decided
-from holdfast.model.ticket import Verdict
-from holdfast.runtime import points
-from holdfast.runtime.ended import Result
-from holdfast.testing import say, step, use
-from holdfast.threads.thread import Thread
+from perdure import Store
+from perdure.errors import Conflict, Decided
+from perdure.model.ticket import Verdict
+from perdure.runtime import points
+from perdure.runtime.ended import Result
+from perdure.testing import say, step, use
+from perdure.threads.thread import Thread
 from tests.crash.campaign import sized
 from tests.runs import approving, together
 from tests.runs.nursery import nursery

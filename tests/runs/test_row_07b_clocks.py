@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.engines.contract import Instant
-from holdfast.engines.memory import MemoryStore
-from holdfast.errors import Busy
-from holdfast.ledger.lease import Lost
-from holdfast.runtime.ownership import TTL_SECONDS
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Outcome
+from perdure.engines.contract import Instant
+from perdure.engines.memory import MemoryStore
+from perdure.errors import Busy
+from perdure.ledger.lease import Lost
+from perdure.runtime.ownership import TTL_SECONDS
+from perdure.testing import Script, say, use
 from tests.runs.opened import store_on
 from tests.runs.world import World
 from tests.unit.ledger.holders import SECOND, Clocked
@@ -74,7 +74,7 @@ class Scene:
         return [entry.reason for entry in self.second.log()].count("run_finished")
 
     def _agent(self) -> Agent:
-        @holdfast.tool(effect="communication")
+        @perdure.tool(effect="communication")
         def mail(to: str, *, call: Call) -> str:
             mine = not self._inside.is_set()
             (self._inside if mine else self.again).set()

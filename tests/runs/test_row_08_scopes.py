@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Plugin, Store, errors
-from holdfast.runtime.declared import State
-from holdfast.runtime.plugin import Moment
-from holdfast.testing import Script, fail, say, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Plugin, Store, errors
+from perdure.runtime.declared import State
+from perdure.runtime.plugin import Moment
+from perdure.testing import Script, fail, say, use
+from perdure.testing.script import Item
 
-DRAFT = holdfast.state("/draft", scope="run")
+DRAFT = perdure.state("/draft", scope="run")
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def note(text: str, call: Call) -> str:
     """Write to every scope."""
     call.put("/draft/text.json", text)
@@ -23,13 +23,13 @@ def note(text: str, call: Call) -> str:
     return text
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(call: Call) -> str:
     """Say what is there."""
     return " ".join(call.paths("/")) or "nothing"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def ask_twice(call: Call) -> str:
     """Suspend once, with something in scratch, and read it again afterwards."""
     if call.decision is None:
@@ -44,7 +44,7 @@ def planner(*items: Item, state: tuple[State, ...] = (DRAFT,)) -> Agent:
     return Agent("planner", backend=Script(*items), tools=[note, look, ask_twice], state=state)
 
 
-def ran(store: Store, *items: Item) -> holdfast.Thread:
+def ran(store: Store, *items: Item) -> perdure.Thread:
     """A thread after a run of these steps."""
     thread = store.thread("trip", agent=planner(*items))
     thread.run("go")
@@ -146,7 +146,7 @@ def test_state_of_a_plugin_that_is_not_loaded_is_left_alone(store: Store) -> Non
     def hook(moment: Moment) -> None:
         moment.put("/guest/seen.json", True)
 
-    guest = Plugin("guest", state=[holdfast.state("/guest", scope="run")], run_end=hook)
+    guest = Plugin("guest", state=[perdure.state("/guest", scope="run")], run_end=hook)
     thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Done.")), plugins=[guest]))
     thread.run("go")
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Thread, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.model.context import Context
-from holdfast.model.run import ENDED
-from holdfast.runtime.happening import Happened, Happening, RunEnded
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call, Thread, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.model.context import Context
+from perdure.model.run import ENDED
+from perdure.runtime.happening import Happened, Happening, RunEnded
+from perdure.testing import Script, say, step, use
 from tests.runs.injecting import Action, Injecting, Wire, in_doubt, unavailable
 
 WRITES = 6  # of the run below: input, two requests, two rounds, the end
@@ -30,7 +30,7 @@ KINDS: dict[str, Action] = {
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str, call: Call) -> str:
     """Book a flight."""
     _sent.append(flight)

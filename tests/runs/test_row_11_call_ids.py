@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call, Store
+from perdure.testing import Script, say, step, use
 
 ODD = ["a.b.c", "ünïcödé-☃", "../../etc", "x" * 300, "with space\n", "\u202eright-to-left", ""]
 
 _seen: list[tuple[str, str]] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(to: str, call: Call) -> str:
     """Send something."""
     _seen.append((call.id, call.key))
@@ -22,7 +22,7 @@ def send(to: str, call: Call) -> str:
     return f"sent to {to}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(q: str) -> str:
     """Look something up."""
     return f"saw {q}"
@@ -87,7 +87,7 @@ def test_an_odd_id_of_a_call_by_hand_is_settled_once(store: Store, id: str) -> N
     thread = store.thread("trip", agent="planner")
     try:
         first = thread.call(send, {"to": "ann"}, id=id)
-    except holdfast.errors.Invalid:
+    except perdure.errors.Invalid:
         assert _seen == []
         return
 
@@ -141,7 +141,7 @@ def test_many_equal_calls_of_one_step_are_settled_one_after_another(store: Store
 def test_equal_calls_under_a_key_made_of_their_arguments_are_one(store: Store) -> None:
     """The control: what tells equal calls apart above is the key of each; where they share one, one is made."""
 
-    @holdfast.tool(name="send", effect="external_write", key="letter-{to}")
+    @perdure.tool(name="send", effect="external_write", key="letter-{to}")
     def once(to: str, call: Call) -> str:
         """Send something once."""
         _seen.append((call.id, call.key))

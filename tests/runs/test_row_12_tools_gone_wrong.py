@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, aio
-from holdfast.runtime.ended import Result
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Store, Thread, aio
+from perdure.runtime.ended import Result
+from perdure.testing import Script, say, step, use
 
 EFFECTS = ["read_only", "local_write", "external_write"]
 
 
 def agent(function: Callable[..., Any], *, then: str = "Done.", **options: Any) -> Agent:
     """An agent that uses one tool, which is made of that function, and then speaks."""
-    made = holdfast.tool(**options)(function)
+    made = perdure.tool(**options)(function)
     return Agent("planner", backend=Script(use(made.name), say(then)), tools=[made])
 
 
@@ -57,7 +57,7 @@ def test_a_tool_that_says_it_did_nothing_has_failed(store: Store, effect: str) -
     """`NotDone` is proof, whatever the effect."""
 
     def careful() -> str:
-        raise holdfast.NotDone("sold out")
+        raise perdure.NotDone("sold out")
 
     thread = store.thread("trip", agent=agent(careful, effect=effect))
 
@@ -75,11 +75,11 @@ def test_not_even_an_exit_inside_a_tool_beside_others_ends_the_program(
 ) -> None:
     """On a worker thread whatever a tool raises is its outcome."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def leaves() -> str:
         raise error
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def stays() -> str:
         return "here"
 
@@ -120,10 +120,10 @@ def test_the_late_result_of_a_tool_that_was_cut_off_is_recorded_as_evidence(stor
         go_on.wait()
         return "sent after all"
 
-    store = holdfast.open(store_url)
+    store = perdure.open(store_url)
     thread = store.thread("trip", agent=agent(slow, effect="external_write", timeout=0.05))
     thread.run("go")
-    other = holdfast.open(store_url)
+    other = perdure.open(store_url)
 
     go_on.set()
     store.close()  # waits for what still runs
@@ -263,7 +263,7 @@ def test_a_tool_in_a_run_that_is_cancelled_is_recorded(store_url: str, effect: s
 
     asyncio.run(main())
 
-    with holdfast.open(store_url) as store:
+    with perdure.open(store_url) as store:
         thread = store.thread("trip")
         assert [run.state for run in thread.runs()] == ["cancelled"]
         assert thread.calls()[0].state == ("failed" if effect == "read_only" else "unknown")
@@ -279,12 +279,12 @@ def test_results_of_siblings_survive_a_cancellation(store_url: str) -> None:
     async def main() -> None:
         finished: list[str] = []
 
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         async def quick(name: str) -> str:
             finished.append(name)
             return f"done {name}"
 
-        @holdfast.tool(effect="external_write")
+        @perdure.tool(effect="external_write")
         async def slow() -> str:
             await asyncio.sleep(600)
             return "never"
@@ -302,7 +302,7 @@ def test_results_of_siblings_survive_a_cancellation(store_url: str) -> None:
 
     asyncio.run(main())
 
-    with holdfast.open(store_url) as store:
+    with perdure.open(store_url) as store:
         states = {call.tool: call.state for call in store.thread("trip").calls()}
         assert states == {"quick": "succeeded", "slow": "unknown"}
         (entry,) = [entry for entry in store.thread("trip").transcript() if entry.message.tool_results]
@@ -328,7 +328,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_starts(store: Sto
     """The tool is never called, the call has failed, and the model is told why."""
     called: list[str] = []
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(to: str) -> str:
         called.append(to)
         return "sent"

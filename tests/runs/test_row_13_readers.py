@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Message, Store, Text, Thread, aio
-from holdfast.model.context import Context
-from holdfast.model.event import MessageAppended, RunFinished
-from holdfast.model.run import HeadPolicy
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.providers.contract import TextDelta as Delta
-from holdfast.runtime.happening import Committed, Happened, Happening, RunEnded, TextDelta, TextSoFar
-from holdfast.runtime.points import Point
-from holdfast.testing import Script, crash, say, step, use
+import perdure
+from perdure import Agent, Message, Store, Text, Thread, aio
+from perdure.model.context import Context
+from perdure.model.event import MessageAppended, RunFinished
+from perdure.model.run import HeadPolicy
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.providers.contract import TextDelta as Delta
+from perdure.runtime.happening import Committed, Happened, Happening, RunEnded, TextDelta, TextSoFar
+from perdure.runtime.points import Point
+from perdure.testing import Script, crash, say, step, use
 from tests.crash.processes import Pipe, running
 
 WORDS = "Let me look at the weather, and then at the trains."
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(q: str) -> str:
     """Look something up."""
     return f"saw {q}"
@@ -238,13 +238,13 @@ def test_an_async_reader_leaves_and_returns(store_url: str) -> None:
 def _own(pipe: Pipe, path: str, points: tuple[Point, ...]) -> None:
     """Run the agent slowly in this process, and be killed at a point if there is one."""
 
-    @holdfast.tool(effect="read_only", name="look")
+    @perdure.tool(effect="read_only", name="look")
     def look(q: str) -> str:
         time.sleep(0.02)
         return f"saw {q}"
 
     agent = planner(points=points)
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=agent.backend, tools=[look]))
         pipe.send("ready")
         pipe.recv()
@@ -254,14 +254,14 @@ def _own(pipe: Pipe, path: str, points: tuple[Point, ...]) -> None:
 
 def _follow_one_by_one(path: str, cursor: str | None) -> Happening | None:
     """The next event, read by somebody who opens the store for it alone."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         return next(store.thread("trip").follow(after=cursor), None)
 
 
 def test_a_reader_in_another_process_returns_after_every_event(tmp_path: Path) -> None:
     """It opens the store anew for each event while the owner runs: each durable event once, in order."""
     path = str(tmp_path / "agents.db")
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         start = store.thread("trip", agent=planner()).put("/begun.json", True)
     cursor = f"0.1.{start.commit}"
     events: list[Happening] = []
@@ -274,7 +274,7 @@ def test_a_reader_in_another_process_returns_after_every_event(tmp_path: Path) -
             events += [event] if event else []
         assert owner.answer() == "done"
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert durable(events) == durable(list(store.thread("trip").follow(after=cursor)))[: len(events)]
         assert [event for event in events if isinstance(event, RunEnded | TextDelta)] == []
 
@@ -285,14 +285,14 @@ def test_a_reader_in_another_process_returns_after_every_event(tmp_path: Path) -
 def test_a_reader_goes_on_after_the_owner_was_killed(tmp_path: Path, point: Point) -> None:
     """The stream ends with the owner; when the run is resumed by another process the rest comes, each once."""
     path = str(tmp_path / "agents.db")
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         start = store.thread("trip", agent=planner()).put("/begun.json", True)
     cursor = f"0.1.{start.commit}"
     with running(_own, path, (point,)) as owner:
         assert owner.answer() == "ready"
         owner.tell("go")
         owner.process.join()
-    with holdfast.open(path) as reading, holdfast.open(path) as resuming:
+    with perdure.open(path) as reading, perdure.open(path) as resuming:
         events: list[Happening] = list(reading.thread("trip").follow(after=cursor))
 
         resuming.resume(planner())
@@ -310,7 +310,7 @@ def test_a_cursor_of_another_thread_is_refused(store: Store) -> None:
     cursor = next(iter(one.stream("go"))).cursor
     ended(one)
 
-    with pytest.raises(holdfast.errors.NotFound):
+    with pytest.raises(perdure.errors.NotFound):
         list(two.follow(after=cursor))
-    with pytest.raises(holdfast.errors.Invalid):
+    with pytest.raises(perdure.errors.Invalid):
         list(two.follow(after="nonsense"))

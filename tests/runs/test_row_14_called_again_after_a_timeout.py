@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Store
-from holdfast.model.context import Context
-from holdfast.runtime import points
-from holdfast.runtime.tool import Tool
-from holdfast.testing import Script, say, step, use
-from holdfast.testing.script import Step
-from holdfast.threads.thread import Thread
+import perdure
+from perdure import Agent, Call, Outcome, Store
+from perdure.model.context import Context
+from perdure.runtime import points
+from perdure.runtime.tool import Tool
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Step
+from perdure.threads.thread import Thread
 from tests.runs.told import talk_of
 from tests.runs.unguarded import guard_by_id_alone
 from tests.runs.world import World
@@ -38,7 +38,7 @@ class Slow:
     def tool(self, hook: Callable[[Call], Outcome] | None = None) -> Tool:
         """The tool, with a hook that finds out what became of it, or without."""
 
-        @holdfast.tool(effect="financial", timeout=SECONDS)
+        @perdure.tool(effect="financial", timeout=SECONDS)
         def pay(amount: int, *, call: Call) -> str:
             self.world.do(amount, call.key, call.attempt)
             self.answers.wait(WAIT_SECONDS)

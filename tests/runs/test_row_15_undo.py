@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.testing import Script, fail, say, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.testing import Script, fail, say, use
+from perdure.testing.script import Item
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str, call: Call) -> str:
     """Book a flight."""
     call.put("/booked.json", flight)
@@ -18,7 +18,7 @@ def book(flight: str, call: Call) -> str:
     return f"booked {flight}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     return f"paid {amount}"

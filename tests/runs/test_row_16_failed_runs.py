@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.model.run import HeadPolicy
-from holdfast.testing import Script, fail, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.model.run import HeadPolicy
+from perdure.testing import Script, fail, say, use
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str, call: Call) -> str:
     """Book a flight."""
     call.put(f"/booked/{flight}.json", True)
@@ -114,13 +114,13 @@ def test_on_failure_keep_leaves_the_state(store: Store) -> None:
 def test_what_others_wrote_meanwhile_stays(store: Store) -> None:
     """Only paths that the run wrote last go back."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def mixed(call: Call) -> str:
         call.put("/both.json", "run")
         call.put("/own.json", "run")
         return "written"
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def visited() -> str:
         other = store.thread("trip")
         other.put("/theirs.json", "web")
@@ -149,6 +149,6 @@ def test_the_error_names_the_run_and_the_cause(store: Store, policy: HeadPolicy)
         thread.run("go", head_policy=policy)
 
     run = caught.value.run
-    assert isinstance(run, holdfast.Result)
+    assert isinstance(run, perdure.Result)
     assert (run.status, run.kind, run.run) == ("failed", "ValueError", thread.runs()[0].id)
     assert isinstance(caught.value.__cause__, ValueError)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.model.event import ConflictCovered
-from holdfast.model.run import HeadPolicy
-from holdfast.runtime.happening import Happened, Happening
-from holdfast.runtime.plugin import Moment, Phase, Plugin
-from holdfast.testing import Script, fail, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.model.event import ConflictCovered
+from perdure.model.run import HeadPolicy
+from perdure.runtime.happening import Happened, Happening
+from perdure.runtime.plugin import Moment, Phase, Plugin
+from perdure.testing import Script, fail, say, use
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
 PHASES: list[Phase] = ["run_start", "before_inference", "after_inference", "step_end", "run_end"]
@@ -24,7 +24,7 @@ Visit = Callable[[Thread], object]
 def with_visit(store: Store, visit: Visit) -> Thread:
     """A thread whose run writes two paths, and during whose tool somebody else visits it."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def work(call: Call) -> str:
         call.put("/a.json", "run")
         call.put("/deep/b.json", "run")
@@ -61,7 +61,7 @@ def test_an_unrelated_path_and_the_runs_own_both_land(store: Store, policy: Head
 @pytest.mark.parametrize("policy", POLICIES)
 def test_on_the_same_path_the_runs_value_stands_on_top(store: Store, policy: HeadPolicy) -> None:
     """The run does not die: its value is there, a `conflict` event names what it covered, and that can be read."""
-    heads: list[holdfast.Head] = []
+    heads: list[perdure.Head] = []
     thread = with_visit(store, lambda other: heads.append(other.put("/a.json", "web")))
 
     events = list(thread.stream("go", head_policy=policy))
@@ -89,7 +89,7 @@ def test_a_change_by_hand_belongs_to_the_runs_turn(store: Store, policy: HeadPol
 def test_a_call_by_hand_belongs_to_the_runs_turn(store: Store, policy: HeadPolicy) -> None:
     """One tool call without an agent, in the middle of a run: one turn, both calls settled."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send(call: Call) -> str:
         call.put("/sent.json", True)
         return "sent"
@@ -132,7 +132,7 @@ def test_a_write_at_any_phase_lands(store: Store, phase: Phase, policy: HeadPoli
     assert store.verify().ok
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look() -> str:
     """Look around."""
     return "seen"
@@ -162,7 +162,7 @@ def test_what_would_take_the_line_away_is_busy(store: Store, what: str) -> None:
     def visit(other: Thread) -> None:
         try:
             BUSY[what](other)
-        except errors.HoldfastError as error:
+        except errors.PerdureError as error:
             seen.append(error)
 
     with_visit(store, visit).put("/first.json", 1)
@@ -206,7 +206,7 @@ def test_after_the_run_all_of_that_is_possible(store: Store) -> None:
 def test_while_a_run_waits_the_line_is_free(store: Store, policy: HeadPolicy) -> None:
     """A waiting run holds no lease: others write, say something and run, and then it goes on on top of that."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def pay(call: Call) -> str:
         call.put("/paid.json", True)
         return "paid"
@@ -230,7 +230,7 @@ def test_while_a_run_waits_the_line_is_free(store: Store, policy: HeadPolicy) ->
 def test_others_writes_survive_a_run_that_fails(store: Store, policy: HeadPolicy) -> None:
     """Under either policy what the handler wrote is there, and nothing of the run's."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def work(call: Call) -> str:
         call.put("/a.json", "run")
         store.thread("trip").put("/title.json", "web")
@@ -248,7 +248,7 @@ def test_others_writes_survive_a_run_that_fails(store: Store, policy: HeadPolicy
 def test_the_agents_map_is_changed_once_however_the_commits_are_placed(store: Store) -> None:
     """Commits that are put on top of others' are not handed over to the agent's map a second time."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def work(call: Call) -> str:
         call.agent.put("/by.json", "run")
         store.thread("trip").put("/title.json", "web")

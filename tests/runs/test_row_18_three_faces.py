@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, aio, errors
-from holdfast.model.run import HeadPolicy
-from holdfast.runtime.plugin import Moment, Plugin
-from holdfast.testing import Script, fail, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Store, Thread, aio, errors
+from perdure.model.run import HeadPolicy
+from perdure.runtime.plugin import Moment, Plugin
+from perdure.testing import Script, fail, say, step, use
+from perdure.testing.script import Item
 from tests.runs.injecting import Nameless, engine, opened
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
@@ -25,7 +25,7 @@ FACES = ["run", "stream", "aio.run", "aio.stream"]
 Commits = list[tuple[str, str, str]]  # digest, reason and root, oldest first
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str, call: Call) -> str:
     """Book a flight."""
     call.put(f"/booked/{flight}.json", True)
@@ -33,20 +33,20 @@ def book(flight: str, call: Call) -> str:
     return f"booked {flight}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 async def look(q: str) -> dict[str, str]:
     """Look something up."""
     await asyncio.sleep(0)
     return {"q": q}
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def broken() -> str:
     """Raise."""
     raise ValueError("broken")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.model.run import HeadPolicy
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.model.run import HeadPolicy
+from perdure.testing import Script, say, use
 from tests.runs.injecting import Injecting, Wire
 
 TURNS = 4
 
 
-@holdfast.tool(effect="local_write", idempotent=True)
+@perdure.tool(effect="local_write", idempotent=True)
 def count(call: Call) -> str:
     """Count in the thread's state and in the agent's map."""
     number = call.get("/count.json", default=0) + 1
@@ -23,13 +23,13 @@ def count(call: Call) -> str:
     return f"counted {number}"
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def send(to: str) -> str:
     """Send something."""
     return f"sent to {to}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(call: Call) -> dict[str, object]:
     """Say what is there."""
     agent = call.agent.get("/total.json", default=0)

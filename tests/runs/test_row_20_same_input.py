@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.history.space import Space
-from holdfast.ledger import lease as leases
-from holdfast.ledger.lease import Lease
-from holdfast.runtime.ended import Result
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.history.space import Space
+from perdure.ledger import lease as leases
+from perdure.ledger.lease import Lease
+from perdure.runtime.ended import Result
+from perdure.testing import Script, say, use
 from tests.crash.processes import Pipe, running
 from tests.runs.injecting import Injecting, Wire
 
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str) -> str:
     """Book a flight."""
     _sent.append(flight)
@@ -85,7 +85,7 @@ def test_no_program_can_take_the_name_of_a_write_of_ours(store: Store, own: str)
     """A change whose op_id is that of an input would stand for a run that never was."""
     thread = store.thread("trip", agent=planner())
 
-    with pytest.raises(errors.Invalid, match="begins like those that Holdfast gives itself"):
+    with pytest.raises(errors.Invalid, match="begins like those that Perdure gives itself"):
         thread.put("/title.json", "Trip", op_id=f"{own}x")
 
     assert thread.log() == []
@@ -133,7 +133,7 @@ def test_while_the_first_lives_the_second_waits_for_it(store: Store) -> None:
     """Two callers in one process, the second in the middle of the first one's run, get the same result."""
     inside, go_on = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def hold() -> str:
         inside.set()
         go_on.wait()
@@ -163,7 +163,7 @@ def test_the_first_begins_while_the_second_looks_who_is_there(
     """The run in the way is that of the same input: it is waited for, and nobody is told that the line is busy."""
     inside, go_on = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def hold() -> str:
         inside.set()
         go_on.wait()
@@ -193,7 +193,7 @@ def test_the_first_begins_while_the_second_looks_who_is_there(
 def test_the_same_id_given_in_the_middle_of_the_first_write_is_one_run(store_url: str) -> None:
     """The second caller has seen nothing of the first when it writes, and still does not run."""
     injecting = Injecting(store_url)
-    with holdfast.open(store_url) as other, injecting.store as store:
+    with perdure.open(store_url) as other, injecting.store as store:
         thread = store.thread("trip", agent=planner())
         first: list[Result] = []
 
@@ -212,13 +212,13 @@ def test_the_same_id_given_in_the_middle_of_the_first_write_is_one_run(store_url
 def _racer(pipe: Pipe, path: str, effects: str) -> None:
     """Run the same input as the others, as soon as told."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def pay() -> str:
         with Path(effects).open("a") as file:
             file.write("paid\n")
         return "paid"
 
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         for number in range(10):
             agent = Agent("planner", backend=Script(use("pay"), say("Done.")), tools=[pay])
             thread = store.thread("trip", agent=agent)
@@ -241,6 +241,6 @@ def test_two_processes_that_give_the_same_input_at_once_run_it_once(tmp_path: Pa
             assert one.answer() == two.answer()
 
     assert effects.read_text().count("paid") == 10
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         assert len(store.thread("trip").runs()) == 10
         assert store.verify().ok

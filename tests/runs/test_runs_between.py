@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.model.run import HeadPolicy, Usage
-from holdfast.testing import Script, fail, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.model.run import HeadPolicy, Usage
+from perdure.testing import Script, fail, say, step, use
+from perdure.testing.script import Item
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
 ONE = Usage(input_tokens=1, output_tokens=1)
@@ -16,7 +16,7 @@ ONE = Usage(input_tokens=1, output_tokens=1)
 _paid: list[int] = []
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int, call: Call) -> str:
     """Pay, if somebody agrees."""
     _paid.append(amount)
@@ -24,7 +24,7 @@ def pay(amount: int, call: Call) -> str:
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def asks(call: Call) -> str:
     """Ask, with something put aside."""
     if call.decision is None:

@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Stop, Store, Thread, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.model.run import HeadPolicy
-from holdfast.testing import Script, say, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Stop, Store, Thread, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.model.run import HeadPolicy
+from perdure.testing import Script, say, use
+from perdure.testing.script import Step
 from tests.runs.injecting import Injecting, Wire
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look() -> str:
     """Look around."""
     return "three lamps"
@@ -24,9 +24,9 @@ def look() -> str:
 
 def test_words_that_were_heard_do_not_ask_for_another_step() -> None:
     """The last words of the model answer them; the run is over then."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def look() -> str:
             store.thread("t").steer("A blue one", id="msg-2")
             return "three lamps"
@@ -42,7 +42,7 @@ def test_words_that_were_heard_do_not_ask_for_another_step() -> None:
 
 def test_words_that_come_while_the_model_speaks_its_last_are_answered() -> None:
     """Control: what was not heard yet does ask for another step."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
 
         def last(context: object) -> object:
             store.thread("t").steer("And a red one", id="msg-2")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, errors
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, errors
+from perdure.testing import Script, say, use
 from tests.runs.world import World
 
 MANY = 60
@@ -22,7 +22,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def main(store: Store, world: World) -> Thread:
     """A thread whose agent asks before it sends, with a line beside it."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def send(to: str) -> str:
         """Send a letter."""
         world.do(to)

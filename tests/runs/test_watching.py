@@ -7,23 +7,23 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.engines.contract import Receipt, Write
-from holdfast.runtime.feed import Watcher
-from holdfast.runtime.happening import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
-from holdfast.testing import Script, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.runtime.feed import Watcher
+from perdure.runtime.happening import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Item
 from tests.runs.injecting import Injecting, Wire, unavailable
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay, if somebody agrees."""
     return f"paid {amount}"
 
 
-def thread_of(store: Store, *items: Item, tools: tuple[holdfast.Tool, ...] = (pay,)) -> Thread:
+def thread_of(store: Store, *items: Item, tools: tuple[perdure.Tool, ...] = (pay,)) -> Thread:
     """The thread, for an agent that takes these steps."""
     return store.thread("trip", agent=Agent("planner", backend=Script(*items), tools=tools))
 
@@ -62,11 +62,11 @@ def test_a_stream_on_a_line_that_is_taken_is_busy(store: Store) -> None:
     """The error comes where the stream is read."""
     seen: list[BaseException] = []
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def visit() -> str:
         try:
             list(thread_of(store, say("Me too.")).stream("go"))
-        except errors.HoldfastError as error:
+        except errors.PerdureError as error:
             seen.append(error)
         return "visited"
 
@@ -144,7 +144,7 @@ def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Stor
 def test_a_decision_while_the_run_goes_on_is_used_by_the_same_run(store: Store, verdict: str) -> None:
     """Only the suspended call waits; decided before its siblings have ended, nobody has to resume."""
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def decide() -> str:
         thread = store.thread("trip", agent=Agent("planner", tools=[pay]))
         while not thread.approvals():
@@ -164,7 +164,7 @@ def test_a_decision_while_the_run_goes_on_is_used_by_the_same_run(store: Store, 
 def test_a_run_that_waits_goes_on_with_its_siblings_results(store: Store) -> None:
     """Of two calls one waits: the other's result is durable, and its state is applied at once."""
 
-    @holdfast.tool(effect="local_write", idempotent=True)
+    @perdure.tool(effect="local_write", idempotent=True)
     def note(call: Call) -> str:
         call.put("/noted.json", True)
         return "noted"
@@ -185,7 +185,7 @@ def test_a_run_that_cannot_even_end_is_not_tried_for_ever(store_url: str) -> Non
     injecting = Injecting(store_url)
     with injecting.store as store:
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def cut() -> str:
             raise KeyboardInterrupt
 
@@ -219,7 +219,7 @@ def test_a_call_is_said_to_have_succeeded_once_that_is_durable(store_url: str, c
         order.extend("durable" for entry in write.entries if b'"to":"succeeded"' in entry)
         return receipt
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def watch() -> str:
         if not watchers:
             feed = injecting.store._shelf.workshop.feeds.find(thread._space.name, "main")  # pyright: ignore[reportPrivateUsage]
@@ -240,7 +240,7 @@ def test_a_result_that_could_not_be_written_is_not_said_to_have_succeeded(store_
     """The tool returned, and nothing more could be written: nobody is told of a success."""
     injecting = Injecting(store_url)
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def fill() -> str:
         injecting.wire.arm(unavailable, nth=1, times=100)
         return "filled"

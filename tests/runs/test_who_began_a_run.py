@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, aio
-from holdfast.errors import RunFailed
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, aio
+from perdure.errors import RunFailed
+from perdure.testing import Script, say, use
 
 
 def test_the_log_tells_origin_and_termination(tmp_path: Path) -> None:
     """The first commit of a run names its origin, the last one how it ended."""
     agent = Agent("a", backend=Script(say("Hello.")), version="7")
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)
         thread.run("hi")
 
@@ -30,7 +30,7 @@ def test_the_log_tells_origin_and_termination(tmp_path: Path) -> None:
 def test_a_failed_run_says_so_in_its_last_commit(tmp_path: Path) -> None:
     """Whatever ends a run, its closing commit names it."""
     agent = Agent("a", backend=Script())
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)
         with pytest.raises(RunFailed):
             thread.run("hi")
@@ -45,7 +45,7 @@ def test_a_run_that_a_tool_starts_names_its_parent(tmp_path: Path) -> None:
     """Plainly called, streamed, or on a worker thread: the parent is the run whose tool it is."""
     child = Agent("child", backend=Script(say("One."), say("Two.")))
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def delegate() -> str:
         """Ask another agent."""
         inner = store.thread("inner", agent=child)
@@ -53,7 +53,7 @@ def test_a_run_that_a_tool_starts_names_its_parent(tmp_path: Path) -> None:
         return str(list(inner.stream("second")))
 
     parent = Agent("parent", backend=Script(use("delegate"), say("Done.")), tools=[delegate])
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         result = store.thread("outer", agent=parent).run("go")
 
         log = store.thread("inner").log()
@@ -65,7 +65,7 @@ def test_a_run_that_a_tool_starts_names_its_parent(tmp_path: Path) -> None:
 def test_a_run_beside_a_tool_has_no_parent(tmp_path: Path) -> None:
     """Control: after the tool is over, and outside of it, nothing is a child."""
     agent = Agent("a", backend=Script(use("noop"), say("Done."), say("Again.")), tools=[noop])
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)
         thread.run("go")
         thread.run("again")
@@ -80,7 +80,7 @@ def test_an_async_tool_is_a_parent_too(tmp_path: Path) -> None:
     async def main() -> tuple[str, set[str | None]]:
         async with aio.open(tmp_path / "agents.db") as store:
 
-            @holdfast.tool(effect="none")
+            @perdure.tool(effect="none")
             async def delegate() -> str:
                 """Ask another agent."""
                 inner = await store.thread("inner", agent=child)
@@ -97,7 +97,7 @@ def test_an_async_tool_is_a_parent_too(tmp_path: Path) -> None:
     assert parents == {run}
 
 
-@holdfast.tool(effect="none")
+@perdure.tool(effect="none")
 def noop() -> str:
     """Do nothing."""
     return "done"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Store, Thread, aio, errors
-from holdfast.model.effect import EFFECTS, Effect
-from holdfast.model.ticket import Verdict
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Outcome, Store, Thread, aio, errors
+from perdure.model.effect import EFFECTS, Effect
+from perdure.model.ticket import Verdict
+from perdure.testing import Script, say, use
 
 NAMED = EFFECTS[EFFECTS.index("financial") :]
 VALUES: dict[Verdict, object] = {"approve": None, "deny": None, "edit": {"amount": 3}, "answer": "by hand"}
@@ -20,7 +20,7 @@ VALUES: dict[Verdict, object] = {"approve": None, "deny": None, "edit": {"amount
 def waiting(store: Store, effect: Effect) -> Thread:
     """A thread with a call of this effect that waits for a decision."""
 
-    @holdfast.tool(effect=effect, ask=True)
+    @perdure.tool(effect=effect, ask=True)
     def act(amount: int) -> str:
         return f"done {amount}"
 
@@ -33,7 +33,7 @@ def waiting(store: Store, effect: Effect) -> Thread:
 def unclear(store: Store, effect: Effect, searched: list[str]) -> Thread:
     """A thread with a call of this effect whose outcome nobody knows, until `searched` holds something."""
 
-    @holdfast.tool(effect=effect)
+    @perdure.tool(effect=effect)
     def act() -> str:
         raise ConnectionError("reset by peer")
 
@@ -115,7 +115,7 @@ def test_who_cancelled_is_kept_with_the_run_and_its_questions(store: Store) -> N
 
 def test_the_awaitable_face_asks_for_a_name_too(tmp_path: Path) -> None:
     """The rule is the ledger's, not the face's."""
-    with holdfast.open(tmp_path / "s.db") as store:
+    with perdure.open(tmp_path / "s.db") as store:
         waiting(store, "financial")
 
     async def cancelled() -> str | None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.errors import NotDone
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent
+from perdure.errors import NotDone
+from perdure.testing import Script, say, use
 
 LONG = "".join(f"line {number} of the error\n" for number in range(400)) + "the cause: a missing comma"
 ENDLESS = "begins. " + "x" * 1_000_000 + " the cause: a missing comma"
@@ -18,12 +18,12 @@ ENDLESS = "begins. " + "x" * 1_000_000 + " the cause: a missing comma"
 def told(error: Exception, effect: Any) -> tuple[str, str | None]:
     """What a model is told of a call whose tool raised `error`, and what the ledger says of it."""
 
-    @holdfast.tool(effect=effect)
+    @perdure.tool(effect=effect)
     def fail() -> str:
         raise error
 
     agent = Agent("a", backend=Script(use("fail"), say("It failed.")), tools=[fail])
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("Go")
     results = [each for entry in thread.transcript() for each in entry.message.tool_results]
     text = "".join(getattr(block, "text", "") for block in results[0].content)

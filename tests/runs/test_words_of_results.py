@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, errors
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Store, Thread, errors
+from perdure.testing import Script, say, step, use
 from tests.runs.injecting import Injecting, unavailable
 
 _sent: list[str] = []
 
 
-@holdfast.tool(effect="external_write", idempotent=True, key="order-{what}")
+@perdure.tool(effect="external_write", idempotent=True, key="order-{what}")
 def order(what: str, note: str = "") -> str:
     """Order something; equal orders are one."""
     _sent.append(what)
@@ -78,7 +78,7 @@ def test_a_result_whose_message_could_not_be_written_has_its_words_with_it(store
     """The commit fails once, and the ledger alone is written: nothing is lost, and resuming tells the model."""
     injecting = Injecting(store_url)
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def send() -> str:
         _sent.append("sent")
         injecting.wire.arm(unavailable, nth=1)

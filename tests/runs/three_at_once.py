@@ -8,12 +8,12 @@ import threading
 import time
 from typing import Any
 
-import holdfast
-from holdfast import Agent, Call, Outcome
-from holdfast.runtime import points
-from holdfast.runtime.carrying import Carrier
-from holdfast.runtime.slot import Slot
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Call, Outcome
+from perdure.runtime import points
+from perdure.runtime.carrying import Carrier
+from perdure.runtime.slot import Slot
+from perdure.testing import Script, say, step, use
 from tests.runs.told import Told, told_of
 from tests.runs.world import World
 
@@ -51,26 +51,26 @@ def book_without_recording(path: str, sends: bool) -> None:
 
 def look(path: str) -> Told:
     """What the store says before anybody goes on."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         return told_of(store, store.thread(THREAD))
 
 
 def resume(path: str, hook: bool) -> Told:
     """What the next process makes of it, whose tool can find out what became of a booking, or not."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         agent = _agent(World(f"{path}.world"), hook=hook)
         store.resume(agent)
         return told_of(store, store.thread(THREAD))
 
 
 def _book(path: str, sends: bool) -> None:
-    store = holdfast.open(path, durability="process_crash")
+    store = perdure.open(path, durability="process_crash")
     agent = _agent(World(f"{path}.world"), slow="after" if sends else "before")
     store.thread(THREAD, agent=agent).run("Book")
 
 
 def _agent(world: World, *, slow: str = "", hook: bool = False) -> Agent:
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def book(what: str, *, call: Call) -> str:
         wait(what, "before")
         world.do(what, call.key, call.attempt)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from multiprocessing.synchronize import Barrier
 
-import holdfast
-from holdfast.runtime import points
-from holdfast.testing import say, use
+import perdure
+from perdure.runtime import points
+from perdure.testing import say, use
 from tests.crash.processes import Pipe, context, running
 from tests.runs.postman import postman
 from tests.runs.world import World
@@ -18,7 +18,7 @@ GATE_SECONDS = 60.0
 
 def rounds(path: str, world: str, count: int) -> list[list[str]]:
     """What the runs of two processes come to, in each of so many threads."""
-    with holdfast.open(path, durability="process_crash") as store:
+    with perdure.open(path, durability="process_crash") as store:
         for number in range(count):
             main = store.thread(f"letters {number}", agent="postman")
             main.put("/begun.json", True)
@@ -32,7 +32,7 @@ def rounds(path: str, world: str, count: int) -> list[list[str]]:
 
 
 def _send(pipe: Pipe, path: str, world: str, gate: Barrier, timeline: str, count: int) -> None:
-    store = holdfast.open(path, durability="process_crash")
+    store = perdure.open(path, durability="process_crash")
     for number in range(count):
         left = [True]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Store
-from holdfast.model.call import CallRecord
-from holdfast.model.context import Context
-from holdfast.model.message import Message
-from holdfast.threads.thread import Thread
+from perdure import Store
+from perdure.model.call import CallRecord
+from perdure.model.context import Context
+from perdure.model.message import Message
+from perdure.threads.thread import Thread
 
 __all__ = ["Told", "misshapen", "state_of", "talk_of", "told_of"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.history.space import Space
-from holdfast.ledger import guard
-from holdfast.ledger.guard import Clear
-from holdfast.model.call import CallRecord
+from perdure.history.space import Space
+from perdure.ledger import guard
+from perdure.ledger.guard import Clear
+from perdure.model.call import CallRecord
 
 __all__ = ["guard_by_id_alone"]
 

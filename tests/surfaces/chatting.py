@@ -1,23 +1,23 @@
-"""An agent for the tests of `holdfast chat`: a scripted clerk with a tool that asks first."""
+"""An agent for the tests of `perdure chat`: a scripted clerk with a tool that asks first."""
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Agent, testing
+import perdure
+from perdure import Agent, testing
 
 __all__ = ["clerk", "hired", "look", "paid", "pay"]
 
 paid: list[int] = []
 
 
-@holdfast.tool(effect="financial", ask=True)
+@perdure.tool(effect="financial", ask=True)
 def pay(amount: int) -> str:
     """Pay somebody."""
     paid.append(amount)
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look() -> str:
     """Look out of the window."""
     return "sunny \x1b[31mand warm"

@@ -14,7 +14,7 @@ from tests.surfaces.shell import Shell, shop
 def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell in an empty directory, with nothing set in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HOLDFAST_STORE", "HOLDFAST_DEBUG", "COLUMNS", "FORCE_COLOR"):
+    for name in ("PERDURE_STORE", "PERDURE_DEBUG", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return Shell(tmp_path, capsys, monkeypatch)
 

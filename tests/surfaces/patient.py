@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import holdfast
-from holdfast import Agent, testing
+import perdure
+from perdure import Agent, testing
 
 __all__ = ["clerk"]
 
 _DEADLINE_SECONDS = 60.0
 
 
-@holdfast.tool(effect="financial", ask=True)
+@perdure.tool(effect="financial", ask=True)
 def pay(amount: int) -> str:
     """Pay somebody, and leave a receipt."""
     Path(f"paid-{amount}").touch()
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look() -> str:
     """Look until the test lets it go on."""
     deadline = time.monotonic() + _DEADLINE_SECONDS

@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Store
-from holdfast.testing import Script, crash, say, step, use
+import perdure
+from perdure import Agent, Call, Outcome, Store
+from perdure.testing import Script, crash, say, step, use
 from tests.surfaces.shell import opened
 
 __all__ = ["ANSWERS", "CODE", "asker", "both", "cut_off", "house", "payer", "sent"]
@@ -19,7 +19,7 @@ sent: list[str] = []  # what was paid in this process
 ANSWERS = ["dont_know"]  # what the reconcile hook says
 
 
-@holdfast.tool(effect="financial", ask=lambda call: call.arguments["amount"] > 1_000)
+@perdure.tool(effect="financial", ask=lambda call: call.arguments["amount"] > 1_000)
 def pay(to: str, amount: int) -> str:
     """Pay somebody; the cat's bank never answers."""
     print("paying")
@@ -41,7 +41,7 @@ def find(call: Call) -> Outcome:
             return call.dont_know("the bank is closed")
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def colour(call: Call) -> str:
     """Ask which colour it should be."""
     if call.decision is None:
@@ -72,7 +72,7 @@ def cut_off(path: Path) -> None:
     child = os.fork()
     if child == 0:
         script = Script(use("pay", to="baker", amount=3), say("Paid."), crash("after_effect"))
-        with holdfast.open(path) as store:
+        with perdure.open(path) as store:
             store.thread("bread", agent=payer.on(script)).run("Pay the baker.")
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

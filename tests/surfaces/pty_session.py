@@ -22,7 +22,7 @@ PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 _COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
 _DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
-_UNSET = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "HOLDFAST_STORE", "HOLDFAST_DEBUG")
+_UNSET = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "PERDURE_STORE", "PERDURE_DEBUG")
 
 
 def _path() -> str:
@@ -31,7 +31,7 @@ def _path() -> str:
 
 
 class PtySession:
-    """`holdfast WORDS` in `directory`, at a terminal of 80 columns; leaving the block ends it."""
+    """`perdure WORDS` in `directory`, at a terminal of 80 columns; leaving the block ends it."""
 
     def __init__(self, directory: Path, *words: str, typed_ahead: str = "", **environment: str) -> None:
         """Start it; `typed_ahead` waits in the terminal before the process begins."""
@@ -40,7 +40,7 @@ class PtySession:
         os.write(self._ours, typed_ahead.encode())
         clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from holdfast.cli import main; main({list(words)!r})"],
+            [sys.executable, "-c", f"from perdure.cli import main; main({list(words)!r})"],
             cwd=directory,
             env=clean | {"TERM": "xterm-256color", "PYTHONPATH": _path()} | environment,
             stdin=theirs,

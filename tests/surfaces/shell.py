@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.cli import main
+import perdure
+from perdure import Store, Thread
+from perdure.cli import main
 
 __all__ = ["BEGAN", "WITHOUT_STORE", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
 
@@ -55,13 +55,13 @@ class Ended:
 
 
 class Shell:
-    """Types commands in `directory`, where the store is `holdfast.db`."""
+    """Types commands in `directory`, where the store is `perdure.db`."""
 
     def __init__(
         self, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.directory, self._capsys, self._monkeypatch = directory, capsys, monkeypatch
-        self.store = directory / "holdfast.db"
+        self.store = directory / "perdure.db"
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Ended:
         """Run one command, whatever its end."""
@@ -93,7 +93,7 @@ def fixed_ids() -> Iterator[str]:
 def opened(path: Path) -> Store:
     """A store with fixed clock and ids, so that its digests are the same in every run."""
     clock, ids = fixed_clock(), fixed_ids()
-    return holdfast.open(path, clock=lambda: next(clock), ids=lambda: next(ids))
+    return perdure.open(path, clock=lambda: next(clock), ids=lambda: next(ids))
 
 
 def shop(path: Path) -> None:

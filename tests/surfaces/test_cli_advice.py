@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.cli.advice import ADVICE, Subject, in_words_of_the_shell
+import perdure
+from perdure.cli.advice import ADVICE, Subject, in_words_of_the_shell
 from tests.architecture.source import Module, modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
 
 # A name with brackets right behind it, a name with = behind it, or a name of ours with a dot in it.
 PYTHON = re.compile(
-    r"\w\((?!s\))[^)]*\)|\b[a-z_]+=|\b(?:holdfast|testing|thread|event|errors)\.(?!adapters|transports|db|dev)\w+\b"
+    r"\w\((?!s\))[^)]*\)|\b[a-z_]+=|\b(?:perdure|testing|thread|event|errors)\.(?!adapters|transports|db|dev)\w+\b"
 )
 
 # Expressions and SQL, which are said to nobody.
@@ -25,25 +25,25 @@ FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|VALUES
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
-    "holdfast.runtime.agent": ("holdfast.Policy", "holdfast.Route", "testing.Script", "holdfast.Stop", "@holdfast.tool(effect=…)", "holdfast.ContextLimits"),
-    "holdfast.runtime.declared": ("holdfast.state",),
-    "holdfast.runtime.plugin": ("holdfast.state", "scope='run'"),
-    "holdfast.runtime.schema": ("tool(object.method)",),
-    "holdfast.runtime.driving": ("follow()",),
-    "holdfast.runtime.hand": ("resolve()", "resume()"),
-    "holdfast.runtime.running": ("undo()", "redo()", "reconcile()", "resolve()"),
-    "holdfast.runtime.stop": ("price=", "accept="),
-    "holdfast.runtime.streaming": ("follow()",),
-    "holdfast.runtime.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
-    "holdfast.migration.policy": ("unfinished=", "wait_seconds="),
-    "holdfast.migration.route": ("budget_tokens=",),
-    "holdfast.model.message": ("holdfast.Message", "say()", "holdfast.ToolCall", "json.dumps", "holdfast.ToolResult"),
-    "holdfast.providers.rules.responses": ("store=false",),
-    "holdfast.runtime.ended": ("output=", "run()"),
-    "holdfast.runtime.inbound": ("change()",),
-    "holdfast.runtime.steering": ("run()",),
-    "holdfast.threads.change": ("on({})", "change()"),
-    "holdfast.threads.loops": ("holdfast.aio",),
+    "perdure.runtime.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits"),
+    "perdure.runtime.declared": ("perdure.state",),
+    "perdure.runtime.plugin": ("perdure.state", "scope='run'"),
+    "perdure.runtime.schema": ("tool(object.method)",),
+    "perdure.runtime.driving": ("follow()",),
+    "perdure.runtime.hand": ("resolve()", "resume()"),
+    "perdure.runtime.running": ("undo()", "redo()", "reconcile()", "resolve()"),
+    "perdure.runtime.stop": ("price=", "accept="),
+    "perdure.runtime.streaming": ("follow()",),
+    "perdure.runtime.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
+    "perdure.migration.policy": ("unfinished=", "wait_seconds="),
+    "perdure.migration.route": ("budget_tokens=",),
+    "perdure.model.message": ("perdure.Message", "say()", "perdure.ToolCall", "json.dumps", "perdure.ToolResult"),
+    "perdure.providers.rules.responses": ("store=false",),
+    "perdure.runtime.ended": ("output=", "run()"),
+    "perdure.runtime.inbound": ("change()",),
+    "perdure.runtime.steering": ("run()",),
+    "perdure.threads.change": ("on({})", "change()"),
+    "perdure.threads.loops": ("perdure.aio",),
 }  # fmt: skip
 
 FAILING = [
@@ -111,7 +111,7 @@ def street(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(paying, "sent", [])
     shop(empty.store)
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         store.thread("house", agent=paying.payer, owner="ann").run("Pay.", id="m1")
         store.memory("ann").add("prefers aisle seats", kind="preference", id="aisle")
     paying.cut_off(empty.store)
@@ -130,9 +130,9 @@ def test_nobody_who_types_commands_is_told_to_write_python(street: Shell, subtes
 
 def test_python_in_a_message_would_be_found() -> None:
     """Control: what the library says to programs is what the pattern finds."""
-    for said in ("See paths().", "Use undo(to=…).", "Name its agent= to begin one.", "a holdfast.Message"):
+    for said in ("See paths().", "Use undo(to=…).", "Name its agent= to begin one.", "a perdure.Message"):
         assert PYTHON.search(said)
-    assert not PYTHON.search("run 'x' (SIGKILL), see `holdfast state ls shopping --at HEAD~1` in app.py")
+    assert not PYTHON.search("run 'x' (SIGKILL), see `perdure state ls shopping --at HEAD~1` in app.py")
 
 
 def test_everything_that_is_put_in_other_words_is_still_said() -> None:
@@ -157,13 +157,13 @@ def test_whatever_the_library_says_in_python_has_other_words_for_the_shell() -> 
 @pytest.mark.parametrize(
     ("words", "typed"),
     [
-        ("state get shopping /todo", "`holdfast state ls shopping`"),
-        ("state get /pref --agent helper", "`holdfast state ls --agent helper`"),
-        ("state get shopping /todo --store ./holdfast.db", "`holdfast state ls shopping`"),
-        ("threads show shopping --timeline zzz", "`holdfast threads show shopping`"),
-        ("threads undo bread", "`holdfast runs cancel bread`"),
-        ("threads redo shopping", "`holdfast threads undo shopping --at REF`"),
-        ("threads context shopping --at HEAD", "`holdfast threads context shopping`"),
+        ("state get shopping /todo", "`perdure state ls shopping`"),
+        ("state get /pref --agent helper", "`perdure state ls --agent helper`"),
+        ("state get shopping /todo --store ./perdure.db", "`perdure state ls shopping`"),
+        ("threads show shopping --timeline zzz", "`perdure threads show shopping`"),
+        ("threads undo bread", "`perdure runs cancel bread`"),
+        ("threads redo shopping", "`perdure threads undo shopping --at REF`"),
+        ("threads context shopping --at HEAD", "`perdure threads context shopping`"),
     ],
 )
 def test_advice_names_what_it_was_about(street: Shell, words: str, typed: str) -> None:
@@ -177,14 +177,14 @@ def test_advice_names_the_store_that_was_named(street: Shell) -> None:
 
     ended = street("state", "get", "shopping", "/todo", "--store", "other one.db")
 
-    assert "`holdfast state ls shopping --store 'other one.db'`" in ended.err
+    assert "`perdure state ls shopping --store 'other one.db'`" in ended.err
 
 
 def test_a_thread_with_a_strange_name_is_quoted() -> None:
     """What is suggested is for a shell, which would obey it."""
     told = in_words_of_the_shell("See what there is with paths().", Subject(thread="a; rm -rf /"))
 
-    assert told == "See what there is with `holdfast state ls 'a; rm -rf /'`."
+    assert told == "See what there is with `perdure state ls 'a; rm -rf /'`."
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_mistyped_checkpoint_is_told_what_it_may_have_meant(street: Shell) -> 
 def test_a_program_here_that_declares_the_agent_is_what_to_type(street: Shell) -> None:
     """The files of this directory are read, never run."""
     Path("app.py").write_text(
-        'raise SystemExit(9)\nwith x:\n    hired = holdfast.Agent("payer", tools=[])\nother = Agent("other")\n'
+        'raise SystemExit(9)\nwith x:\n    hired = perdure.Agent("payer", tools=[])\nother = Agent("other")\n'
     )
 
     missing = street("runs", "resume", "house")
@@ -285,9 +285,7 @@ def test_a_file_that_declares_none_is_no_hint(street: Shell, text: str) -> None:
 
 def library() -> list[Module]:
     """What speaks to programs."""
-    return [
-        module for module in modules() if not module.name.startswith(("holdfast.cli", "holdfast.testing"))
-    ]
+    return [module for module in modules() if not module.name.startswith(("perdure.cli", "perdure.testing"))]
 
 
 def left_over(module: str, text: str) -> str:

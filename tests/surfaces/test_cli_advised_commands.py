@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.cli.advice import ADVICE
-from holdfast.cli.app import build, load
-from holdfast.cli.commands import ALONE, NOUNS, SPELLINGS
+import perdure
+from perdure import Agent
+from perdure.cli.advice import ADVICE
+from perdure.cli.app import build, load
+from perdure.cli.commands import ALONE, NOUNS, SPELLINGS
 from tests.architecture.source import modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, commands, shop
@@ -19,7 +19,7 @@ from tests.surfaces.test_cli_advice import FAILING, texts_of
 
 STORE = "other one.db"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-SPELLED = re.compile(r"`holdfast ([^`]+)`|(?:^|: | {2})holdfast ((?:[a-z]+ )+[^\n]*)", re.MULTILINE)
+SPELLED = re.compile(r"`perdure ([^`]+)`|(?:^|: | {2})perdure ((?:[a-z]+ )+[^\n]*)", re.MULTILINE)
 QUOTED = re.compile(r"`[^`]*`")
 
 TELLING = [
@@ -50,7 +50,7 @@ def elsewhere(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setattr(paying, "sent", [])
     place = empty.directory / STORE
     shop(place)
-    with holdfast.open(place) as store:
+    with perdure.open(place) as store:
         store.thread("house", agent=paying.payer, owner="ann").run("Pay.", id="m1")
         store.memory("ann").add("prefers aisle seats", kind="preference", id="aisle")
     paying.cut_off(place)
@@ -91,11 +91,11 @@ def test_every_command_in_a_message_or_a_help_text_exists() -> None:
     for module in modules():
         for text in texts_of(module):
             assert_can_be_typed(
-                "\n".join(f"`{each}`" for each in re.findall(r"`(holdfast [a-z][^`]*)`", text))
+                "\n".join(f"`{each}`" for each in re.findall(r"`(perdure [a-z][^`]*)`", text))
             )
     for meant in ADVICE.values():
         for each in re.findall(r"<([^<>]+)>", meant):
-            assert_can_be_typed(f"`holdfast {each}`")
+            assert_can_be_typed(f"`perdure {each}`")
 
 
 def test_every_option_that_a_help_text_names_is_one_of_the_command() -> None:
@@ -139,7 +139,7 @@ def test_an_agent_that_lives_in_another_store_is_talked_to_there(empty: Shell) -
     """`agents apply` keeps it where its file says, and advises the command that finds it there."""
     home = empty.directory / "agents"
     home.mkdir()
-    holdfast.open(home / "home.db").close()
+    perdure.open(home / "home.db").close()
     (home / "agent.yaml").write_text(
         "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
         "spec: {backend: 'openai-chat:gpt-5.6', object_storage: home.db}\n"
@@ -147,4 +147,4 @@ def test_an_agent_that_lives_in_another_store_is_talked_to_there(empty: Shell) -
 
     told = empty.ok("agents", "apply", "-f", "agents/agent.yaml").out
 
-    assert "Talk to it: holdfast chat keeper --store agents/home.db" in told
+    assert "Talk to it: perdure chat keeper --store agents/home.db" in told

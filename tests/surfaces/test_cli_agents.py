@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import testing
-from holdfast.runtime.definition import read_definition
+import perdure
+from perdure import testing
+from perdure.runtime.definition import read_definition
 from tests.surfaces.shell import Shell
 
 FILE = """\
@@ -105,11 +105,11 @@ def test_versions_are_in_the_history(applied: Shell) -> None:
 def test_a_run_records_the_version_that_it_used(applied: Shell) -> None:
     """The digest of the definition stands with the run."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def book() -> str:
         return "booked"
 
-    with holdfast.open(applied.store) as store:
+    with perdure.open(applied.store) as store:
         kept = store.definitions.get("planner")
         agent = kept.agent([book]).on(testing.Script(testing.say("Done.")))
         thread = store.thread("trip", agent=agent)
@@ -123,7 +123,7 @@ def test_a_run_records_the_version_that_it_used(applied: Shell) -> None:
 
 def test_agents_are_listed_with_what_is_kept(applied: Shell) -> None:
     """Those of a file with their backend, those of code by name."""
-    with holdfast.open(applied.store) as store:
+    with perdure.open(applied.store) as store:
         store.thread("t", agent="coded")
 
     agents = applied.ok("agents", "--json").json["agents"]
@@ -205,9 +205,9 @@ def test_a_malformed_file_changes_nothing(applied: Shell, old: str, new: str, sa
 def test_a_tool_that_is_not_given_is_named() -> None:
     """A definition holds no code, so the error says what to give."""
     name, definition = read_definition(FILE)
-    from holdfast.runtime.definition import agent_of
+    from perdure.runtime.definition import agent_of
 
-    with pytest.raises(holdfast.errors.Invalid, match="names the tool book"):
+    with pytest.raises(perdure.errors.Invalid, match="names the tool book"):
         agent_of(name, definition)
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 import pytest
 
-import holdfast
-from holdfast.testing import Script, say, use
+import perdure
+from perdure.testing import Script, say, use
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, asker, payer
 from tests.surfaces.shell import BEGAN, Shell
@@ -28,17 +28,17 @@ def waiting(shell: Shell) -> str:
 @pytest.fixture
 def painter(empty: Shell) -> Shell:
     """A shell at a store with a thread whose tool asked which colour it should be."""
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         store.thread("wall", agent=asker).run("Paint it.")
     return empty
 
 
 def test_what_waits_is_listed_over_all_threads(house: Shell) -> None:
-    """`holdfast approvals` names the thread, the tool and the call, and says how to look at one."""
+    """`perdure approvals` names the thread, the tool and the call, and says how to look at one."""
     shown = house.ok("approvals").out
     told = house.ok("approval", "ls", "house", "--json").json
 
-    assert f"holdfast approvals show house {waiting(house)}" in shown
+    assert f"perdure approvals show house {waiting(house)}" in shown
     assert [(each["thread"], each["tool"]) for each in told["approvals"]] == [("house", "pay")]
     assert house.ok("approvals", "ls", "--timeline", "other", "--json").json["approvals"] == []
 
@@ -142,7 +142,7 @@ def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
     for words in ("asks for approval", '"amount": 5000', "financial", "script:test", "somebody decides"):
         assert words in shown
     for verb in ("approve", "deny", "edit", "answer"):
-        assert f"holdfast approvals {verb} house {call}" in shown
+        assert f"perdure approvals {verb} house {call}" in shown
     assert told["ticket"]["run"] in shown
     assert told["decision"] is None
     assert told["repeats"] is None
@@ -155,7 +155,7 @@ def test_an_approval_of_a_call_that_never_asked_is_a_conflict(house: Shell) -> N
     ended = house("approvals", "show", "house", call)
 
     assert ended.code == 4
-    assert f"holdfast calls show house {call}" in ended.err
+    assert f"perdure calls show house {call}" in ended.err
 
 
 def test_an_approved_call_goes_on_when_its_run_is_resumed(house: Shell) -> None:
@@ -167,7 +167,7 @@ def test_an_approved_call_goes_on_when_its_run_is_resumed(house: Shell) -> None:
     house("runs", "resume", "house", "--code", CODE)
 
     assert "Approved: pay is approved, " in ended.out
-    assert "Go on: holdfast runs resume house" in ended.out
+    assert "Go on: perdure runs resume house" in ended.out
     assert nothing_yet == ["cat 13"]
     assert paying.sent == ["cat 13", "roofer 5000"]
 
@@ -249,11 +249,11 @@ def test_an_edit_says_who_has_checked_it(house: Shell) -> None:
 def bell(empty: Shell) -> Shell:
     """A shell at a store with two calls by hand that wait."""
 
-    @holdfast.tool(effect="external_write", ask=True)
+    @perdure.tool(effect="external_write", ask=True)
     def ring(number: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]) -> str:
         return number
 
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         for number, id in enumerate(("call-ann", "call-bob")):
             store.thread("bell", agent="ringer").call(ring, {"number": str(number)}, id=id)
     return empty
@@ -296,8 +296,8 @@ def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
 
     assert refused.code == 4
     assert (
-        "It was undone: take the undo back with `holdfast threads redo house`, "
-        f"or end its run with `holdfast runs cancel house {run}`."
+        "It was undone: take the undo back with `perdure threads redo house`, "
+        f"or end its run with `perdure runs cancel house {run}`."
     ) in refused.err
 
 
@@ -363,7 +363,7 @@ def test_a_ticket_is_decided_on_the_timeline_that_is_named(house: Shell) -> None
 
 def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
     """The earlier call, its state and its run."""
-    with holdfast.open(house.store) as store:
+    with perdure.open(house.store) as store:
         script = Script(use("pay", to="cat", amount=13), say("Again."))
         store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
     earlier = house.ok("calls", "--json").json["calls"][0]["id"]
@@ -381,12 +381,12 @@ def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
 def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
     """Also that its time is over, before anybody has looked."""
 
-    @holdfast.tool(effect="read_only")
-    def ask(call: holdfast.Call) -> str:
+    @perdure.tool(effect="read_only")
+    def ask(call: perdure.Call) -> str:
         call.suspend("Now?", expires_in=60, on_timeout="deny")
 
-    agent = holdfast.Agent("a", backend=Script(use("ask"), say("x")), tools=[ask])
-    with holdfast.open(empty.store, clock=lambda: BEGAN) as store:
+    agent = perdure.Agent("a", backend=Script(use("ask"), say("x")), tools=[ask])
+    with perdure.open(empty.store, clock=lambda: BEGAN) as store:
         store.thread("t", agent=agent).run("x")
     call = waiting(empty)
 

@@ -55,7 +55,7 @@ def test_an_artifact_has_several_names(shell: Shell, kept: str, name: str) -> No
 
 def test_content_goes_to_a_pipe(shell: Shell, kept: str) -> None:
     """Byte for byte, and nothing else with it."""
-    script = f"from holdfast.cli import main; main(['artifacts', 'get', 'shopping', '{kept}'])"
+    script = f"from perdure.cli import main; main(['artifacts', 'get', 'shopping', '{kept}'])"
 
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=shell.directory, capture_output=True, check=True

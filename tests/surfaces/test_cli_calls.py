@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.testing import Script, say, use
+import perdure
+from perdure.testing import Script, say, use
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, payer
 from tests.surfaces.shell import Shell
@@ -21,7 +21,7 @@ def unclear(shell: Shell) -> str:
 
 
 def test_calls_that_nobody_knows_the_outcome_of_are_listed_over_all_threads(house: Shell) -> None:
-    """`holdfast calls` is what somebody has to look at."""
+    """`perdure calls` is what somebody has to look at."""
     shown = house.ok("calls").out
 
     assert "house" in shown
@@ -69,7 +69,7 @@ def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
     assert "proposed → requested → started" in shown
     assert "unknown → needs_human" in shown
     assert "the bank is closed" in shown
-    assert f"holdfast calls reconcile house {call} --code MODULE:NAME" in shown
+    assert f"perdure calls reconcile house {call} --code MODULE:NAME" in shown
     assert [each["states"] for each in told["passed"]] == [
         ["proposed", "requested", "started"],
         ["unknown", "needs_human"],
@@ -91,7 +91,7 @@ def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
 def test_arguments_that_are_no_json_are_shown_as_text(empty: Shell, raw: str) -> None:
     """A model may ask for anything; the call failed, and can be looked at."""
     script = Script(use("pay", raw=raw), say("Oh."))
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         store.thread("t", agent=payer.on(script)).run("Pay.")
     call = empty.ok("calls", "ls", "t", "--json").json["calls"][0]
 
@@ -104,7 +104,7 @@ def test_arguments_that_are_no_json_are_shown_as_text(empty: Shell, raw: str) ->
 
 def test_a_call_that_is_not_there_is_not_found(house: Shell) -> None:
     """With advice in the words of the shell; a timeline that it was not made on is said too."""
-    assert "`holdfast calls ls house`" in house("calls", "show", "house", "???").err
+    assert "`perdure calls ls house`" in house("calls", "show", "house", "???").err
     assert house("calls", "show", "house", "???").code == 3
 
     elsewhere = house("calls", "show", "house", unclear(house), "--timeline", "other")
@@ -136,7 +136,7 @@ def test_not_done_is_believed_of_a_process_that_is_gone(bread: Shell) -> None:
 
     assert asked.code == 0
     assert "requested, was started," in asked.out
-    assert re.search(r"holdfast runs resume bread \S+ --code MODULE:NAME", asked.out)
+    assert re.search(r"perdure runs resume bread \S+ --code MODULE:NAME", asked.out)
 
 
 def test_what_is_known_is_a_conflict(house: Shell) -> None:
@@ -196,7 +196,7 @@ def test_a_started_call_is_left_to_its_run(bread: Shell) -> None:
     ended = bread("calls", "resolve", "bread", call, "done")
 
     assert ended.code == 4
-    assert "`holdfast runs resume bread --code MODULE:NAME` or `holdfast runs cancel bread`" in ended.err
+    assert "`perdure runs resume bread --code MODULE:NAME` or `perdure runs cancel bread`" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_list_or_a_module_of_agents_will_do(house: Shell) -> None:
 
 def test_code_is_never_loaded_unasked(house: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking, deciding and cancelling work without the user's code."""
-    monkeypatch.setattr("holdfast.cli.coding.import_module", lambda _name: 1 / 0)
+    monkeypatch.setattr("perdure.cli.coding.import_module", lambda _name: 1 / 0)
     call = house.ok("approvals", "--json").json["approvals"][0]["call"]
 
     house.ok("calls", "show", "house", call)

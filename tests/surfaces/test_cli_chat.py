@@ -1,10 +1,10 @@
-"""`holdfast chat`: a conversation typed at a terminal, with approvals and commands about it."""
+"""`perdure chat`: a conversation typed at a terminal, with approvals and commands about it."""
 
 from __future__ import annotations
 
 import pytest
 
-import holdfast
+import perdure
 from tests.surfaces import chatting
 from tests.surfaces.shell import Ended, Shell
 
@@ -76,7 +76,7 @@ def test_a_run_that_was_decided_elsewhere_goes_on_at_the_next_talk(empty: Shell)
     decided(empty, "edit", "--value", '{"amount": 3}')
     second = talk(empty).out
 
-    assert "It waits. Decide it any time: holdfast approvals show clerk-chat" in first
+    assert "It waits. Decide it any time: perdure approvals show clerk-chat" in first
     assert "going on with it" in second
     assert chatting.paid == [3]
 
@@ -110,7 +110,7 @@ def test_slashes_are_commands_about_the_conversation(empty: Shell) -> None:
     assert "turn 1" in out
     assert "Forked other from main" in out
     assert "Undone: other of clerk-chat" in out
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         thread = store.thread("clerk-chat")
         assert len(thread.turns()) == 1
         assert thread.on("other").turns() == []
@@ -140,8 +140,8 @@ def test_an_agent_that_nobody_knows_is_not_talked_to(empty: Shell) -> None:
     ended = empty("chat", "nobody")
 
     assert ended.code == 3
-    assert "holdfast agents apply" in ended.err
-    with holdfast.open(empty.store) as store:
+    assert "perdure agents apply" in ended.err
+    with perdure.open(empty.store) as store:
         assert list(store.threads()) == []
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_fails_leaves_the_talk_and_is_its_exit_code(empty: Shell) -> 
     ended = talk(empty, "Again", "/log", code=1)
 
     assert "RunFailed" in ended.err
-    assert "Try: holdfast runs show clerk-chat\n" in ended.err
+    assert "Try: perdure runs show clerk-chat\n" in ended.err
     assert "turn 2" in ended.out
     assert empty.ok("runs", "show", "clerk-chat", "--json").json["run"]["state"] == "failed"
 
@@ -212,5 +212,5 @@ def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
 
     assert "Compatibility check:\n✓ Text conversation supported\n✓ Tools supported" in out
     assert "script:clerk" in out
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         assert store.thread("clerk-chat").backend == "script:clerk"

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 import yaml
 
-import holdfast
-from holdfast import Agent, testing
-from holdfast.history import writer
-from holdfast.history.writer import Proposal
-from holdfast.migration import envelope
-from holdfast.migration.switch import switched
-from holdfast.model.checkpoint import Summary
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, testing
+from perdure.history import writer
+from perdure.history.writer import Proposal
+from perdure.migration import envelope
+from perdure.migration.switch import switched
+from perdure.model.checkpoint import Summary
+from perdure.testing.script import Step
 from tests.surfaces.shell import Shell
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str) -> str:
     """Book a flight."""
     return f"booked {flight}"
@@ -36,14 +36,14 @@ def trip(empty: Shell) -> Shell:
     """A shell at a store with a thread that was moved to another backend after a booking."""
     first = script(testing.use("book", flight="SK1"), testing.say("Booked. Do you need a hotel?"))
     agent = Agent("desk", tools=[book])
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         store.thread("trip", agent=agent.on(first)).run("Book me a flight to Oslo.")
         store.thread("trip", agent=agent.on(first)).switch(script(testing.say("Fine."), name="two"))
     return empty
 
 
 def test_what_a_switch_kept_is_listed(trip: Shell) -> None:
-    """`holdfast checkpoints ls THREAD` names each with the backends and the commit that made it."""
+    """`perdure checkpoints ls THREAD` names each with the backends and the commit that made it."""
     (told,) = trip.ok("checkpoint", "ls", "trip", "--json").json["checkpoints"]
     shown = trip.ok("checkpoints", "ls", "trip").out
 
@@ -93,7 +93,7 @@ def test_what_a_switch_kept_is_checked_at_its_commit(trip: Shell) -> None:
 
 def test_a_checkpoint_that_is_not_what_its_history_says_fails_the_check(trip: Shell) -> None:
     """The control: a switch whose checkpoint names another goal than the user's is found out."""
-    with holdfast.open(trip.store) as store:
+    with perdure.open(trip.store) as store:
         thread = store.thread("trip", agent=Agent("desk", tools=[book]).on(script()))
         report = thread.check_switch(script(name="three"))
         assert report.checkpoint is not None
@@ -185,8 +185,8 @@ def test_a_program_loads_a_document_too(trip: Shell) -> None:
     shown = trip.ok("checkpoints", "show", "trip").out
     Path("chk.yaml").write_text(shown)
 
-    found = holdfast.load_checkpoint(Path("chk.yaml"))
+    found = perdure.load_checkpoint(Path("chk.yaml"))
 
-    assert found == holdfast.load_checkpoint(shown)
+    assert found == perdure.load_checkpoint(shown)
     assert found.checkpoint.conversation == "trip"
     assert "idempotent: false" in shown

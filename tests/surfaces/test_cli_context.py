@@ -1,4 +1,4 @@
-"""`holdfast threads context`: a table and a bar for people, the same as data for programs."""
+"""`perdure threads context`: a table and a bar for people, the same as data for programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import perdure
 from tests.context.lines import asked, planner, questions, script_of
 from tests.surfaces.shell import Shell
 
@@ -15,7 +15,7 @@ from tests.surfaces.shell import Shell
 @pytest.fixture
 def trip(empty: Shell) -> Shell:
     """A shell in a directory with a thread of fifteen turns."""
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         asked(store, planner(*questions(15), backend="openai:gpt-5.6"), 15)
     return empty
 
@@ -43,7 +43,7 @@ def test_another_backend_would_be_shown_the_last_turns(trip: Shell) -> None:
 def test_a_past_step_is_made_again(empty: Shell) -> None:
     """`--at` names the commit in which the model spoke, and gives what it was shown."""
     agent = planner(*questions(3), backend="openai:gpt-5.6")
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         thread = asked(store, agent, 3)
         commit = next(entry.commit for entry in thread.transcript() if entry.text.startswith("Answer 1"))
     wanted = [message.text for message in script_of(agent).contexts[3].messages if message.text]
@@ -62,7 +62,7 @@ def test_a_past_step_is_made_again(empty: Shell) -> None:
 
 def test_a_line_on_which_nobody_spoke_says_what_to_do(empty: Shell) -> None:
     """There is nothing to make again, and no backend to plan for."""
-    with holdfast.open(empty.store) as store, store.thread("t", agent="a").change("x") as change:
+    with perdure.open(empty.store) as store, store.thread("t", agent="a").change("x") as change:
         change.say("user", "Hello")
 
     past, now = empty("threads", "context", "t", "--at", "HEAD"), empty("threads", "context", "t")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Thread
-from holdfast.cli.story import acts, leaving, payments, small
-from holdfast.cli.story.bank import Bank
-from holdfast.cli.story.stage import Stage
+import perdure
+from perdure import Thread
+from perdure.cli.story import acts, leaving, payments, small
+from perdure.cli.story.bank import Bank
+from perdure.cli.story.stage import Stage
 from tests.surfaces.shell import Shell
 
 TOLD = [
@@ -66,7 +66,7 @@ def test_a_real_conversation_is_carried_over_three_formats(
 ) -> None:
     """The third part, with the model on this machine: every switch is made, and nothing is done twice."""
     monkeypatch.setattr(small, "available", lambda: True)
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         (empty.directory / "bank").mkdir()
         stage = Stage(None)
         leaving.tell(stage, store, empty.directory / "bank")
@@ -87,11 +87,11 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
     assert "scripted backends stand in" in ended.out
     assert ended.out.count("✓") >= 40
     assert ended.out.index("paid twice") < ended.out.index("milk")
-    with holdfast.open("holdfast-demo.db", read_only=True) as store:
+    with perdure.open("perdure-demo.db", read_only=True) as store:
         assert store.verify().ok
         assert store.thread("shopping").get("/todos.json") == ["milk", "eggs", "bread"]
         assert [call.state for call in store.thread("rent").calls()] == ["succeeded", "awaiting_approval"]
-    assert [line.split()[:2] for line in Path("holdfast-demo-bank/ours.txt").read_text().splitlines()] == [
+    assert [line.split()[:2] for line in Path("perdure-demo-bank/ours.txt").read_text().splitlines()] == [
         ["landlord", "900"],
         ["roofer", "500"],
     ]
@@ -110,11 +110,11 @@ def test_the_story_fits_a_terminal_of_80_columns(empty: Shell, monkeypatch: pyte
 
 def typed(line: str) -> list[str]:
     """What a line says to type after the program's name; nothing if it is no command."""
-    found = re.match(r"  (?:.+ -m )?holdfast (.+)", line)
+    found = re.match(r"  (?:.+ -m )?perdure (.+)", line)
     return shlex.split(found[1]) if found else []
 
 
-@pytest.mark.parametrize("found", ["/usr/bin/holdfast", None])
+@pytest.mark.parametrize("found", ["/usr/bin/perdure", None])
 def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,14 +128,14 @@ def test_the_commands_that_it_ends_with_work(
 
 
 def test_the_demo_never_touches_a_store_that_is_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes a new file each time, whatever $HOLDFAST_STORE says; a path that is taken is a conflict."""
-    monkeypatch.setenv("HOLDFAST_STORE", "holdfast.db")
+    """It takes a new file each time, whatever $PERDURE_STORE says; a path that is taken is a conflict."""
+    monkeypatch.setenv("PERDURE_STORE", "perdure.db")
     before = shell.store.read_bytes()
 
     first, second = (shell.ok("demo", "--json").json for _ in range(2))
-    taken = shell("demo", "--store", "holdfast.db")
+    taken = shell("demo", "--store", "perdure.db")
 
-    assert (first["store"], second["store"]) == ("holdfast-demo.db", "holdfast-demo-2.db")
+    assert (first["store"], second["store"]) == ("perdure-demo.db", "perdure-demo-2.db")
     assert taken.code == 4
     assert shell.store.read_bytes() == before
 
@@ -176,7 +176,7 @@ def test_a_second_payment_ends_the_story(empty: Shell, monkeypatch: pytest.Monke
 
 def test_a_process_that_ends_by_itself_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: what was not killed proves nothing."""
-    monkeypatch.setattr(payments, "PAYER", "holdfast.cli.story.scripted")
+    monkeypatch.setattr(payments, "PAYER", "perdure.cli.story.scripted")
 
     told = empty("demo", "--json")
 
@@ -194,7 +194,7 @@ def test_a_decision_that_is_taken_back_ends_the_story(empty: Shell, monkeypatch:
 
 def test_a_race_that_nobody_is_told_of_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: where Bob writes elsewhere, Ann is told nothing, and the demo says so."""
-    elsewhere = holdfast.open("memory:")
+    elsewhere = perdure.open("memory:")
     elsewhere.thread("shopping", agent="helper")
     monkeypatch.setattr(acts, "open_store", lambda _url: elsewhere)
 
@@ -221,7 +221,7 @@ def test_a_lost_commit_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPa
 
 def test_the_writer_is_really_killed(empty: Shell) -> None:
     """It writes without end until it is, and every commit that it said is in the store."""
-    with holdfast.open("k.db") as store:
+    with perdure.open("k.db") as store:
         store.thread("t", agent="a")
     with subprocess.Popen(
         [sys.executable, "-m", acts.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
@@ -231,5 +231,5 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
         writer.kill()
 
     assert writer.returncode == -signal.SIGKILL
-    with holdfast.open("k.db", read_only=True) as store:
+    with perdure.open("k.db", read_only=True) as store:
         assert said == [entry.digest for entry in reversed(store.thread("t").log())][:5]

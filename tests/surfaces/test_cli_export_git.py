@@ -1,4 +1,4 @@
-"""`holdfast export --git`: what it says, to people and to programs, and how it ends."""
+"""`perdure export --git`: what it says, to people and to programs, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast export --format sqlite`: the views as plain tables, for programs that have no Holdfast."""
+"""`perdure export --format sqlite`: the views as plain tables, for programs that have no Perdure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import perdure
 from tests.surfaces.shell import Shell
 
 EXPORT = ("--format", "sqlite", "--output", "plain.db")
@@ -29,7 +29,7 @@ def test_the_state_at_every_commit_is_read_by_stock_sqlite(shell: Shell) -> None
     """Commit, snapshot, value, path by path, for every commit of the thread."""
     shell.ok("export", "shopping", *EXPORT)
 
-    with stock(shell.directory / "plain.db") as plain, holdfast.open(shell.store, read_only=True) as store:
+    with stock(shell.directory / "plain.db") as plain, perdure.open(shell.store, read_only=True) as store:
         roots: dict[str, str] = dict(plain.execute("SELECT hash, snapshot_hash FROM state_commits"))
         snapshots: dict[str, str] = dict(plain.execute("SELECT hash, entries FROM state_snapshots"))
         values: dict[str, Any] = dict(plain.execute("SELECT hash, content FROM state_values"))
@@ -41,7 +41,7 @@ def test_the_state_at_every_commit_is_read_by_stock_sqlite(shell: Shell) -> None
 
 
 def test_everything_is_a_table_with_the_columns_of_its_view(shell: Shell) -> None:
-    """The same rows as `holdfast sql` gives."""
+    """The same rows as `perdure sql` gives."""
     told = shell.ok("export", *EXPORT, "--json").json
 
     with stock(shell.directory / "plain.db") as plain:
@@ -57,7 +57,7 @@ def test_everything_is_a_table_with_the_columns_of_its_view(shell: Shell) -> Non
 
 def test_a_thread_is_exported_without_the_others(shell: Shell) -> None:
     """Control: without a name the others are there."""
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         store.thread("secret", agent="helper").put("/secret.json", "hidden words")
 
     shell.ok("export", "shopping", *EXPORT)

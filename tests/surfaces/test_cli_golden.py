@@ -1,6 +1,6 @@
 """A few screens as people see them at 80 columns, letter for letter.
 
-`HOLDFAST_GOLDEN=1` writes them anew; look at the difference before you commit it.
+`PERDURE_GOLDEN=1` writes them anew; look at the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     for module in ("threads.ls", "runs.ls", "calls.ls", "approvals.ls", "approvals.show"):
-        monkeypatch.setattr(f"holdfast.cli.{module}.now", lambda: BEGAN + 3_600_000_000)
-    monkeypatch.setattr("holdfast.threads.opening._now", lambda: BEGAN + 3_600_000_000)
+        monkeypatch.setattr(f"perdure.cli.{module}.now", lambda: BEGAN + 3_600_000_000)
+    monkeypatch.setattr("perdure.threads.opening._now", lambda: BEGAN + 3_600_000_000)
 
 
 def kept(name: str, shown: str) -> str:
     """The screen as it is kept; written anew if that was asked for."""
     file = GOLDEN / f"{name}.txt"
-    if os.environ.get("HOLDFAST_GOLDEN"):
+    if os.environ.get("PERDURE_GOLDEN"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(shown, encoding="utf-8")
     return file.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from tests.surfaces.shell import Shell
 def home(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell of a user without a file of models, and without a store."""
     monkeypatch.setenv("HOME", str(empty.directory))
-    monkeypatch.delenv("HOLDFAST_MODELS", raising=False)
+    monkeypatch.delenv("PERDURE_MODELS", raising=False)
     return empty
 
 
@@ -90,7 +90,7 @@ def test_a_file_of_ones_own_is_laid_over_what_is_shipped(
     home: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the usual place, or where the variable says."""
-    usual = home.directory / ".config" / "holdfast" / "models.json"
+    usual = home.directory / ".config" / "perdure" / "models.json"
     usual.parent.mkdir(parents=True)
     usual.write_text(json.dumps({"models": {"openai": {"gpt-5.4-mini": {"output_limit": 7}, "mine": {}}}}))
 
@@ -100,7 +100,7 @@ def test_a_file_of_ones_own_is_laid_over_what_is_shipped(
     (home.directory / "other.json").write_text(
         json.dumps({"models": {"openai": {"gpt-5.4-mini": {"output_limit": 8}}}})
     )
-    monkeypatch.setenv("HOLDFAST_MODELS", "other.json")
+    monkeypatch.setenv("PERDURE_MODELS", "other.json")
     assert home.ok("models", "show", "gpt-5.4-mini", "--json").json["model"]["output_limit"] == 8
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_used_is_an_error(
     home: Shell, monkeypatch: pytest.MonkeyPatch, content: str | None, code: int
 ) -> None:
     """It says which file, and nothing is listed without it."""
-    monkeypatch.setenv("HOLDFAST_MODELS", "mine.json")
+    monkeypatch.setenv("PERDURE_MODELS", "mine.json")
     if content is not None:
         (home.directory / "mine.json").write_text(content)
 
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_used_is_an_error(
 
 def test_names_from_a_file_cannot_speak_to_the_terminal(home: Shell) -> None:
     """They are shown by their codes."""
-    usual = home.directory / ".config" / "holdfast" / "models.json"
+    usual = home.directory / ".config" / "perdure" / "models.json"
     usual.parent.mkdir(parents=True)
     usual.write_text(json.dumps({"models": {"openai": {"\x1b[2Jgone": {"note": "\x1b]0;x\x07"}}}}))
 

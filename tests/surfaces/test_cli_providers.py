@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.registry import APIS
-from holdfast.providers.rules import RULES, check
+from perdure.providers.registry import APIS
+from perdure.providers.rules import RULES, check
 from tests.surfaces.shell import Shell
 
 ASKED: dict[str, Any] = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.cli.reference import page
+from perdure.cli.reference import page
 from tests.surfaces.shell import WITHOUT_STORE, commands
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
 
 def test_the_page_is_what_the_commands_say() -> None:
-    """`python -m holdfast.cli.reference > docs/reference/cli.md` makes it anew."""
+    """`python -m perdure.cli.reference > docs/reference/cli.md` makes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
@@ -20,6 +20,6 @@ def test_the_page_has_every_command_and_its_answer() -> None:
     sections = page().split("\n### ")
 
     for command in [*commands(), *WITHOUT_STORE]:
-        (section,) = [each for each in sections if each.startswith(f"holdfast {command}\n")]
-        assert "```text\nholdfast " in section
+        (section,) = [each for each in sections if each.startswith(f"perdure {command}\n")]
+        assert "```text\nperdure " in section
         assert "JSON: " in section

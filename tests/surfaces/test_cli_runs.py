@@ -9,8 +9,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-import holdfast
-from holdfast.testing import Script, say
+import perdure
+from perdure.testing import Script, say
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, payer
 from tests.surfaces.shell import Shell
@@ -22,7 +22,7 @@ def run_of(shell: Shell) -> str:
 
 
 def test_open_runs_of_all_threads_are_listed(house: Shell) -> None:
-    """`holdfast runs` shows what is under way, cut off or waiting, and names the thread."""
+    """`perdure runs` shows what is under way, cut off or waiting, and names the thread."""
     shown = house.ok("runs").out
     told = house.ok("runs", "--json").json
 
@@ -66,7 +66,7 @@ def test_a_run_is_shown_with_its_words_and_calls(house: Shell) -> None:
     told = house.ok("runs", "show", "house", run_of(house), "--json").json
 
     assert "Pay the roofer and the cat." in shown
-    assert f"holdfast approvals show house {told['calls'][0]['id']}" in shown
+    assert f"perdure approvals show house {told['calls'][0]['id']}" in shown
     assert [call["state"] for call in told["calls"]] == ["awaiting_approval", "needs_human"]
     assert told["calls"][0]["arguments"] == {"to": "roofer", "amount": 5000}
     assert [message["role"] for message in told["messages"]] == ["user", "assistant", "tool"]
@@ -96,7 +96,7 @@ def test_a_run_that_was_cut_off_says_so_and_goes_on(bread: Shell) -> None:
 
     assert (listed["state"], listed["interrupted"]) == ("running", True)
     assert "cut off" in shown
-    assert f"holdfast runs resume bread {listed['id']} --code MODULE:NAME" in shown
+    assert f"perdure runs resume bread {listed['id']} --code MODULE:NAME" in shown
     assert ended.json["status"] == "succeeded"
     assert ended.json["run"] == listed["id"]
     assert paying.sent == []
@@ -105,10 +105,10 @@ def test_a_run_that_was_cut_off_says_so_and_goes_on(bread: Shell) -> None:
 
 def test_suggested_commands_name_the_store_that_was_named(bread: Shell) -> None:
     """So that they can be copied as they are."""
-    after = bread.ok("runs", "show", "bread", "--store", "holdfast.db").out
-    before = bread.ok("--store=holdfast.db", "runs", "show", "bread").out
+    after = bread.ok("runs", "show", "bread", "--store", "perdure.db").out
+    before = bread.ok("--store=perdure.db", "runs", "show", "bread").out
 
-    assert "--code MODULE:NAME --store holdfast.db" in after
+    assert "--code MODULE:NAME --store perdure.db" in after
     assert before == after
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_still_waits_is_left_as_it_is(house: Shell) -> None:
     ended = house.ok("runs", "resume", "house", "--code", CODE)
 
     assert "waiting" in ended.out
-    assert "1 approval open: holdfast approvals show house" in ended.out
+    assert "1 approval open: perdure approvals show house" in ended.out
     assert paying.sent == ["cat 13"]
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_fails_on_resuming_ends_with_1(house: Shell) -> None:
     house.ok("approvals", "approve", "house", call)
     broken = Path("broken.py")
     broken.write_text(
-        "from tests.surfaces.paying import payer\nfrom holdfast.testing import Script, fail\n"
+        "from tests.surfaces.paying import payer\nfrom perdure.testing import Script, fail\n"
         "agent = payer.on(Script(fail(), fail(), fail()))\n"
     )
 
@@ -142,7 +142,7 @@ def test_a_run_that_fails_on_resuming_ends_with_1(house: Shell) -> None:
 def test_nothing_to_resume_is_not_found(shell: Shell) -> None:
     """A thread without an open run has nothing to go on with."""
     helper = Path("helper_app.py")
-    helper.write_text("import holdfast\nhelper = holdfast.Agent('helper')\n")
+    helper.write_text("import perdure\nhelper = perdure.Agent('helper')\n")
 
     ended = shell("runs", "resume", "shopping", "--code", "helper_app:helper")
 
@@ -185,14 +185,14 @@ def test_a_line_with_a_cut_off_run_is_busy(bread: Shell) -> None:
 
     assert ended.code == 4
     assert (
-        "`holdfast runs resume bread --code MODULE:NAME` finishes it, `holdfast runs cancel bread` ends it."
+        "`perdure runs resume bread --code MODULE:NAME` finishes it, `perdure runs cancel bread` ends it."
         in ended.err
     )
 
 
 def test_what_was_committed_is_followed_from_a_cursor(house: Shell) -> None:
     """Each event once and in order, as JSON one a line."""
-    with holdfast.open(house.store) as store:
+    with perdure.open(house.store) as store:
         thread = store.thread("house", agent=payer)
         started = next(iter(thread.log()[::-1])).digest
         cursor = f"0.0.{started}"
@@ -210,7 +210,7 @@ def test_what_was_committed_is_followed_from_a_cursor(house: Shell) -> None:
 
 def test_people_follow_words_and_commits(house: Shell) -> None:
     """A line for each; without a cursor only what happens from now on, which is nothing here."""
-    with holdfast.open(house.store, read_only=True) as store:
+    with perdure.open(house.store, read_only=True) as store:
         first = store.thread("house").log()[-1].digest
 
     shown = house.ok("threads", "follow", "house", "--after", f"0.0.{first}").out
@@ -230,13 +230,13 @@ def test_a_cursor_of_another_thread_is_not_found(house: Shell) -> None:
 
 def test_the_next_run_is_waited_for(house: Shell) -> None:
     """`--wait` prints what another process makes durable, until it is interrupted."""
-    with holdfast.open(house.store) as store:
+    with perdure.open(house.store) as store:
         thread = store.thread("house", agent=payer.on(Script(say("Hello."))))
         cursor = list(thread.follow(after=f"0.0.{thread.log()[-1].digest}"))[-1].cursor
         words = ["threads", "follow", "house", "--wait", "--json", "--after", cursor]
         # Whoever runs the tests in the background may have them ignore Ctrl-C.
         heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-        command = [sys.executable, "-c", f"{heard}; from holdfast.cli import main; main({words!r})"]
+        command = [sys.executable, "-c", f"{heard}; from perdure.cli import main; main({words!r})"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
             assert follower.stdout is not None
             thread.run("Hello?")

@@ -7,9 +7,9 @@ import unicodedata
 
 import pytest
 
-import holdfast
-from holdfast.cli.safe import inline, safe, safe_json, shortened, spelled
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure.cli.safe import inline, safe, safe_json, shortened, spelled
+from perdure.testing import Script, say, step, use
 from tests.surfaces.shell import Ended, Shell, opened
 
 HOSTILE = (
@@ -62,14 +62,14 @@ SCREENS = [
 @pytest.fixture
 def evil(empty: Shell) -> Shell:
     """A shell at a store whose text does its worst."""
-    with holdfast.open(empty.store) as store:
+    with perdure.open(empty.store) as store:
         thread = store.thread("evil", agent="helper", owner="o")
         thread.fork("calm")
         with thread.change("[blink]worst[/] :boom:") as change:
             change.say("user", HOSTILE, provider="[red]p[/]", model="m")
-            call = holdfast.ToolCall("c1", HOSTILE[:60], HOSTILE)
-            result = holdfast.ToolResult(
-                "c1", "error", (holdfast.Text(HOSTILE), holdfast.Image(HOSTILE, HOSTILE))
+            call = perdure.ToolCall("c1", HOSTILE[:60], HOSTILE)
+            result = perdure.ToolResult(
+                "c1", "error", (perdure.Text(HOSTILE), perdure.Image(HOSTILE, HOSTILE))
             )
             change.say("assistant", "calling", tool_calls=[call])
             change.say("tool", "", tool_results=[result], vendor_metadata='{"x": 1}')
@@ -83,17 +83,17 @@ def evil(empty: Shell) -> Shell:
 def worse(empty: Shell) -> Shell:
     """A shell at a store where an agent's tool asks, and fails, in such words."""
 
-    @holdfast.tool(effect="external_write")
-    def ask(words: str, call: holdfast.Call) -> None:
+    @perdure.tool(effect="external_write")
+    def ask(words: str, call: perdure.Call) -> None:
         call.suspend(HOSTILE, action="choose", parameters={HOSTILE: HOSTILE})
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def fail(words: str) -> None:
         raise ValueError(words)
 
     script = Script(step(use("ask", words=HOSTILE), use("fail", words=HOSTILE)), say(HOSTILE))
     with opened(empty.store) as store:
-        agent = holdfast.Agent("helper", backend=script, tools=[ask, fail])
+        agent = perdure.Agent("helper", backend=script, tools=[ask, fail])
         store.thread("worse", agent=agent).run(HOSTILE, id="m1")
     return empty
 
@@ -113,7 +113,7 @@ def test_no_screen_of_an_agent_at_work_lets_text_through(worse: Shell, words: li
 
 def test_what_is_followed_is_safe_too(worse: Shell) -> None:
     """Line by line."""
-    with holdfast.open(worse.store, read_only=True) as store:
+    with perdure.open(worse.store, read_only=True) as store:
         cursor = f"0.0.{store.thread('worse').log()[-1].digest}"
 
     screen, program = (

@@ -64,7 +64,7 @@ def test_bytes_are_text_for_people_and_base64_for_programs(shell: Shell) -> None
         [
             sys.executable,
             "-c",
-            "from holdfast.cli import main; main(['state', 'get', 'shopping', '/blob', '--raw'])",
+            "from perdure.cli import main; main(['state', 'get', 'shopping', '/blob', '--raw'])",
         ],
         cwd=shell.directory,
         capture_output=True,
@@ -176,7 +176,7 @@ def test_the_log_of_a_path_has_every_value_it_held(shell: Shell) -> None:
 
 def test_the_log_of_a_path_reaches_over_many_commits(shell: Shell) -> None:
     """It is read in pages, to the first commit."""
-    script = "import holdfast\nt = holdfast.open('holdfast.db').thread('shopping')\n"
+    script = "import perdure\nt = perdure.open('perdure.db').thread('shopping')\n"
     script += "for n in range(230): t.put('/noise.json', n)\n"
     subprocess.run([sys.executable, "-c", script], cwd=shell.directory, check=True)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.engines.contract import CellWrite, Write
-from holdfast.engines.sqlite import open_sqlite
-from holdfast.model.digest import Digest
+import perdure
+from perdure.engines.contract import CellWrite, Write
+from perdure.engines.sqlite import open_sqlite
+from perdure.model.digest import Digest
 from tests.surfaces.shell import Shell
 
 
@@ -31,7 +31,7 @@ def test_init_makes_a_store_once(empty: Shell) -> None:
 
     again = empty.ok("init", "--json").json
 
-    assert made == {"store": "./holdfast.db", "made": True}
+    assert made == {"store": "./perdure.db", "made": True}
     assert again["made"] is False
     assert empty.store.read_bytes() == before
     assert empty.ok("threads", "--json").json["threads"] == []
@@ -105,7 +105,7 @@ def test_doctor_tells_store_surroundings_and_limits(shell: Shell) -> None:
     assert examined["facts"]["journal"] == "wal"
     assert examined["limits"]["value_bytes_max"] == 1024 * 1024
     assert examined["disk_free"] > 0
-    assert any(name.endswith("holdfast.db") for name in examined["files"])
+    assert any(name.endswith("perdure.db") for name in examined["files"])
     assert examined["advice"] == []
     assert shell.store.read_bytes() == before
     assert "100 MiB" in shell.ok("doctor").out
@@ -120,7 +120,7 @@ def test_doctor_says_what_could_be_better(shell: Shell) -> None:
 
     assert "copy.db.partial" in advice
     assert "1 removed thread" in advice
-    assert "holdfast gc --removed" in shell.ok("doctor").out
+    assert "perdure gc --removed" in shell.ok("doctor").out
 
 
 def test_doctor_tells_of_changes_that_were_interrupted(shell: Shell) -> None:
@@ -146,7 +146,7 @@ def test_doctor_examines_a_store_that_cannot_be_opened(empty: Shell) -> None:
     missing = empty("doctor", "--store", "nowhere.db")
 
     assert (damaged.code, missing.code) == (6, 3)
-    assert "not a Holdfast store" in damaged.json["error"]
+    assert "not a Perdure store" in damaged.json["error"]
     assert "cannot be opened" in missing.out
 
 
@@ -163,7 +163,7 @@ def test_a_backup_is_a_store_that_verifies(shell: Shell) -> None:
 def test_a_backup_is_consistent_while_others_write(shell: Shell) -> None:
     """What was acknowledged before it began is in it, and it verifies."""
     stop = threading.Event()
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         thread = store.thread("shopping")
 
         def write() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Image, Message, Policy, Route, Store
-from holdfast.testing import Script, fail, say, use
+import perdure
+from perdure import Agent, Backend, Image, Message, Policy, Route, Store
+from perdure.testing import Script, fail, say, use
 from tests.surfaces.shell import Shell
 
 PNG = bytes.fromhex(
@@ -29,7 +29,7 @@ spec: {{backend: "{backend}", instructions: Be brief.{more}}}
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell in a directory with a store."""
     monkeypatch.chdir(tmp_path)
-    holdfast.open(tmp_path / "holdfast.db").close()
+    perdure.open(tmp_path / "perdure.db").close()
     return Shell(tmp_path, capsys, monkeypatch)
 
 
@@ -38,7 +38,7 @@ def filled(shell: Shell) -> Callable[[str, str], None]:
     """Puts a thread of an agent into the store, with a turn on A."""
 
     def fill(thread: str, agent: str) -> None:
-        with holdfast.open(shell.store) as store:
+        with perdure.open(shell.store) as store:
             found = store.thread(thread, agent=Agent(agent, backend=Script(say("Hello."), backend=A)))
             found.run("Hello")
 
@@ -66,13 +66,13 @@ def test_a_thread_is_switched_and_the_sentence_ends_with_the_commit(
 
     lines = ended.out.splitlines()
     assert lines[:2] == ["Compatibility check:", "✓ Text conversation supported"]
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         head = store.thread("trip").head.commit or ""
         assert lines[-1].startswith(f"Switched main of trip to {B}, with chk-")
         assert lines[-1].endswith(head[:12])
         assert store.thread("trip").switches()[-1].reason == "cheaper"
     shell.ok("threads", "undo", "trip")
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert backends(store) == {"trip": A}
 
 
@@ -81,14 +81,14 @@ def test_a_dry_run_changes_nothing_and_needs_no_right_to_write(
 ) -> None:
     """Its JSON is the whole report."""
     filled("trip", "planner")
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         before = store.thread("trip").head
 
     told = shell.ok("threads", "switch", "trip", "--to", B, "--dry-run", "--json").json
 
     assert (told["dry_run"], told["switched"], told["report"]["ok"]) == (True, False, True)
     assert [item["topic"] for item in told["report"]["items"]] == ["text", "context"]
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert store.thread("trip").head == before
 
 
@@ -110,7 +110,7 @@ def test_a_backend_that_cannot_be_is_an_error_and_nothing_is_changed(
     ended = shell("threads", "switch", "trip", "--to", to)
 
     assert (ended.code, says in ended.err) == (code, True)
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert backends(store) == {"trip": A}
 
 
@@ -119,13 +119,13 @@ def test_a_missing_package_is_named(
 ) -> None:
     """With what to install; nothing is changed."""
     filled("trip", "planner")
-    monkeypatch.setattr("holdfast.runtime.switching.find_spec", lambda name: None)
+    monkeypatch.setattr("perdure.runtime.switching.find_spec", lambda name: None)
 
     ended = shell("threads", "switch", "trip", "--to", B)
 
     assert ended.code == 1
-    assert "pip install 'holdfast[anthropic]'" in ended.err
-    with holdfast.open(shell.store) as store:
+    assert "pip install 'perdure[anthropic]'" in ended.err
+    with perdure.open(shell.store) as store:
         assert backends(store) == {"trip": A}
 
 
@@ -141,7 +141,7 @@ def test_every_thread_of_an_agent_is_switched_and_no_other(
     assert ended.out.count("Compatibility check:") == 2
     assert "Switched 2 of 2 threads" in ended.out
     assert "declared there" in ended.out
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert backends(store) == {"one": B, "two": B, "three": A}
 
 
@@ -153,12 +153,12 @@ def test_the_default_of_an_agent_that_is_kept_changes_too(
     filled("one", "kept")
 
     shell.ok("agents", "switch", "kept", "--to", B, "--dry-run")
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert store.definitions.get("kept").definition.backend == A
     ended = shell.ok("agents", "switch", "kept", "--to", B)
 
     assert f"New threads begin on {B}." in ended.out
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert store.definitions.get("kept").definition.backend == B
         assert backends(store) == {"one": B}
 
@@ -169,17 +169,17 @@ def test_where_a_thread_is_refused_the_default_stays(
     """The policy of the file counts, the exit code is 5, and the others are switched all the same."""
     apply(shell, more=", policy: {block: [images]}")
     filled("one", "kept")
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         script = Script(say("A dot."), backend=A)
         seen = store.thread("two", agent=Agent("kept", backend=script))
-        seen.run(holdfast.Message("user", (holdfast.Image("https://example.org/a.png", "image/png"),)))
+        seen.run(perdure.Message("user", (perdure.Image("https://example.org/a.png", "image/png"),)))
 
     ended = shell("agents", "switch", "kept", "--to", "groq:llama-3.3-70b-versatile")
 
     assert ended.code == 5
     assert "image input unavailable" in ended.out
     assert f"New threads begin on {A} still" in ended.out
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert backends(store) == {"one": "groq:llama-3.3-70b-versatile", "two": A}
         assert store.definitions.get("kept").definition.backend == A
 
@@ -193,12 +193,12 @@ def test_an_agent_that_is_not_there_is_not_found(shell: Shell) -> None:
 
 def test_a_thread_under_a_run_is_a_conflict(shell: Shell, filled: Callable[[str, str], None]) -> None:
     """A run that was cut off is in the way until it is resumed."""
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Hello."), backend=A)))
         thread.run("Hello")
         space = thread._space  # pyright: ignore[reportPrivateUsage]
-        from holdfast.ledger import lease
-        from holdfast.runtime import records
+        from perdure.ledger import lease
+        from perdure.runtime import records
 
         taking = lease.taking(space, "main", thread.runs()[0].id, 60.0, None)
         records.apply(space, "held", taking)
@@ -211,7 +211,7 @@ def test_a_thread_under_a_run_is_a_conflict(shell: Shell, filled: Callable[[str,
 def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
     """Who took over, why, who was passed over, and that nothing was replayed."""
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def pay(to: str) -> str:
         """Pay somebody."""
         return f"paid {to}"
@@ -219,7 +219,7 @@ def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
     lacking = Script(backend="script:lacking", lacks=["structured_output"])
     route = Route([lacking, Script(say("Paid."), backend=B)], requires=["structured_output"])
     primary = Script(use("pay", to="ann"), fail(), backend=A)
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         agent = Agent("payer", backend=primary, tools=[pay], route=route)
         store.thread("rent", agent=agent).run("Pay Ann")
 
@@ -238,7 +238,7 @@ def test_a_run_explains_the_route_that_it_took(shell: Shell) -> None:
 
 def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -> None:
     """It was recorded when the code declared it; naming the agent alone takes nothing back."""
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         strict = Agent(
             "strict",
             backend=Script(say("Hello."), backend="openai:gpt-5.6"),
@@ -254,7 +254,7 @@ def test_the_policy_of_code_counts_where_the_code_is_not_at_hand(shell: Shell) -
         ended = shell("agents", "switch", "strict", "--to", "openai:gpt-5.1-codex")
 
         assert ended.code == 5
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         assert store.thread("t").backend == "openai:gpt-5.6"
 
 
@@ -274,7 +274,7 @@ def test_the_name_of_a_family_is_its_current_model(
 def test_threads_of_an_agent_at_another_server_are_left_alone(shell: Shell) -> None:
     """A switch of all to the backend that one is on already, elsewhere, would send its conversation away."""
     private = Backend(A, base_url="https://llm.example.com/v1")
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         store.thread("private", agent=Agent("planner")).switch(private)
 
     ended = shell("agents", "switch", "planner", "--to", A, "--json")

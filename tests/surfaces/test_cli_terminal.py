@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import perdure
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -26,7 +26,7 @@ def typed(directory: Path, *words: str, columns: int = 80, **environment: str) -
     """What a terminal of that width gets to see of a command, and how the command ended."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    script = f"from holdfast.cli import main; main({list(words)!r})"
+    script = f"from perdure.cli import main; main({list(words)!r})"
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -84,7 +84,7 @@ def test_tables_fit_the_terminal(shell: Shell, columns: int, words: list[str]) -
 
 def test_without_a_terminal_nothing_is_shortened(shell: Shell) -> None:
     """What goes to a file can be searched."""
-    with holdfast.open(shell.store) as store:
+    with perdure.open(shell.store) as store:
         store.thread("a-thread-with-a-very-long-name-" * 5, agent="an-agent-with-a-long-name", owner="o" * 60)
 
     assert "…" not in shell.ok("threads").out
@@ -103,7 +103,7 @@ def test_long_work_shows_progress_to_people_only(shell: Shell) -> None:
 
 def test_hostile_text_moves_no_cursor(shell: Shell) -> None:
     """What is stored reaches a real terminal only as text."""
-    with holdfast.open(shell.store) as store, store.thread("shopping").change("evil") as change:
+    with perdure.open(shell.store) as store, store.thread("shopping").change("evil") as change:
         change.say("user", "\x1b[2J\x1b]0;owned\x07")
 
     shown, _ = typed(shell.directory, "threads", "log", "shopping", "--limit", "1")
@@ -138,7 +138,7 @@ def test_an_interrupted_command_says_so(shell: Shell, monkeypatch: pytest.Monkey
     def interrupted(_everywhere: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.threads.ls.reading", interrupted)
+    monkeypatch.setattr("perdure.cli.threads.ls.reading", interrupted)
 
     ended = shell("threads")
 
@@ -149,7 +149,7 @@ def test_an_interrupted_command_says_so(shell: Shell, monkeypatch: pytest.Monkey
 def test_a_run_that_failed_before_somebody_s_eyes_is_no_failure_of_the_talk(empty: Shell) -> None:
     """Whoever sits there has read it on the screen, and leaves when they like; from a pipe it would exit with 1."""
     (empty.directory / "app.py").write_text(
-        "from holdfast import Agent\nfrom holdfast.testing import Script\n"
+        "from perdure import Agent\nfrom perdure.testing import Script\n"
         "mute = Agent('mute', backend=Script(backend='script:mute'))\n"
     )
 
@@ -157,7 +157,7 @@ def test_a_run_that_failed_before_somebody_s_eyes_is_no_failure_of_the_talk(empt
         session.wait_for("› ")
         session.type("Hello\r")
         session.wait_for("RunFailed")
-        session.wait_for("holdfast runs show mute-chat")
+        session.wait_for("perdure runs show mute-chat")
         session.wait_for("› ")
         session.type("/quit\r")
 

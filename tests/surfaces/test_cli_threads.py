@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
+import perdure
 from tests.surfaces.shell import Shell
 
 
 def items(shell: Shell, timeline: str = "main") -> list[str]:
     """The shopping list as it stands."""
-    with holdfast.open(shell.store, read_only=True) as store:
+    with perdure.open(shell.store, read_only=True) as store:
         return store.thread("shopping", timeline=timeline).get("/todos.json")
 
 
@@ -140,7 +140,7 @@ def test_the_log_says_when_it_was_cut_short(shell: Shell) -> None:
 
 def test_the_whole_log_has_every_word(shell: Shell) -> None:
     """`--full` shows messages with their line breaks, and every changed path."""
-    with holdfast.open(shell.store) as store, store.thread("shopping").change("many") as change:
+    with perdure.open(shell.store) as store, store.thread("shopping").change("many") as change:
         change.say("user", "first line\nsecond line")
         for number in range(20):
             change.put(f"/many/{number:02}", number)

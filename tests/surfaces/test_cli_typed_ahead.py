@@ -189,7 +189,7 @@ def test_a_question_that_nobody_sees_is_not_asked(empty: Shell) -> None:
 
     ended = empty(*CHAT, stdin=b"Pay five\napprove\nyes\n/quit\n")
 
-    assert "It waits. Decide it any time: holdfast approvals show clerk-chat" in ended.out
+    assert "It waits. Decide it any time: perdure approvals show clerk-chat" in ended.out
     assert_waits(empty)
 
 

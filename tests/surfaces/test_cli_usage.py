@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import errors
-from holdfast.cli import commands as table
-from holdfast.cli.app import build, load
-from holdfast.cli.commands import ALONE, NOUNS
-from holdfast.cli.failures import code_of
-from holdfast.model.head import Head
+from perdure import errors
+from perdure.cli import commands as table
+from perdure.cli.app import build, load
+from perdure.cli.commands import ALONE, NOUNS
+from perdure.cli.failures import code_of
+from perdure.model.head import Head
 from tests.surfaces.shell import WITHOUT_STORE, Shell, commands
 
 COMMANDS = [
@@ -45,7 +45,7 @@ def test_every_command_has_a_help_page(empty: Shell, command: str) -> None:
     """`--help` prints the line, the usage and the options that are everywhere."""
     ended = empty.ok(*command.split(), "--help")
 
-    assert "Usage: holdfast " + command in ended.out
+    assert "Usage: perdure " + command in ended.out
     assert "--store" in ended.out
     assert "--json" in ended.out
 
@@ -62,7 +62,7 @@ def test_no_command_makes_a_store_by_itself(empty: Shell, command: str) -> None:
 
     assert ended.code == 3
     assert "there is no store at" in ended.err + ended.out
-    assert "`holdfast init`" in ended.err + ended.out
+    assert "`perdure init`" in ended.err + ended.out
     assert list(empty.directory.iterdir()) == []
 
 
@@ -84,13 +84,13 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["no-such-command"], "'holdfast' has no command 'no-such-command'"),
+        (["no-such-command"], "'perdure' has no command 'no-such-command'"),
         (["threads", "fok", "x"], "Did you mean 'fork'?"),
         (["threads", "ls", "--wrong"], "has no option --wrong"),
         (["threads", "ls", "--agnet", "helper"], "Did you mean '--agent'?"),
         (["threads", "switch", "shopping", "--too", "openai:gpt-5.6"], "You wrote --too: did you mean --to?"),
         (["threads", "switch", "shopping", "--to"], "--to needs a value"),
-        (["threads", "fork", "shopping"], "'holdfast threads fork' needs NAME"),
+        (["threads", "fork", "shopping"], "'perdure threads fork' needs NAME"),
         (["threads", "ls", "extra"], "'extra'"),
         (["threads", "log", "shopping", "--limit", "many"], "many"),
         (["state", "get", "shopping"], "PATH must be given"),
@@ -99,8 +99,8 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "list"], "Did you mean 'ls'?"),
         (["thread", "delete", "shopping"], "Did you mean 'rm'?"),
         (["state", "set", "shopping", "/x", "1"], "Did you mean 'put'?"),
-        (["undo", "shopping"], "Did you mean 'holdfast threads undo'?"),
-        (["log", "shopping"], "Did you mean 'holdfast threads log' or 'holdfast state log'?"),
+        (["undo", "shopping"], "Did you mean 'perdure threads undo'?"),
+        (["log", "shopping"], "Did you mean 'perdure threads log' or 'perdure state log'?"),
         (["calls", "resolve", "shopping", "c1", "perhaps"], "perhaps"),
         (["calls", "ls", "--run", "r1"], "Name its THREAD"),
         (["approvals", "edit", "shopping", "c1"], "--value"),
@@ -129,7 +129,7 @@ def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
 
 
 def test_help_may_be_asked_for_in_either_way(empty: Shell) -> None:
-    """`holdfast help threads log` is `holdfast threads log --help`."""
+    """`perdure help threads log` is `perdure threads log --help`."""
     assert empty.ok("help").out == empty.ok("--help").out
     assert empty.ok("help", "threads", "log").out == empty.ok("threads", "log", "--help").out
 
@@ -147,9 +147,9 @@ def test_a_store_that_lies_here_under_another_name_is_told(shell: Shell) -> None
 
 def test_options_may_stand_before_the_command(shell: Shell) -> None:
     """`--store` and `--json` mean the same on either side."""
-    after = shell.ok("threads", "show", "shopping", "--store", "holdfast.db", "--json")
+    after = shell.ok("threads", "show", "shopping", "--store", "perdure.db", "--json")
 
-    before = shell.ok("--store", "holdfast.db", "--json", "threads", "show", "shopping")
+    before = shell.ok("--store", "perdure.db", "--json", "threads", "show", "shopping")
 
     assert before.json == after.json
 
@@ -157,11 +157,11 @@ def test_options_may_stand_before_the_command(shell: Shell) -> None:
 def test_the_store_comes_from_the_option_before_the_environment(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--store` is asked first, then $HOLDFAST_STORE, then ./holdfast.db."""
-    monkeypatch.setenv("HOLDFAST_STORE", "elsewhere.db")
+    """`--store` is asked first, then $PERDURE_STORE, then ./perdure.db."""
+    monkeypatch.setenv("PERDURE_STORE", "elsewhere.db")
 
     assert shell("threads").code == 3
-    assert shell("threads", "--store", "holdfast.db").code == 0
+    assert shell("threads", "--store", "perdure.db").code == 0
 
 
 def test_an_error_is_json_where_json_was_asked_for(shell: Shell) -> None:
@@ -214,29 +214,29 @@ def test_every_error_of_the_library_is_in_that_list() -> None:
     parameters = test_every_error_has_its_exit_code.pytestmark[0].args[1]  # pyright: ignore[reportFunctionMemberAccess]
     tried = {type(error).__name__ for error, _ in parameters}
 
-    assert {*errors.__all__} - {"HoldfastError", "PathConflict"} == tried - {"ValueError"}
+    assert {*errors.__all__} - {"PerdureError", "PathConflict"} == tried - {"ValueError"}
 
 
 def test_what_nobody_foresaw_is_no_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one message that asks for a report; HOLDFAST_DEBUG shows where it happened."""
-    monkeypatch.setattr("holdfast.cli.threads.ls.reading", lambda _: 1 / 0)
+    """It is one message that asks for a report; PERDURE_DEBUG shows where it happened."""
+    monkeypatch.setattr("perdure.cli.threads.ls.reading", lambda _: 1 / 0)
 
     quiet = shell("threads")
-    monkeypatch.setenv("HOLDFAST_DEBUG", "1")
+    monkeypatch.setenv("PERDURE_DEBUG", "1")
     loud = shell("threads")
 
     assert quiet.code == loud.code == 1
     assert "Traceback" not in quiet.err
     assert "ZeroDivisionError" in quiet.err
-    assert "HOLDFAST_DEBUG=1" in quiet.err
+    assert "PERDURE_DEBUG=1" in quiet.err
     assert "Traceback" in loud.err
 
 
 def test_the_version_is_told(empty: Shell) -> None:
-    """`holdfast --version` names the program and its version."""
+    """`perdure --version` names the program and its version."""
     ended = empty.ok("--version")
 
-    assert ended.out.split()[0] == "holdfast"
+    assert ended.out.split()[0] == "perdure"
     assert ended.out.split()[1][0].isdigit()
 
 
@@ -248,9 +248,9 @@ def test_without_words_the_commands_are_listed(empty: Shell) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
-    """`holdfast … | head -1` ends without a complaint."""
+    """`perdure … | head -1` ends without a complaint."""
     query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 2000) SELECT hex(zeroblob(40)) FROM n"
-    script = f"from holdfast.cli import main; main(['sql', '{query}', '--limit', '0'])"
+    script = f"from perdure.cli import main; main(['sql', '{query}', '--limit', '0'])"
 
     with subprocess.Popen(
         [sys.executable, "-c", script],
@@ -271,7 +271,7 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
 def test_no_command_is_loaded_before_it_is_used() -> None:
     """Listing the commands imports none of their files, no driver and nothing of a vendor."""
     script = (
-        "import sys\nfrom holdfast.cli import main\n"
+        "import sys\nfrom perdure.cli import main\n"
         "try:\n    main(['threads', '--help'])\nexcept SystemExit:\n    pass\n"
         "print('loaded:', *sys.modules)"
     )
@@ -282,10 +282,10 @@ def test_no_command_is_loaded_before_it_is_used() -> None:
     )
 
     loaded = set(ended.stdout.rpartition("loaded:")[2].split())
-    assert "holdfast.cli.commands" in loaded
-    loaded_commands = ("holdfast.cli.threads.", "holdfast.cli.runs.", "holdfast.runtime.", "holdfast.ledger.")
+    assert "perdure.cli.commands" in loaded
+    loaded_commands = ("perdure.cli.threads.", "perdure.cli.runs.", "perdure.runtime.", "perdure.ledger.")
     assert not [name for name in loaded if name.startswith(loaded_commands)]
-    assert loaded.isdisjoint({"apsw", "holdfast.threads.store", "mcp", "openai", "anthropic"})
+    assert loaded.isdisjoint({"apsw", "perdure.threads.store", "mcp", "openai", "anthropic"})
 
 
 def test_completion_is_installed_where_the_shell_looks(

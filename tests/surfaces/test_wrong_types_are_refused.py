@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Stop, Thread
-from holdfast.errors import HoldfastError, Invalid
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Backend, Stop, Thread
+from perdure.errors import Invalid, PerdureError
+from perdure.testing import Script, say, use
 
 WRONG: list[Any] = [5, 3.5, b"x", ["a"], {"a": 1}, object(), "\ud800"]
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(to: str) -> str:
     """Pay."""
     return f"paid {to}"
@@ -25,7 +25,7 @@ def pay(to: str) -> str:
 def thread() -> Thread:
     """A thread whose run waits for an approval."""
     agent = Agent("planner", backend=Script(use("pay", to="ann"), say("Paid.")), tools=[pay])
-    thread = holdfast.open("memory:").thread("trip", agent=agent)
+    thread = perdure.open("memory:").thread("trip", agent=agent)
     thread.run("go")
     return thread
 
@@ -79,7 +79,7 @@ def test_a_wrong_value_is_refused_and_changes_nothing(
     before = thread.head, thread.runs(), thread.calls(), thread.approvals()
 
     for wrong in WRONG:
-        with pytest.raises(HoldfastError):
+        with pytest.raises(PerdureError):
             act(thread, wrong)
 
     assert (thread.head, thread.runs(), thread.calls(), thread.approvals()) == before

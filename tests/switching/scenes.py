@@ -13,13 +13,13 @@ import mcp
 import msgspec
 from mcp.server.mcpserver import MCPServer
 
-import holdfast
-from holdfast import Agent, Image, Message, Policy, Text, Thread, Tool
-from holdfast.migration.report import Report
-from holdfast.migration.switch import report_at
-from holdfast.model.digest import Digest
-from holdfast.runtime.mcp import mcp_tools
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Image, Message, Policy, Text, Thread, Tool
+from perdure.migration.report import Report
+from perdure.migration.switch import report_at
+from perdure.model.digest import Digest
+from perdure.runtime.mcp import mcp_tools
+from perdure.testing import Script, say
 
 __all__ = [
     "COMPUTER",
@@ -66,7 +66,7 @@ class Counting:
     def tool(self, *, ask: bool = False, guard: Literal["ask", "allow", "deny"] = "ask") -> Tool:
         """A tool that pays somebody, and cannot take it back; `boom` is paid too, and then it raises."""
 
-        @holdfast.tool(effect="financial", ask=ask, repeat_guard=guard)
+        @perdure.tool(effect="financial", ask=ask, repeat_guard=guard)
         def pay(to: str) -> str:
             """Pay somebody."""
             self.done[to] += 1

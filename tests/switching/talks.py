@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Agent, Backend, Policy, Tool
-from holdfast.errors import HoldfastError
-from holdfast.model.context import Context, ToolSpec
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS
-from holdfast.runtime.arguments import Arguments
+from perdure import Agent, Backend, Policy, Tool
+from perdure.errors import PerdureError
+from perdure.model.context import Context, ToolSpec
+from perdure.providers import adapter
+from perdure.providers.registry import APIS
+from perdure.runtime.arguments import Arguments
 from tests.recorded.pairs import SOURCES, read_as
 from tests.recorded.wire import Record, Wire
 
@@ -89,7 +89,7 @@ def _talk(source: str, record: Record, turns: tuple[Sequence[Any], ...]) -> Talk
         context = adapter(read_as(source)).read_request(
             record.request or {}, model=record.model, provider=record.provider
         )
-    except HoldfastError:
+    except PerdureError:
         return None
     answer = record.response if isinstance(record.response, dict) and not record.is_stream else None
     return Talk(record.id, source, context, turns, answer)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Image, Message, Policy, Text, Thread
-from holdfast.errors import HoldfastError, Invalid, Refused
-from holdfast.runtime import switching
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Backend, Image, Message, Policy, Text, Thread
+from perdure.errors import Invalid, PerdureError, Refused
+from perdure.runtime import switching
+from perdure.testing import Script, say
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
@@ -18,7 +18,7 @@ A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 @pytest.fixture
 def thread() -> Thread:
     """A thread with one turn."""
-    thread = holdfast.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."), backend=A)))
+    thread = perdure.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."), backend=A)))
     thread.run("Hello")
     return thread
 
@@ -40,7 +40,7 @@ def test_what_cannot_be_is_told_and_changes_nothing(thread: Thread, given: dict[
     """Whatever it is, the error is one of ours."""
     before = thread.head
 
-    with pytest.raises(HoldfastError):
+    with pytest.raises(PerdureError):
         thread.switch(**given)
 
     assert thread.head == before
@@ -89,8 +89,8 @@ def test_a_missing_package_is_said_before_anybody_leaves(
     """The dry run notes what to install; the switch itself is refused."""
     monkeypatch.setattr(switching, "_is_installed", lambda module: False)
 
-    assert any("pip install 'holdfast[anthropic]'" in note for note in thread.check_switch(B).notes)
-    with pytest.raises(HoldfastError, match=r"holdfast\[anthropic\]"):
+    assert any("pip install 'perdure[anthropic]'" in note for note in thread.check_switch(B).notes)
+    with pytest.raises(PerdureError, match=r"perdure\[anthropic\]"):
         thread.switch(B)
 
 
@@ -98,7 +98,7 @@ def test_who_has_to_approve_is_asked_for_by_the_name_of_the_parameter() -> None:
     """The message can be followed as it stands."""
     policy = Policy(approve=["options"])
     agent = Agent("a", backend=Script(say("Hello."), backend=A), policy=policy, options={"seed": 1})
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("Hello")
 
     with pytest.raises(Refused, match="approved_by=…"):

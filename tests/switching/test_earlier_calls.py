@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Policy, Store, Thread
-from holdfast.context.sentences import is_note
-from holdfast.errors import Invalid
-from holdfast.model.context import Context
-from holdfast.testing import Script, say, step, use
+import perdure
+from perdure import Agent, Backend, Policy, Store, Thread
+from perdure.context.sentences import is_note
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.testing import Script, say, step, use
 from tests.context.lines import answer, asking, book, check_pairs, search, user
 from tests.recorded.owned import opaque
 from tests.recorded.pairs import DEEP, SOURCES, read_as
@@ -37,7 +37,7 @@ recorded = pytest.mark.skipif(not (FOLDER / "facts.jsonl.gz").exists(), reason="
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -212,9 +212,9 @@ def test_contexts_with_calls_given_back_are_made_again(store: Store) -> None:
 
 def test_failover_tells_of_calls_and_going_back_gives_them_back(store: Store) -> None:
     """Inside a turn the spare is told in words; when the first takes over again the calls are its own."""
-    first = Script(use("search", query="Rome"), holdfast.testing.fail(), backend=A)
+    first = Script(use("search", query="Rome"), perdure.testing.fail(), backend=A)
     spare = Script(say("I go on."), backend=B)
-    agent = Agent("planner", backend=first, tools=[search], route=holdfast.Route([spare]))
+    agent = Agent("planner", backend=first, tools=[search], route=perdure.Route([spare]))
     thread = store.thread("trip", agent=agent)
     thread.run("Find a flight.")
     home = Script(say("Back."), backend=A)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, Tool
-from holdfast.migration.envelope import DO_NOT_REPEAT
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, Tool
+from perdure.migration.envelope import DO_NOT_REPEAT
+from perdure.testing import Script, say, use
 
 B = "anthropic:claude-opus-4-5"
 
@@ -19,17 +19,17 @@ B = "anthropic:claude-opus-4-5"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def pay(to: str) -> str:
     """Pay somebody."""
     return f"paid {to}"
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(to: str) -> str:
     """Look somebody up."""
     return f"{to} is there"

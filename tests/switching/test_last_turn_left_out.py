@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store, Thread
-from holdfast.model.context import Context
-from holdfast.model.message import File, Image
-from holdfast.testing import Script
+import perdure
+from perdure import Agent, ContextLimits, Store, Thread
+from perdure.model.context import Context
+from perdure.model.message import File, Image
+from perdure.testing import Script
 from tests.context.lines import answer, asking, user
 
 A, B = "anthropic:claude-sonnet-5-5", "openai:gpt-5.6"
@@ -22,7 +22,7 @@ WINDOWS = (2_000, 3_000, 4_096, 6_000, 8_192, 12_000, 16_000, 32_000, 200_000)
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 

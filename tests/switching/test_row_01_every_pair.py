@@ -1,7 +1,7 @@
 """Row 1: recorded conversations, switched at every turn boundary to a backend of every other wire format.
 
 The next request is valid for the target, the five layers are what they were, every loss is listed,
-and nothing is raised.  `HOLDFAST_DEEP=1` takes all conversations; otherwise some of each pair.
+and nothing is raised.  `PERDURE_DEEP=1` takes all conversations; otherwise some of each pair.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Backend, Store, Thread
-from holdfast.errors import Invalid
-from holdfast.model.event import BackendSwitched, CheckpointCreated
-from holdfast.providers.rules import check
+import perdure
+from perdure import Backend, Store, Thread
+from perdure.errors import Invalid
+from perdure.model.event import BackendSwitched, CheckpointCreated
+from perdure.providers.rules import check
 from tests.recorded.audit import silent
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import DEEP
@@ -41,7 +41,7 @@ def region(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store() -> Iterator[Store]:
     """A store in memory."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -87,7 +87,7 @@ def _broken(thread: Thread, to: Backend, target: str) -> list[Any]:
     return [fault for fault in check(made.body, target, model=model) if fault.level == "error"]
 
 
-def _unlisted(thread: Thread, to: Backend, report: holdfast.Report) -> list[str]:
+def _unlisted(thread: Thread, to: Backend, report: perdure.Report) -> list[str]:
     """What the next request does not hold and no loss accounts for; and losses that the report does not have."""
     made = thread.render(to)
     context = thread.plan(to).context

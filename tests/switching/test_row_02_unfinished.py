@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Policy, Store, Thread, Tool
-from holdfast.errors import Refused
-from holdfast.testing import Script, say, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, Policy, Store, Thread, Tool
+from perdure.errors import Refused
+from perdure.testing import Script, say, use
+from perdure.testing.script import Step
 from tests.switching.scenes import Counting, committed
 
 B = "anthropic:claude-sonnet-5-5"
@@ -21,7 +21,7 @@ B = "anthropic:claude-sonnet-5-5"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -88,7 +88,7 @@ def test_a_policy_can_wait_for_a_call_that_is_under_way(store: Store) -> None:
     """The switch goes on when the call is settled, and not before."""
     begun, end = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def slow() -> str:
         """Take a while."""
         begun.set()
@@ -116,7 +116,7 @@ def test_without_waiting_a_call_that_is_under_way_is_in_the_way(store: Store) ->
     """Control: the usual policy refuses at once."""
     begun, end = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="external_write")
+    @perdure.tool(effect="external_write")
     def slow() -> str:
         """Take a while."""
         begun.set()

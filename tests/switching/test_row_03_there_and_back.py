@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Message, Store, Text, Thread
-from holdfast.providers.registry import APIS
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Backend, Message, Store, Text, Thread
+from perdure.providers.registry import APIS
+from perdure.testing import Script, say, use
 from tests.recorded.owned import opaque, opaque_of
 from tests.recorded.pairs import DEEP
 from tests.recorded.wire import FOLDER
@@ -29,14 +29,14 @@ SEVERAL = 5  # conversations of each format, where it is not a deep run
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
 @pytest.fixture
 def memory() -> Iterator[Store]:
     """A store in memory."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread, testing
-from holdfast.errors import Corrupt
-from holdfast.migration import extract
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.model.digest import Digest
+import perdure
+from perdure import Store, Thread, testing
+from perdure.errors import Corrupt
+from perdure.migration import extract
+from perdure.model.checkpoint import Checkpoint, encode_checkpoint
+from perdure.model.digest import Digest
 from tests.migration.copies import copied
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, space_of
 
 CHILD = """
-import sys, holdfast
-from holdfast.migration import extract
-from holdfast.model.checkpoint import encode_checkpoint
-with holdfast.open(sys.argv[1], read_only=True) as store:
+import sys, perdure
+from perdure.migration import extract
+from perdure.model.checkpoint import encode_checkpoint
+with perdure.open(sys.argv[1], read_only=True) as store:
     space = store.thread("trip")._space
     for commit in sys.argv[2:]:
         print(encode_checkpoint(extract.derive(space, commit, to_backend="other:model")).hex())
@@ -34,7 +34,7 @@ with holdfast.open(sys.argv[1], read_only=True) as store:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store in a file."""
-    with holdfast.open(tmp_path / "one.db") as store:
+    with perdure.open(tmp_path / "one.db") as store:
         yield store
 
 

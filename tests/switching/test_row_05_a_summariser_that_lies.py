@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Store, Thread, testing
-from holdfast.migration import extract, summarise
-from holdfast.migration.validate import Dropped
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.model.context import Context
-from holdfast.providers.contract import ModelEvent, TextDelta
+from perdure import Store, Thread, testing
+from perdure.migration import extract, summarise
+from perdure.migration.validate import Dropped
+from perdure.model.checkpoint import Checkpoint, encode_checkpoint
+from perdure.model.context import Context
+from perdure.providers.contract import ModelEvent, TextDelta
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, opened, space_of
 
@@ -154,7 +154,7 @@ def test_without_validation_the_lie_would_be_in(thread: Thread, monkeypatch: pyt
     """The control: with the check of words taken out, the lie is in the checkpoint's bytes."""
     lie = with_goal(f"The user said to {LIE}.", "first")
     checked = encode_checkpoint(summarised(thread, Teller(lie)))
-    told = "holdfast.migration.validate.grounded"
+    told = "perdure.migration.validate.grounded"
     monkeypatch.setattr(told, lambda text, cited: None)
 
     unchecked = encode_checkpoint(summarised(thread, Teller(lie)))

@@ -9,24 +9,24 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store, Thread
-from holdfast.context.plan import Plan
-from holdfast.providers import tokens
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, ContextLimits, Store, Thread
+from perdure.context.plan import Plan
+from perdure.providers import tokens
+from perdure.testing import Script, say, use
 from tests.context.lines import BACKENDS, check_pairs, check_valid
 
 WINDOW = 6_000  # tokens
 LONG = "It rains in Bergen, and the ferry leaves at nine from the old pier. " * 40  # some 600 tokens
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str) -> str:
     """Book a flight."""
     return f"{flight} is booked as R-1."
 
 
-@holdfast.tool(effect="financial", ask=True)
+@perdure.tool(effect="financial", ask=True)
 def pay(amount: int) -> str:
     """Pay."""
     return f"{amount} is paid."
@@ -46,7 +46,7 @@ def agent(*steps: object, backend: str = "script:old") -> Agent:
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store, Thread
-from holdfast.model.context import Context
-from holdfast.providers import tokens
-from holdfast.testing import Script, say, use
-from holdfast.testing.script import Step
+import perdure
+from perdure import Agent, ContextLimits, Store, Thread
+from perdure.model.context import Context
+from perdure.providers import tokens
+from perdure.testing import Script, say, use
+from perdure.testing.script import Step
 from tests.context.lines import check_pairs
 
 SENT: list[str] = []
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def book(flight: str) -> str:
     """Book a flight."""
     SENT.append(flight)
@@ -28,7 +28,7 @@ def book(flight: str) -> str:
 def store() -> Iterator[Store]:
     """An empty store."""
     SENT.clear()
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 

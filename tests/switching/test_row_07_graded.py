@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Message, Policy, Store, Text
-from holdfast.errors import Refused
-from holdfast.model.event import BackendSwitched
-from holdfast.testing import Script, say
+import perdure
+from perdure import Message, Policy, Store, Text
+from perdure.errors import Refused
+from perdure.model.event import BackendSwitched
+from perdure.testing import Script, say
 from tests.surfaces.shell import Shell
 from tests.switching.scenes import Answer, committed, looked, researcher
 
@@ -36,7 +36,7 @@ OUTPUT: dict[str, Any] = {"output": {"schema": {"type": "object"}, "name": "city
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store in a file."""
-    with holdfast.open(tmp_path / "holdfast.db") as opened:
+    with perdure.open(tmp_path / "perdure.db") as opened:
         yield opened
 
 
@@ -137,7 +137,7 @@ def test_what_a_policy_blocks_is_refused_and_says_what_to_change(store: Store) -
     with pytest.raises(Refused, match=r"Computer-use tool unavailable.*Policy\(warn=") as refused:
         thread.switch(CLAUDE)
 
-    assert isinstance(refused.value.report, holdfast.Report)
+    assert isinstance(refused.value.report, perdure.Report)
     assert not refused.value.report.ok
     assert thread.head == before
     assert thread.backend == "openai:gpt-5.6"
@@ -186,7 +186,7 @@ def test_a_blocked_dry_run_exits_with_five(
     monkeypatch.chdir(tmp_path)
     looked(store.thread("conv-123", agent=researcher()))
     (tmp_path / "strict_code.py").write_text(
-        "from holdfast import Policy\nfrom tests.switching.scenes import researcher\n"
+        "from perdure import Policy\nfrom tests.switching.scenes import researcher\n"
         "agent = researcher(policy=Policy(block=['computer_use']))\nlax = researcher()\n"
     )
     shell = Shell(tmp_path, capsys, monkeypatch)

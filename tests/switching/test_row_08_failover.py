@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Policy, Route, Store, Thread, aio
-from holdfast.errors import RunFailed
-from holdfast.migration.route import Trigger
-from holdfast.model.context import Context
-from holdfast.model.event import BackendSwitched, CheckpointCreated
-from holdfast.model.run import Usage
-from holdfast.providers.contract import CallDelta, ModelEvent, TextDelta
-from holdfast.providers.transport.faults import (
+import perdure
+from perdure import Agent, Policy, Route, Store, Thread, aio
+from perdure.errors import RunFailed
+from perdure.migration.route import Trigger
+from perdure.model.context import Context
+from perdure.model.event import BackendSwitched, CheckpointCreated
+from perdure.model.run import Usage
+from perdure.providers.contract import CallDelta, ModelEvent, TextDelta
+from perdure.providers.transport.faults import (
     BackendUnavailable,
     ContentRefused,
     ContextTooLong,
@@ -28,8 +28,8 @@ from holdfast.providers.transport.faults import (
     RateLimited,
     RequestRejected,
 )
-from holdfast.runtime.happening import Happened, RunEnded
-from holdfast.testing import Script, fail, say, step, use
+from perdure.runtime.happening import Happened, RunEnded
+from perdure.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
@@ -38,7 +38,7 @@ A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pr
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -268,7 +268,7 @@ def test_who_cannot_be_shown_a_picture_is_not_asked(store: Store) -> None:
     agent = Agent("viewer", backend=blind, route=Route([also_blind, sees]))
     thread = store.thread("photo", agent=agent)
 
-    result = thread.run(holdfast.Message("user", (PICTURE,)))
+    result = thread.run(perdure.Message("user", (PICTURE,)))
 
     assert result.text == "A dot."
     assert (blind.contexts, also_blind.contexts) == ([], [])
@@ -337,7 +337,7 @@ def test_what_a_policy_refuses_is_passed_over_too(store: Store) -> None:
     agent = Agent("v", backend=primary, route=Route([blind]), policy=Policy(block=["images"]))
 
     with pytest.raises(RunFailed, match="cannot be reached"):
-        store.thread("photo", agent=agent).run(holdfast.Message("user", (PICTURE,)))
+        store.thread("photo", agent=agent).run(perdure.Message("user", (PICTURE,)))
 
     assert blind.contexts == []
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Route, Store, Thread
-from holdfast.errors import RunFailed
-from holdfast.model.context import Context
-from holdfast.model.event import RunStarted
-from holdfast.model.message import Message, Text
-from holdfast.model.run import HeadPolicy
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.runtime import points
-from holdfast.testing import Script, fail, say
+import perdure
+from perdure import Agent, Route, Store, Thread
+from perdure.errors import RunFailed
+from perdure.model.context import Context
+from perdure.model.event import RunStarted
+from perdure.model.message import Message, Text
+from perdure.model.run import HeadPolicy
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.runtime import points
+from perdure.testing import Script, fail, say
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
 
@@ -24,7 +24,7 @@ A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pr
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread
-from holdfast.engines.contract import Receipt, Write
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import Busy, Conflict
-from holdfast.model.event import BackendSwitched, MessageAppended, RunStarted
-from holdfast.runtime import beginning
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread
+from perdure.engines.contract import Receipt, Write
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import Busy, Conflict
+from perdure.model.event import BackendSwitched, MessageAppended, RunStarted
+from perdure.runtime import beginning
+from perdure.testing import Script, say, use
 from tests.crash.campaign import sized
 from tests.crash.processes import Pipe, running
 from tests.runs.opened import store_on
@@ -90,7 +90,7 @@ def test_a_switch_under_a_running_turn_is_told_so(store: Store) -> None:
     """The turn wins: the switch raises `Busy`, names the run, and has written nothing."""
     begun, end = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def wait() -> str:
         """Wait."""
         begun.set()
@@ -130,7 +130,7 @@ def test_a_run_that_is_resumed_while_a_switch_is_made_goes_on_with_the_new_backe
 ) -> None:
     """It takes the lease by the revision that it read before it found its model."""
 
-    @holdfast.tool(effect="none", ask=True)
+    @perdure.tool(effect="none", ask=True)
     def look() -> str:
         """Look."""
         return "seen"
@@ -166,7 +166,7 @@ def test_a_switch_that_a_turn_overtakes_is_told_so(store: Store, engine: Interru
     """A run that waits for nobody has begun and is under way when the switch comes to write."""
     begun, end = threading.Event(), threading.Event()
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def wait() -> str:
         """Wait."""
         begun.set()
@@ -214,8 +214,8 @@ def _put(thread: Thread) -> None:
 def talk(pipe: Pipe, path: str, turns: int) -> None:
     """In another process: take turns, whoever's they are."""
     both = {name: Script(*(say("Hello.") for _ in range(turns)), backend=name) for name in (A, B)}
-    route = holdfast.Route([both[B]])
-    with holdfast.open(path) as store:
+    route = perdure.Route([both[B]])
+    with perdure.open(path) as store:
         thread = store.thread(THREAD, agent=Agent("planner", backend=both[A], route=route))
         pipe.send("ready")
         pipe.recv()
@@ -234,7 +234,7 @@ def test_two_processes_never_leave_a_thread_half_switched(tmp_path: Path) -> Non
     path = str(tmp_path / "agents.db")
     made = told = 0
     others = {A: Script(backend=B), B: Script(backend=A)}  # by the backend that the line is on
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread(THREAD, agent=agent())
         with running(talk, path, TURNS) as other:
             assert other.answer() == "ready"

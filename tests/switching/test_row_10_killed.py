@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Agent, Route, Thread
-from holdfast.model.event import BackendSwitched, CheckpointCreated
-from holdfast.runtime import points
-from holdfast.runtime.points import Point
-from holdfast.testing import Script, fail, say, use
+import perdure
+from perdure import Agent, Route, Thread
+from perdure.model.event import BackendSwitched, CheckpointCreated
+from perdure.runtime import points
+from perdure.runtime.points import Point
+from perdure.testing import Script, fail, say, use
 from tests.crash.campaign import SEED, sized
 from tests.runs.nursery import Died, nursery
 from tests.runs.world import World
@@ -55,7 +55,7 @@ def _kill() -> None:
 
 def begin(path: str) -> None:
     """A thread on A, with a turn."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread(THREAD, agent=Agent("planner", backend=Script(say("Hello."), backend=A))).run("Hello")
 
 
@@ -72,7 +72,7 @@ def switch(path: str, point: Point | None, after: float | None = None) -> str | 
         killer = threading.Timer(after, _kill)
         killer.daemon = True
         killer.start()
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread(THREAD, agent=Agent("planner", backend=Script(backend=A)))
         if point is not None:
             points.arm(point, _kill)
@@ -82,14 +82,14 @@ def switch(path: str, point: Point | None, after: float | None = None) -> str | 
 
 def reported(path: str) -> str:
     """All of the report that the switch to B gives, checkpoint included."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread(THREAD, agent=Agent("planner", backend=Script(backend=A)))
         return repr(thread.switch(Script(backend=B), op_id="switch-1", reason="B is cheaper"))
 
 
 def look(path: str) -> Found:
     """What is there, and whether a turn can be taken by whoever has it now."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         bare = store.thread(THREAD)
         events = [event for commit in bare.log() for event in commit.events]
         backend, version = bare.backend, bare.head.version
@@ -188,13 +188,13 @@ def test_in_two_writes_there_would_be_a_moment_between(tmp_path: Path) -> None:
 
 
 def _switch_in_two(path: str) -> None:
-    from holdfast.history import reader, writer
-    from holdfast.history.writer import Proposal
-    from holdfast.migration.extract import derive
-    from holdfast.migration.report import Report
-    from holdfast.migration.switch import switched
+    from perdure.history import reader, writer
+    from perdure.history.writer import Proposal
+    from perdure.migration.extract import derive
+    from perdure.migration.report import Report
+    from perdure.migration.switch import switched
 
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         space = store.thread(THREAD)._space  # pyright: ignore[reportPrivateUsage]
         report = Report(thread=THREAD, timeline="main", from_backend=A, to_backend=B)
         head = reader.head_of(space, "main")
@@ -212,7 +212,7 @@ def pay(path: str, point: Point | None) -> str:
     """A run that pays on A, which then fails, and goes over to B; killed at that point, or resumed."""
     world = World(f"{path}.world")
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def transfer(to: str) -> str:
         """Pay somebody."""
         world.do(to, "key")
@@ -221,7 +221,7 @@ def pay(path: str, point: Point | None) -> str:
     primary = Script(use("transfer", to="ann"), fail(), backend=A)
     spare = Script(say("Ann has her rent."), backend=B)
     agent = Agent("payer", backend=primary, tools=[transfer], route=Route([spare]))
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread: Thread = store.thread(THREAD, agent=agent)
         if point is not None:
             points.arm(point, _kill)
@@ -231,7 +231,7 @@ def pay(path: str, point: Point | None) -> str:
 
 def recorded(path: str) -> tuple[str | None, int]:
     """The backend that the run's record names, and how often its line was switched."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread(THREAD)
         return thread.runs()[0].backend, len(thread.switches())
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 
-import holdfast
-from holdfast import Image, Store, Thread
-from holdfast.errors import HoldfastError
+import perdure
+from perdure import Image, Store, Thread
+from perdure.errors import PerdureError
 
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -20,12 +20,12 @@ BACKENDS = ("openai-chat:gpt-5.4", "openai:gpt-5.4", "anthropic:claude-sonnet-5-
 def rendered(thread: Thread, uri: str) -> list[str]:
     """What each backend would be sent after a user showed that picture."""
     with thread.change("show") as change:
-        change.say("user", [Image(uri, "image/png"), holdfast.Text("What is this?")])
+        change.say("user", [Image(uri, "image/png"), perdure.Text("What is this?")])
     bodies: list[str] = []
     for backend in BACKENDS:
         try:
             bodies.append(str(thread.render(backend).body))
-        except HoldfastError as refused:
+        except PerdureError as refused:
             bodies.append(str(refused))
     return bodies
 
@@ -39,7 +39,7 @@ def kept(store: Store) -> str:
 def test_row_11_another_agent_s_picture_is_never_rendered() -> None:
     """By digest and by name, for every format; the control is the thread that has the picture."""
     data = base64.b64encode(PICTURE).decode()
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         reference = kept(store)
         mine = store.thread("mine", agent="planner")
 
@@ -52,7 +52,7 @@ def test_row_11_another_agent_s_picture_is_never_rendered() -> None:
 def test_row_11_the_same_picture_kept_here_is_rendered_from_here() -> None:
     """Spaces share nothing: equal content has an equal digest, and is found once it is kept here."""
     data = base64.b64encode(PICTURE).decode()
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         reference = kept(store)
         mine = store.thread("mine", agent="planner")
         mine.artifacts.put(PICTURE)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast import Message
+from perdure import Message
 from tests.context.lines import BACKENDS
 from tests.recorded.wire import FOLDER
 from tests.switching.test_row_12_without_vendor_metadata import recorded, stripped, told

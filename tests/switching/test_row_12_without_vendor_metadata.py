@@ -8,14 +8,14 @@ from itertools import count
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Thread
-from holdfast.errors import HoldfastError
-from holdfast.migration import extract
-from holdfast.model.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.model.context import Context
-from holdfast.model.message import Message
-from holdfast.providers import registry
+import perdure
+from perdure import Thread
+from perdure.errors import PerdureError
+from perdure.migration import extract
+from perdure.model.checkpoint import Checkpoint, encode_checkpoint
+from perdure.model.context import Context
+from perdure.model.message import Message
+from perdure.providers import registry
 from tests.migration.recorded import APIS
 from tests.migration.works import space_of
 from tests.recorded.wire import FOLDER, Wire
@@ -26,7 +26,7 @@ EVERY = 7  # of the recorded requests with something in them that only their ven
 def told(messages: Sequence[Message]) -> Thread:
     """A thread in which these messages were said, with ids and times that count."""
     ticks, numbers = count(1), count(1)
-    store = holdfast.open("memory:", clock=lambda: next(ticks) * 1_000_000, ids=lambda: f"id-{next(numbers)}")
+    store = perdure.open("memory:", clock=lambda: next(ticks) * 1_000_000, ids=lambda: f"id-{next(numbers)}")
     thread = store.thread("talk", agent="helper")
     for at, message in enumerate(messages):
         with thread.change("told") as change:
@@ -54,7 +54,7 @@ def recorded() -> list[tuple[str, Context]]:
         for record in Wire().requests(api):
             try:
                 context = adapter.read_request(record.request or {}, model=record.model or "")
-            except HoldfastError:
+            except PerdureError:
                 continue
             if any(message.vendor_metadata for message in context.messages):
                 found.append((record.id, context))
@@ -76,9 +76,9 @@ def test_what_only_a_vendor_can_read_has_no_part_in_a_checkpoint() -> None:
 def test_other_words_make_another_checkpoint() -> None:
     """The control: where the words differ, and not what a vendor keeps, the checkpoint differs."""
     said = [
-        Message("user", (holdfast.Text("Book a flight to Oslo."),), vendor_metadata='{"openai":{"id":"1"}}')
+        Message("user", (perdure.Text("Book a flight to Oslo."),), vendor_metadata='{"openai":{"id":"1"}}')
     ]
-    other = [Message("user", (holdfast.Text("Book a flight to Rome."),))]
+    other = [Message("user", (perdure.Text("Book a flight to Rome."),))]
 
     assert checkpoint(said) == checkpoint(stripped(said))
     assert checkpoint(said) != checkpoint(other)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, Tool
-from holdfast.engines.contract import CellWrite
-from holdfast.history.space import Space
-from holdfast.ledger import brought
-from holdfast.model.call import CallRecord
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, Tool
+from perdure.engines.contract import CellWrite
+from perdure.history.space import Space
+from perdure.ledger import brought
+from perdure.model.call import CallRecord
+from perdure.testing import Script, say, use
 from tests.switching.scenes import Counting
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
@@ -23,7 +23,7 @@ A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -135,7 +135,7 @@ def test_arguments_are_compared_as_the_tool_takes_them(store: Store, *, known: b
     """A default that was left out there and is given here makes no other call of it."""
     sent: list[int] = []
 
-    @holdfast.tool(effect="communication")
+    @perdure.tool(effect="communication")
     def ring(bell: str, times: int = 1) -> str:
         """Ring a bell."""
         sent.append(times)
@@ -154,7 +154,7 @@ def test_a_tool_that_only_reads_is_not_asked_about(store: Store, *, known: bool)
     """What the agent's tool declares counts, whoever made the call before."""
     looked: list[str] = []
 
-    @holdfast.tool(effect="read_only")
+    @perdure.tool(effect="read_only")
     def look(city: str) -> str:
         """Look at the sky."""
         looked.append(city)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, Tool
-from holdfast.providers import registry
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Store, Thread, Tool
+from perdure.providers import registry
+from perdure.testing import Script, say, use
 
 B = "anthropic:claude-sonnet-5-5"
 LONG = "bank/" + "very-" * 20 + "long"
@@ -21,7 +21,7 @@ LONG = "bank/" + "very-" * 20 + "long"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -34,7 +34,7 @@ def paid() -> Counter[str]:
 def payment(paid: Counter[str], name: str = "bank.pay/out", *, effect: Any = "financial") -> Tool:
     """A tool of that name that pays somebody."""
 
-    @holdfast.tool(name=name, effect=effect)
+    @perdure.tool(name=name, effect=effect)
     def pay(to: str) -> str:
         """Pay somebody."""
         paid[to] += 1

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, ContextLimits, Store, Thread
-from holdfast.context.plan import Plan
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, ContextLimits, Store, Thread
+from perdure.context.plan import Plan
+from perdure.testing import Script, say, use
 from tests.context.lines import BACKENDS, asked, check_pairs, check_valid, planner, questions, script_of
 
 NEW = "anthropic:claude-sonnet-5-5"
@@ -21,7 +21,7 @@ NEW = "anthropic:claude-sonnet-5-5"
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -93,7 +93,7 @@ def test_after_the_switch_runs_are_shown_the_same(store: Store) -> None:
 def test_an_open_call_brings_its_turn_back(store: Store) -> None:
     """A call that waits for approval is shown with its turn's input, however old; the plan says why."""
 
-    @holdfast.tool(effect="financial", ask=True)
+    @perdure.tool(effect="financial", ask=True)
     def pay(amount: int) -> str:
         return f"{amount} is paid."
 

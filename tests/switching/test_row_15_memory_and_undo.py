@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, testing
-from holdfast.memory.reach import Reach
+import perdure
+from perdure import Agent, Store, testing
+from perdure.memory.reach import Reach
 from tests.memory.remembering import look, remembering, texts
 
 _names = count()
@@ -23,7 +23,7 @@ _names = count()
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with items of two owners."""
     url = str(tmp_path / "agents.db") if request.param == "sqlite" else f"memory:row-15-{next(_names)}"
-    with holdfast.open(url) as opened:
+    with perdure.open(url) as opened:
         opened.memory("bob").add("bob likes fjords too", id="bob")
         yield opened
 

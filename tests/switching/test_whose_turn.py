@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Route, Store, aio
-from holdfast.errors import Conflict, Invalid, NotFound, OpReused, Refused, Sealed, StaleHead
-from holdfast.model.event import BackendSwitched, RunStarted
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Backend, Route, Store, aio
+from perdure.errors import Conflict, Invalid, NotFound, OpReused, Refused, Sealed, StaleHead
+from perdure.model.event import BackendSwitched, RunStarted
+from perdure.testing import Script, say, use
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
@@ -21,7 +21,7 @@ A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
-    with holdfast.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
+    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
         yield opened
 
 
@@ -44,7 +44,7 @@ def test_editing_the_code_moves_no_thread_that_has_begun(store: Store) -> None:
     thread = store.thread("old", agent=edited)
     warned = r"declared on anthropic.* 'old' is on local:a\.gguf.*thread\.switch"
 
-    with pytest.raises(holdfast.errors.HoldfastError), pytest.warns(UserWarning, match=warned):
+    with pytest.raises(perdure.errors.PerdureError), pytest.warns(UserWarning, match=warned):
         thread.run("Who are you?")  # there is no such file, but it is who was asked
 
     assert thread.backend == "local:a.gguf"
@@ -173,13 +173,13 @@ def test_a_sealed_line_and_a_removed_thread_are_not_switched(store: Store) -> No
 
 def test_a_read_only_store_can_be_asked(tmp_path: Path) -> None:
     """What a switch would cost is known without the right to make one."""
-    with holdfast.open(tmp_path / "agents.db") as opened:
+    with perdure.open(tmp_path / "agents.db") as opened:
         opened.thread("t", agent=agent("Hello.")).run("Hello")
 
-    with holdfast.open(tmp_path / "agents.db", read_only=True) as reading:
+    with perdure.open(tmp_path / "agents.db", read_only=True) as reading:
         thread = reading.thread("t", agent=agent())
         assert thread.check_switch(B).ok
-        with pytest.raises(holdfast.errors.HoldfastError):
+        with pytest.raises(perdure.errors.PerdureError):
             thread.switch(Script(backend=B))
         assert thread.backend == A
 
@@ -203,7 +203,7 @@ def test_the_awaitable_face_switches_too() -> None:
 def test_a_waiting_run_goes_on_with_whoever_has_the_line(store: Store) -> None:
     """Its record says who, and its calls are asked for by the new backend from then on."""
 
-    @holdfast.tool(effect="none", ask=True)
+    @perdure.tool(effect="none", ask=True)
     def look() -> str:
         """Look."""
         return "seen"
@@ -251,7 +251,7 @@ def test_what_the_owner_s_memory_says_of_the_task_is_named_in_the_checkpoint(sto
 
 def test_a_policy_that_blocks_all_still_lets_nothing_happen(store: Store) -> None:
     """A refused switch leaves no commit, no checkpoint and no trace."""
-    policy = holdfast.Policy(block=["removed", "converted"])
+    policy = perdure.Policy(block=["removed", "converted"])
     options = {"seed": 1}
     thread = store.thread(
         "t", agent=Agent("a", backend=Script(say("Hi."), backend=A), policy=policy, options=options)
@@ -314,7 +314,7 @@ def test_a_model_of_the_route_is_found_by_its_name_without_its_sdk(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes steps itself: no package has to be installed that would send to its namesake."""
-    monkeypatch.setattr("holdfast.runtime.switching.find_spec", lambda _: None)
+    monkeypatch.setattr("perdure.runtime.switching.find_spec", lambda _: None)
     spare = Script(say("I am the spare."), backend=B)
     thread = store.thread("t", agent=Agent("planner", backend=Script(backend=A), route=Route([spare])))
 

@@ -15,55 +15,55 @@ from pathlib import Path
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, Thread
-from holdfast.engines.sqlite import index, open_sqlite
-from holdfast.errors import HoldfastError
-from holdfast.ledger import verifying
-from holdfast.testing import Script, say, use
-from holdfast.threads.store import Store
+import perdure
+from perdure import Agent, Thread
+from perdure.engines.sqlite import index, open_sqlite
+from perdure.errors import PerdureError
+from perdure.ledger import verifying
+from perdure.testing import Script, say, use
+from perdure.threads.store import Store
 
 __all__ = ["Answer", "Played", "build", "is_sound", "play"]
 
 DONE: Counter[str] = Counter()  # what the tools have done outside, by what was asked for
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def pay(amount: int) -> str:
     """Pay."""
     DONE[f"pay {amount}"] += 1
     return f"paid {amount}"
 
 
-@holdfast.tool(effect="external_write", key="order-{item}")
+@perdure.tool(effect="external_write", key="order-{item}")
 def order(item: str) -> str:
     """Order."""
     DONE[f"order {item}"] += 1
     return f"ordered {item}"
 
 
-@holdfast.tool(effect="external_write", key="ship-{item}", key_scope="store")
+@perdure.tool(effect="external_write", key="ship-{item}", key_scope="store")
 def ship(item: str) -> str:
     """Ship."""
     DONE[f"ship {item}"] += 1
     return f"shipped {item}"
 
 
-@holdfast.tool(effect="local_write")
+@perdure.tool(effect="local_write")
 def note(text: str) -> str:
     """Note."""
     DONE[f"note {text}"] += 1
     return f"noted {text}"
 
 
-@holdfast.tool(effect="financial", ask=True)
+@perdure.tool(effect="financial", ask=True)
 def wire(amount: int) -> str:
     """Wire."""
     DONE[f"wire {amount}"] += 1
     return f"wired {amount}"
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def post(letter: str) -> str:
     """Post, and fail afterwards."""
     DONE[f"post {letter}"] += 1
@@ -95,7 +95,7 @@ def agent(*steps: object) -> Agent:
 
 def build(path: Path, halfway: Callable[[], None]) -> None:
     """Make the store; `halfway` is called when about half of it is there, and nothing is open."""
-    with closing(holdfast.open(path)) as store, _sorting_in():
+    with closing(perdure.open(path)) as store, _sorting_in():
         thread = store.thread("t", agent=agent(use("pay", amount=3), say("Paid.")), owner="ann")
         thread.run("Pay 3", id="m-1")
         thread.put("/a.json", 1, op_id="put-1")
@@ -103,11 +103,11 @@ def build(path: Path, halfway: Callable[[], None]) -> None:
         thread.call(order, {"item": "milk"}, id="hand-2")
         _run(store, "Note it", "m-2", use("note", text="x"), say("Noted."))
         _run(store, "Wire it", "m-3", use("wire", amount=7), say("Wired."))
-        with suppress(HoldfastError):
+        with suppress(PerdureError):
             thread.call(post, {"letter": "a"}, id="hand-3")
         store.close()
     halfway()
-    with closing(holdfast.open(path)) as store:
+    with closing(perdure.open(path)) as store:
         ticket = next(iter(store.approvals())).ticket
         thread = store.thread("t", agent=agent(use("wire", amount=7), say("Wired.")))
         thread.decide(ticket.id, "approve", by="ann")
@@ -142,7 +142,7 @@ def is_sound(path: Path) -> bool:
     try:
         with closing(open_sqlite(path, read_only=True, create=False, durability="power_loss")) as engine:
             return verifying.verify(engine).ok
-    except HoldfastError:
+    except PerdureError:
         return False
 
 
@@ -151,8 +151,8 @@ def play(path: Path) -> Played:
     answers: dict[str, Answer] = {}
     effects: dict[str, dict[str, int]] = {}
     try:
-        store = holdfast.open(path, create=False)
-    except HoldfastError as error:
+        store = perdure.open(path, create=False)
+    except PerdureError as error:
         return Played(dict.fromkeys(ACTS, _refused(error)), {})
     with closing(store):
         for name, act in ACTS.items():
@@ -166,13 +166,13 @@ def play(path: Path) -> Played:
 def _answer(store: Store, act: Callable[[Store], object]) -> Answer:
     try:
         return Answer(repr(act(store)))
-    except HoldfastError as error:
+    except PerdureError as error:
         return _refused(error)
     except Exception as error:  # what an edit must not lead to is what is looked for here
         return Answer(None, f"{type(error).__name__}: {error}", is_ours=False)
 
 
-def _refused(error: HoldfastError) -> Answer:
+def _refused(error: PerdureError) -> Answer:
     return Answer(None, f"{type(error).__name__}: {error}")
 
 

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, aio
-from holdfast.engines.sqlite import open_sqlite
-from holdfast.errors import Corrupt, NotFound
-from holdfast.history import retention
-from holdfast.history.retention import Policy
-from holdfast.testing import Script, say, use
-from holdfast.threads.store import Store
+import perdure
+from perdure import Agent, aio
+from perdure.engines.sqlite import open_sqlite
+from perdure.errors import Corrupt, NotFound
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.testing import Script, say, use
+from perdure.threads.store import Store
 
 NOBODY = "0" * 64
 
 
-@holdfast.tool(effect="financial", ask=True)
+@perdure.tool(effect="financial", ask=True)
 def wire(amount: int) -> str:
     """Wire."""
     return f"wired {amount}"
@@ -40,7 +40,7 @@ def agent() -> Agent:
 def waiting(tmp_path: Path) -> Path:
     """A store with two threads, each with a run that waits for a decision."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         for id in ("t", "u"):
             store.thread(id, agent=agent()).run("Wire 7")
     return path
@@ -48,7 +48,7 @@ def waiting(tmp_path: Path) -> Path:
 
 def head_of(path: Path, id: str) -> str:
     """The digest of the commit that a thread stands at."""
-    with holdfast.open(path, read_only=True) as store:
+    with perdure.open(path, read_only=True) as store:
         commit = store.thread(id).head.commit
     assert commit is not None
     return commit
@@ -92,7 +92,7 @@ def test_a_commit_that_a_head_names_and_that_is_missing_is_damage(
     """The error names the commit; nothing is answered as if the thread or its runs were not there."""
     lost = swap_heads(waiting)
 
-    with holdfast.open(waiting) as store, pytest.raises(Corrupt) as met:
+    with perdure.open(waiting) as store, pytest.raises(Corrupt) as met:
         use(store)
 
     assert met.value.digest == lost
@@ -114,7 +114,7 @@ def test_resuming_in_a_loop_meets_the_same_damage(waiting: Path) -> None:
 
 def test_a_store_that_nobody_edited_resumes_and_lists(waiting: Path) -> None:
     """Control: every one of these has an answer."""
-    with holdfast.open(waiting) as store:
+    with perdure.open(waiting) as store:
         statuses = [result.status for result in store.resume(agent())]
         listed = [approval.thread for approval in store.approvals()]
 
@@ -124,7 +124,7 @@ def test_a_store_that_nobody_edited_resumes_and_lists(waiting: Path) -> None:
 
 def test_a_commit_that_a_caller_names_is_not_found(waiting: Path) -> None:
     """Control: a wrong name is no damage."""
-    with holdfast.open(waiting) as store:
+    with perdure.open(waiting) as store:
         thread = store.thread("t")
         with pytest.raises(NotFound):
             thread.at(NOBODY)
@@ -134,7 +134,7 @@ def test_a_commit_that_a_caller_names_is_not_found(waiting: Path) -> None:
 
 def test_a_thread_that_was_removed_is_left_out_and_not_damage(waiting: Path) -> None:
     """Control: removing is what a user may do, also while somebody else holds the thread."""
-    with holdfast.open(waiting) as store, holdfast.open(waiting) as other:
+    with perdure.open(waiting) as store, perdure.open(waiting) as other:
         held = other.thread("t")
         store.thread("t").rm(force=True)
         drop_removed(waiting)

@@ -1,7 +1,7 @@
 """Somebody edits stored rows with stock `sqlite3`: it is found, and nothing is repeated or answered wrongly.
 
 Each edit is made on a copy of one store.  `verify` then looks at it, and a user goes on with it.  The long
-form makes 5,000 edits (`HOLDFAST_DEEP=1`); a failure names the seeds that it was met with.
+form makes 5,000 edits (`PERDURE_DEEP=1`); a failure names the seeds that it was met with.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.engines import rules
-from holdfast.engines.contract import Cell
-from holdfast.ledger import calls
+from perdure.engines import rules
+from perdure.engines.contract import Cell
+from perdure.ledger import calls
 from tests.crash.campaign import SEED, sized
 from tests.tampering.edits import edit
 from tests.tampering.scene import Played, build, is_sound, play
@@ -140,9 +140,9 @@ def test_without_the_checks_effects_are_repeated(
 ) -> None:
     """Control: with digests, seals and the comparison with the ledger off, the same edits do harm."""
     monkeypatch.setattr(rules, "check_cell", _believed)
-    monkeypatch.setattr("holdfast.engines.sqlite.books.check_cell", _believed)
+    monkeypatch.setattr("perdure.engines.sqlite.books.check_cell", _believed)
     monkeypatch.setattr(rules, "check_seal", lambda *_: None)
-    monkeypatch.setattr("holdfast.engines.sqlite.known.check_seal", lambda *_: None)
+    monkeypatch.setattr("perdure.engines.sqlite.known.check_seal", lambda *_: None)
     monkeypatch.setattr(calls, "_check_entered", lambda *_: None)
 
     harmful = (found for seed in range(200) if (found := outcome(scene, tmp_path, seed)) and found.repeated)

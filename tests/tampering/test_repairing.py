@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.errors import Corrupt
+import perdure
+from perdure.errors import Corrupt
 from tests.tampering.test_the_ledger_cannot_be_cut import (
     EMPTIED,
     GUARD,
@@ -38,13 +38,13 @@ def test_what_follows_from_the_ledger_is_rebuilt(paid: Path, edits: tuple[str, .
     """Afterwards the store verifies, the call gives its first result, and the guard knows it again."""
     edited(paid, *edits)
 
-    with holdfast.open(paid) as store:
+    with perdure.open(paid) as store:
         repaired = store.repair()
 
     assert list(repaired) == ["t"]
     assert faults(paid) == 0
     again(paid, "last")
-    with holdfast.open(paid) as store:
+    with perdure.open(paid) as store:
         assert store.thread("t").call(pay, {"amount": 3}, id="last").text == "paid 3"
         assert store.thread("t").calls()[0].state == "succeeded"
     assert len(PAID) == 2
@@ -56,7 +56,7 @@ def test_nothing_is_rebuilt_from_a_ledger_that_was_cut(paid: Path, edits: tuple[
     edited(paid, *edits)
     found = faults(paid)
 
-    with holdfast.open(paid) as store, pytest.raises(Corrupt):
+    with perdure.open(paid) as store, pytest.raises(Corrupt):
         store.repair()
 
     assert faults(paid) == found > 0

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.engines.sqlite import open_sqlite
-from holdfast.errors import Corrupt
+import perdure
+from perdure.engines.sqlite import open_sqlite
+from perdure.errors import Corrupt
 
 PAID: list[tuple[int, str]] = []
 
 
-@holdfast.tool(effect="external_write")
-def pay(amount: int, call: holdfast.Call) -> str:
+@perdure.tool(effect="external_write")
+def pay(amount: int, call: perdure.Call) -> str:
     """Pay."""
     PAID.append((amount, call.key))
     return f"paid {amount}"
@@ -28,7 +28,7 @@ def paid(tmp_path: Path) -> Path:
     """A store in which a payment was made by hand, and nothing came after it."""
     path = tmp_path / "store.db"
     PAID.clear()
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread("t", agent="clerk")
         thread.call(pay, {"amount": 1}, id="first")
         thread.put("/note.json", "x")
@@ -45,13 +45,13 @@ def edited(path: Path, *statements: str) -> None:
 
 def again(path: Path, id: str = "again") -> None:
     """Ask for the same payment."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         store.thread("t").call(pay, {"amount": 3}, id=id)
 
 
 def faults(path: Path) -> int:
     """How many faults `verify` names."""
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         return len(store.verify().faults)
 
 
@@ -81,7 +81,7 @@ def test_a_list_of_calls_misses_none_that_was_emptied(paid: Path) -> None:
     """A cell without a value is left out of lists, so what it held must be known to be nothing."""
     edited(paid, EMPTIED)
 
-    with holdfast.open(paid) as store, pytest.raises(Corrupt) as damaged:
+    with perdure.open(paid) as store, pytest.raises(Corrupt) as damaged:
         store.thread("t").calls()
 
     assert damaged.value.cell == "call/last"
@@ -123,9 +123,9 @@ def test_a_call_that_was_sealed_again_must_still_match_the_ledger(paid: Path) ->
     ],
     ids=["on main", "on a fork"],
 )
-def test_a_commit_by_hand_binds_the_ledger(paid: Path, write: Callable[[holdfast.Thread], object]) -> None:
+def test_a_commit_by_hand_binds_the_ledger(paid: Path, write: Callable[[perdure.Thread], object]) -> None:
     """It names the position and the chain of the newest entry."""
-    with holdfast.open(paid) as store:
+    with perdure.open(paid) as store:
         thread = store.thread("t")
         thread.fork("other")
         end = thread._space.engine.ledger(thread._space.name)

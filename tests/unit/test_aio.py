@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, errors
-from holdfast.engines.contract import Write
-from holdfast.errors import Invalid, NotFound, StaleHead, Unavailable
-from holdfast.history import patching
-from holdfast.history.tree import EMPTY
-from holdfast.threads import agents, artifacts, change, definitions, memory, store, thread, view
+from perdure import aio, errors
+from perdure.engines.contract import Write
+from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
+from perdure.history import patching
+from perdure.history.tree import EMPTY
+from perdure.threads import agents, artifacts, change, definitions, memory, store, thread, view
 
 TWINS = [
     (store.Store, aio.Store),

@@ -9,14 +9,13 @@ import re
 
 import pytest
 
-from holdfast import errors
-from holdfast.errors import (
+from perdure import errors
+from perdure.errors import (
     Busy,
     Conflict,
     Corrupt,
     Decided,
     Forgotten,
-    HoldfastError,
     InDoubt,
     Invalid,
     MergeConflict,
@@ -25,6 +24,7 @@ from holdfast.errors import (
     NotFound,
     OpReused,
     PathConflict,
+    PerdureError,
     Refused,
     RunFailed,
     Sealed,
@@ -34,12 +34,12 @@ from holdfast.errors import (
     Unsupported,
     WrongStore,
 )
-from holdfast.model.digest import Digest
-from holdfast.model.head import Head
+from perdure.model.digest import Digest
+from perdure.model.head import Head
 
 OLD, NEW = Head("main", 1, None), Head("main", 2, Digest("ab" * 32))
 
-EXAMPLES: list[HoldfastError] = [
+EXAMPLES: list[PerdureError] = [
     StaleHead(OLD, NEW),
     Moved("lease/main", 1, 2),
     Busy("run-7", "12:00"),
@@ -74,17 +74,15 @@ def drawn() -> dict[str, str]:
     return parents
 
 
-def kinds() -> dict[str, type[HoldfastError]]:
+def kinds() -> dict[str, type[PerdureError]]:
     """Every error that the module defines."""
     members = inspect.getmembers(errors, inspect.isclass)
-    return {name: each for name, each in members if issubclass(each, HoldfastError)}
+    return {name: each for name, each in members if issubclass(each, PerdureError)}
 
 
 def test_the_tree_is_the_one_that_is_drawn() -> None:
     """Every error of the module hangs where its docstring says, and can be imported."""
-    parents = {
-        name: each.__bases__[0].__name__ for name, each in kinds().items() if each is not HoldfastError
-    }
+    parents = {name: each.__bases__[0].__name__ for name, each in kinds().items() if each is not PerdureError}
 
     assert drawn() == parents
     assert set(errors.__all__) >= set(kinds())
@@ -92,11 +90,11 @@ def test_the_tree_is_the_one_that_is_drawn() -> None:
 
 def test_there_is_an_example_of_each_error() -> None:
     """The tests below leave none out."""
-    assert {type(error) for error in EXAMPLES} | {HoldfastError} == set(kinds().values())
+    assert {type(error) for error in EXAMPLES} | {PerdureError} == set(kinds().values())
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_crosses_a_process_boundary(error: HoldfastError) -> None:
+def test_an_error_crosses_a_process_boundary(error: PerdureError) -> None:
     """Pickled or copied, it is the same kind with the same message and facts."""
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301
         assert type(again) is type(error)
@@ -113,7 +111,7 @@ def test_an_error_crosses_a_process_boundary(error: HoldfastError) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_refusal_says_that_nothing_was_done(error: HoldfastError) -> None:
+def test_a_refusal_says_that_nothing_was_done(error: PerdureError) -> None:
     """Whoever reads it knows that trying again loses nothing."""
     assert "nothing was" in str(error)
 
@@ -141,5 +139,5 @@ def test_doubt_says_how_to_end_it() -> None:
 
 
 def test_invalid_input_is_a_value_error_too() -> None:
-    """Code that knows nothing of Holdfast can catch it."""
+    """Code that knows nothing of Perdure can catch it."""
     assert isinstance(Invalid("x"), ValueError)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.conversation import WAITING, Conversation
-from holdfast.model.message import Message, Text, ToolCall, ToolResult
+from perdure.context.conversation import WAITING, Conversation
+from perdure.model.message import Message, Text, ToolCall, ToolResult
 
 
 def user(text: str) -> Message:

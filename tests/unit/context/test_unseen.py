@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import holdfast
-from holdfast import Agent, Image, Message, Text
-from holdfast.model.context import Context
-from holdfast.providers.capabilities import Level
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Image, Message, Text
+from perdure.model.context import Context
+from perdure.providers.capabilities import Level
+from perdure.testing import Script, say
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
@@ -33,7 +33,7 @@ def pictures(context: Context) -> int:
 
 def pictured(agent: Agent) -> Any:
     """A thread with a picture in it."""
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     digest = thread.artifacts.put(PNG, media_type="image/png")
     with thread.change("picture") as change:
         change.add(Message("user", (Text("Look."), Image(f"artifact://sha256/{digest}", "image/png"))))

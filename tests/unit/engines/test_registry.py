@@ -9,12 +9,12 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.engines import registry
-from holdfast.engines.contract import Engine
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.registry import open_engine
-from holdfast.errors import Invalid, NotFound, Unavailable, Unsupported
-from holdfast.testing.engines.hand import SPACE, Pen, value, write
+from perdure.engines import registry
+from perdure.engines.contract import Engine
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.registry import open_engine
+from perdure.errors import Invalid, NotFound, Unavailable, Unsupported
+from perdure.testing.engines.hand import SPACE, Pen, value, write
 
 
 def opened(url: str, *, read_only: bool = False, create: bool = True) -> Engine:
@@ -26,14 +26,14 @@ def opened(url: str, *, read_only: bool = False, create: bool = True) -> Engine:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool, bool, str]]:
     """What the SQLite engine is asked to open, in place of opening it."""
     calls: list[tuple[Path, bool, bool, str]] = []
-    stand_in = ModuleType("holdfast.engines.sqlite")
+    stand_in = ModuleType("perdure.engines.sqlite")
 
     def open_sqlite(path: Path, *, read_only: bool, create: bool, durability: str) -> Engine:
         calls.append((path, read_only, create, durability))
         return MemoryEngine()
 
     stand_in.__dict__["open_sqlite"] = open_sqlite
-    monkeypatch.setitem(sys.modules, "holdfast.engines.sqlite", stand_in)
+    monkeypatch.setitem(sys.modules, "perdure.engines.sqlite", stand_in)
     return calls
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import count
 
-from holdfast.engines.contract import Engine
-from holdfast.engines.memory import MemoryEngine
-from holdfast.history import merge, reader, timelines
-from holdfast.history.merge import Taken, Terms
-from holdfast.history.patching import Ops
-from holdfast.history.space import Space
-from holdfast.history.tree import Cache
-from holdfast.history.values import read
-from holdfast.history.writer import Proposal, commit
-from holdfast.model.canonical import Json
-from holdfast.model.changeset import RunMeta
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import Event, MessageAppended, ToolCallRequested
-from holdfast.model.head import MAIN, Head
-from holdfast.model.limits import Limits
-from holdfast.model.message import Message, Role, Text, encode_message
+from perdure.engines.contract import Engine
+from perdure.engines.memory import MemoryEngine
+from perdure.history import merge, reader, timelines
+from perdure.history.merge import Taken, Terms
+from perdure.history.patching import Ops
+from perdure.history.space import Space
+from perdure.history.tree import Cache
+from perdure.history.values import read
+from perdure.history.writer import Proposal, commit
+from perdure.model.canonical import Json
+from perdure.model.changeset import RunMeta
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import Event, MessageAppended, ToolCallRequested
+from perdure.model.head import MAIN, Head
+from perdure.model.limits import Limits
+from perdure.model.message import Message, Role, Text, encode_message
 
 SECOND = 1_000_000
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.contract import Step
-from holdfast.engines.memory import MemoryEngine
-from holdfast.history import ancestry
-from holdfast.model.digest import Digest
+from perdure.engines.contract import Step
+from perdure.engines.memory import MemoryEngine
+from perdure.history import ancestry
+from perdure.model.digest import Digest
 from tests.unit.history.hand import Hand
 
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from holdfast.engines.contract import CellWrite, Write
-from holdfast.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound
-from holdfast.history import artifacts
-from holdfast.history.verify import verify
-from holdfast.model.artifact import CHUNK_BYTES, Artifact, decode_artifact, encode_artifact
-from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.model.limits import Limits
+from perdure.engines.contract import CellWrite, Write
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound
+from perdure.history import artifacts
+from perdure.history.verify import verify
+from perdure.model.artifact import CHUNK_BYTES, Artifact, decode_artifact, encode_artifact
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.limits import Limits
 from tests.unit.history.hand import Hand, damage
 
 LARGE = Random(7).randbytes(5 * CHUNK_BYTES + 1)  # more than one write takes

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.contract import Step
-from holdfast.errors import Invalid
-from holdfast.history.bisect import bisect
-from holdfast.model.canonical import Json
+from perdure.engines.contract import Step
+from perdure.errors import Invalid
+from perdure.history.bisect import bisect
+from perdure.model.canonical import Json
 from tests.unit.history.hand import Hand, value_at
 
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import NotFound
-from holdfast.history.blame import Blame, blame
-from holdfast.model.digest import Kind, Object
-from holdfast.model.event import MessageAppended, RunStarted
-from holdfast.model.message import Message, Text, encode_message
+from perdure.errors import NotFound
+from perdure.history.blame import Blame, blame
+from perdure.model.digest import Kind, Object
+from perdure.model.event import MessageAppended, RunStarted
+from perdure.model.message import Message, Text, encode_message
 from tests.unit.history.hand import Hand
 
 

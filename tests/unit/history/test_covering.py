@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.engines.contract import Step
-from holdfast.history import writer
-from holdfast.history.patching import Ops
-from holdfast.history.writer import Proposal
-from holdfast.model.digest import Digest
-from holdfast.model.event import ConflictCovered
+from perdure.engines.contract import Step
+from perdure.history import writer
+from perdure.history.patching import Ops
+from perdure.history.writer import Proposal
+from perdure.model.digest import Digest
+from perdure.model.event import ConflictCovered
 from tests.unit.history.hand import Hand
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Conflict, MergeConflict
-from holdfast.history import ancestry, crosswise
-from holdfast.history.ancestry import Point
-from holdfast.history.space import Space
-from holdfast.history.verify import verify
-from holdfast.model.digest import Digest
+from perdure.errors import Conflict, MergeConflict
+from perdure.history import ancestry, crosswise
+from perdure.history.ancestry import Point
+from perdure.history.space import Space
+from perdure.history.verify import verify
+from perdure.model.digest import Digest
 from tests.unit.history.hand import Hand
 
 RULES = {"/n": "counter", "/log": "append", "/tags": "set"}

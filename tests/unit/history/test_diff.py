@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import NotFound
-from holdfast.history import diff
-from holdfast.history.tree import EMPTY
-from holdfast.model.digest import Kind, digest_of
+from perdure.errors import NotFound
+from perdure.history import diff
+from perdure.history.tree import EMPTY
+from perdure.model.digest import Kind, digest_of
 from tests.unit.history.hand import Hand
 
 

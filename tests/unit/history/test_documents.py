@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError, Invalid, NotFound
-from holdfast.history.documents import apply, check_place
-from holdfast.model.patch import Verb
+from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.history.documents import apply, check_place
+from perdure.model.patch import Verb
 
 DOCUMENT: Any = {"list": [1, 2, {"deep": True}], "n": 1, "text": "t", "none": None}
 
@@ -36,7 +36,7 @@ FITS: list[tuple[Verb, tuple[str | int, ...], Any, Any]] = [
     ("increment", ("list", 1), 1, DOCUMENT | {"list": [1, 3, {"deep": True}]}),
 ]
 
-REFUSED: list[tuple[Verb, tuple[str | int, ...], Any, type[HoldfastError], str]] = [
+REFUSED: list[tuple[Verb, tuple[str | int, ...], Any, type[PerdureError], str]] = [
     ("set", ("absent", "x"), 1, NotFound, r"/d\.json at \['absent'\] does not exist"),
     ("set", ("list", 3), 1, NotFound, r"\['list'\]\[3\] does not exist"),
     ("set", ("list", -1), 1, NotFound, r"\[-1\] does not exist"),
@@ -76,7 +76,7 @@ def test_an_op_that_fits(verb: Verb, at: tuple[str | int, ...], argument: Any, e
     ("verb", "at", "argument", "error", "says"), REFUSED, ids=map(str, range(len(REFUSED)))
 )
 def test_an_op_that_does_not_fit(
-    verb: Verb, at: tuple[str | int, ...], argument: Any, error: type[HoldfastError], says: str
+    verb: Verb, at: tuple[str | int, ...], argument: Any, error: type[PerdureError], says: str
 ) -> None:
     """The message names path, place and what is there instead, and that nothing was written."""
     with pytest.raises(error, match=says) as caught:

@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
-from holdfast.errors import Invalid, MergeConflict, NotFound, OpReused, StaleHead
-from holdfast.history import merge
-from holdfast.history.merge import Terms
-from holdfast.history.verify import verify
-from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import Merged, Picked
+from perdure.errors import Invalid, MergeConflict, NotFound, OpReused, StaleHead
+from perdure.history import merge
+from perdure.history.merge import Terms
+from perdure.history.verify import verify
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import Merged, Picked
 from tests.unit.history.hand import Hand
 
 

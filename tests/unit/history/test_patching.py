@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.history import patching, values
-from holdfast.history.patching import Ops
-from holdfast.history.tree import EMPTY
-from holdfast.model.digest import Digest, Kind
-from holdfast.model.limits import Limits
-from holdfast.model.patch import Edit
+from perdure.errors import Invalid, NotFound
+from perdure.history import patching, values
+from perdure.history.patching import Ops
+from perdure.history.tree import EMPTY
+from perdure.model.digest import Digest, Kind
+from perdure.model.limits import Limits
+from perdure.model.patch import Edit
 from tests.unit.history.hand import Hand
 
 

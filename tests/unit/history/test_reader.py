@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Forgotten, NotFound
-from holdfast.history import reader
-from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended
-from holdfast.model.message import Message, Text, ToolCall
+from perdure.errors import Forgotten, NotFound
+from perdure.history import reader
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.model.message import Message, Text, ToolCall
 from tests.unit.history.hand import Hand
 
 

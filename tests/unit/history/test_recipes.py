@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Forgotten
-from holdfast.history import retention
-from holdfast.history.retention import Policy
-from holdfast.history.verify import verify
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import MessageAppended
-from holdfast.model.message import Message, Text, encode_message
-from holdfast.model.recipe import Frame, Recipe, encode_frame, encode_recipe
+from perdure.errors import Forgotten
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.history.verify import verify
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
+from perdure.model.message import Message, Text, encode_message
+from perdure.model.recipe import Frame, Recipe, encode_frame, encode_recipe
 from tests.unit.history.hand import Hand
 
 DAY = 24 * 60 * 60 * 1_000_000

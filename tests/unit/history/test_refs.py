@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.history import refs
-from holdfast.history.refs import Exactly
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import MessageAppended
-from holdfast.model.head import Head
-from holdfast.model.message import Message, Text
+from perdure.errors import Invalid, NotFound
+from perdure.history import refs
+from perdure.history.refs import Exactly
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
+from perdure.model.head import Head
+from perdure.model.message import Message, Text
 from tests.unit.history.hand import Hand
 
 

@@ -7,20 +7,20 @@ from random import Random
 import msgspec
 import pytest
 
-from holdfast.engines.contract import CellWrite, Engine, Fact, Write
-from holdfast.engines.memory import MemoryEngine, MemoryStore
-from holdfast.engines.sqlite import open_sqlite
-from holdfast.errors import Conflict, Forgotten
-from holdfast.history import artifacts, reader, retention, timelines
-from holdfast.history.digests import Digests
-from holdfast.history.retention import Done, Plan, Policy
-from holdfast.history.space import ALIVE
-from holdfast.history.tree import EMPTY
-from holdfast.history.verify import verify
-from holdfast.history.writer import Proposal, commit
-from holdfast.model.artifact import CHUNK_BYTES
-from holdfast.model.commit import Reads
-from holdfast.model.digest import Digest, Kind, digest_of
+from perdure.engines.contract import CellWrite, Engine, Fact, Write
+from perdure.engines.memory import MemoryEngine, MemoryStore
+from perdure.engines.sqlite import open_sqlite
+from perdure.errors import Conflict, Forgotten
+from perdure.history import artifacts, reader, retention, timelines
+from perdure.history.digests import Digests
+from perdure.history.retention import Done, Plan, Policy
+from perdure.history.space import ALIVE
+from perdure.history.tree import EMPTY
+from perdure.history.verify import verify
+from perdure.history.writer import Proposal, commit
+from perdure.model.artifact import CHUNK_BYTES
+from perdure.model.commit import Reads
+from perdure.model.digest import Digest, Kind, digest_of
 from tests.unit.history.hand import Hand, damage, value_at
 
 DAY = 24 * 60 * 60 * 1_000_000
@@ -353,7 +353,7 @@ def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So nobody comes back to a state with holes."""
-    monkeypatch.setattr("holdfast.history.retention.carrying._BATCH_MAX", 1)
+    monkeypatch.setattr("perdure.history.retention.carrying._BATCH_MAX", 1)
     assert isinstance(hand.engine, MemoryEngine)
     tried: list[Digest] = []
 

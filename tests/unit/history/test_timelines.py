@@ -8,15 +8,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from holdfast.engines.contract import Engine, Step, Write
-from holdfast.errors import Conflict, Forgotten, NotFound, StaleHead
-from holdfast.history import generation, reader, timelines
-from holdfast.history.refs import Exactly
-from holdfast.history.space import Space, Steps
-from holdfast.history.tree import EMPTY
-from holdfast.model.commit import Act
-from holdfast.model.digest import Digest
-from holdfast.model.head import MAIN, Head
+from perdure.engines.contract import Engine, Step, Write
+from perdure.errors import Conflict, Forgotten, NotFound, StaleHead
+from perdure.history import generation, reader, timelines
+from perdure.history.refs import Exactly
+from perdure.history.space import Space, Steps
+from perdure.history.tree import EMPTY
+from perdure.model.commit import Act
+from perdure.model.digest import Digest
+from perdure.model.head import MAIN, Head
 from tests.unit.history.hand import Hand
 
 

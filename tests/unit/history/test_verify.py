@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.contract import CellWrite, Entry, Fact, Hold, Move, Write
-from holdfast.engines.memory import MemoryEngine, MemoryStore
-from holdfast.errors import Unavailable
-from holdfast.history import artifacts, patching
-from holdfast.history.tree import EMPTY
-from holdfast.history.verify import Report, verify
-from holdfast.model.artifact import CHUNK_BYTES
-from holdfast.model.changeset import Changeset, encode_changeset
-from holdfast.model.commit import Act, Commit, LedgerRead, encode_commit
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import MessageAppended
-from holdfast.model.head import Head
-from holdfast.model.patch import Delete, Edit, Patch, Put
+from perdure.engines.contract import CellWrite, Entry, Fact, Hold, Move, Write
+from perdure.engines.memory import MemoryEngine, MemoryStore
+from perdure.errors import Unavailable
+from perdure.history import artifacts, patching
+from perdure.history.tree import EMPTY
+from perdure.history.verify import Report, verify
+from perdure.model.artifact import CHUNK_BYTES
+from perdure.model.changeset import Changeset, encode_changeset
+from perdure.model.commit import Act, Commit, LedgerRead, encode_commit
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
+from perdure.model.head import Head
+from perdure.model.patch import Delete, Edit, Patch, Put
 from tests.unit.history.hand import Hand, damage
 
 
@@ -247,7 +247,7 @@ def test_a_state_whose_nodes_were_forgotten_is_not_checked_and_no_fault(
 ) -> None:
     """It is counted, so that the report does not promise more than was done."""
     monkeypatch.setattr(
-        "holdfast.history.verify.store._CACHE_BYTES", 0
+        "perdure.history.verify.store._CACHE_BYTES", 0
     )  # else they are computed and remembered
     facts = hand.engine.scan(hand.space.name, limit=10_000)[0]
     hand.forget(fact.digest for fact in facts if fact.kind == Kind.NODE and fact.digest)

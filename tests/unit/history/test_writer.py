@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.engines.contract import Write
-from holdfast.errors import InDoubt, Invalid, OpReused, StaleHead
-from holdfast.history import writer
-from holdfast.history.patching import Ops
-from holdfast.history.space import ALIVE, removed
-from holdfast.history.tree import EMPTY
-from holdfast.history.writer import Proposal
-from holdfast.model.commit import LedgerRead
-from holdfast.model.digest import Digest, Kind, Object, digest_of
-from holdfast.model.event import MessageAppended
-from holdfast.model.head import MAIN, Head
-from holdfast.model.limits import Limits
+from perdure.engines.contract import Write
+from perdure.errors import InDoubt, Invalid, OpReused, StaleHead
+from perdure.history import writer
+from perdure.history.patching import Ops
+from perdure.history.space import ALIVE, removed
+from perdure.history.tree import EMPTY
+from perdure.history.writer import Proposal
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.head import MAIN, Head
+from perdure.model.limits import Limits
 from tests.unit.history.hand import Hand
 
 

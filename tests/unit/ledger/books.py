@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engines.contract import Engine
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.history import artifacts
-from holdfast.history.artifacts import Staged
-from holdfast.ledger import calls, guard, keys
-from holdfast.ledger.calls import Held, Posting
-from holdfast.ledger.fingerprint import fingerprint_of
-from holdfast.model.call import CallRecord, CallState
-from holdfast.model.canonical import Json, encode
-from holdfast.model.digest import Kind, Object
-from holdfast.model.effect import Effect
-from holdfast.model.event import MessageAppended
-from holdfast.model.head import MAIN
-from holdfast.model.message import Message, Text, encode_message
-from holdfast.projections.calls import Book, decode_transition
+from perdure.engines.contract import Engine
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.sqlite import SqliteEngine
+from perdure.history import artifacts
+from perdure.history.artifacts import Staged
+from perdure.ledger import calls, guard, keys
+from perdure.ledger.calls import Held, Posting
+from perdure.ledger.fingerprint import fingerprint_of
+from perdure.model.call import CallRecord, CallState
+from perdure.model.canonical import Json, encode
+from perdure.model.digest import Kind, Object
+from perdure.model.effect import Effect
+from perdure.model.event import MessageAppended
+from perdure.model.head import MAIN
+from perdure.model.message import Message, Text, encode_message
+from perdure.projections.calls import Book, decode_transition
 from tests.unit.history.hand import Hand
 
 ENGINES = ("memory", "sqlite")

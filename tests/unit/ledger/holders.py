@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engines.contract import CellWrite, Engine, Fence, Instant, Write
-from holdfast.engines.memory import MemoryEngine, MemoryStore
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.history.space import Space
-from holdfast.ledger import lease as leases
-from holdfast.ledger.lease import Lease, Roster
-from holdfast.model.digest import Kind, digest_of
+from perdure.engines.contract import CellWrite, Engine, Fence, Instant, Write
+from perdure.engines.memory import MemoryEngine, MemoryStore
+from perdure.engines.sqlite import SqliteEngine
+from perdure.history.space import Space
+from perdure.ledger import lease as leases
+from perdure.ledger.lease import Lease, Roster
+from perdure.model.digest import Kind, digest_of
 from tests.crash.processes import Pipe
 from tests.unit.history.hand import Hand
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engines.contract import CellWrite, Fence, Receipt, Write
-from holdfast.engines.memory import MemoryEngine
-from holdfast.errors import Conflict, InDoubt, Invalid, NotFound, StaleHead
-from holdfast.history import writer
-from holdfast.history.space import ALIVE
-from holdfast.history.verify import verify
-from holdfast.history.writer import Proposal
-from holdfast.ledger import calls
-from holdfast.ledger.calls import Held
-from holdfast.ledger.faults import faults
-from holdfast.model.call import SETTLED, STATES, TRANSITIONS, CallState
-from holdfast.model.effect import check_effect
-from holdfast.projections.calls import decode_transition, fold
+from perdure.engines.contract import CellWrite, Fence, Receipt, Write
+from perdure.engines.memory import MemoryEngine
+from perdure.errors import Conflict, InDoubt, Invalid, NotFound, StaleHead
+from perdure.history import writer
+from perdure.history.space import ALIVE
+from perdure.history.verify import verify
+from perdure.history.writer import Proposal
+from perdure.ledger import calls
+from perdure.ledger.calls import Held
+from perdure.ledger.faults import faults
+from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallState
+from perdure.model.effect import check_effect
+from perdure.projections.calls import decode_transition, fold
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
 
 

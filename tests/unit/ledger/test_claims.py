@@ -8,14 +8,14 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from holdfast.engines.contract import Instant
-from holdfast.errors import Conflict
-from holdfast.history import artifacts
-from holdfast.history.space import STORE
-from holdfast.ledger import calls, claims
-from holdfast.ledger.calls import Held
-from holdfast.ledger.claims import Free, Mine, Reuse, Waits
-from holdfast.model.call import CallRecord, CallState
+from perdure.engines.contract import Instant
+from perdure.errors import Conflict
+from perdure.history import artifacts
+from perdure.history.space import STORE
+from perdure.ledger import calls, claims
+from perdure.ledger.calls import Held
+from perdure.ledger.claims import Free, Mine, Reuse, Waits
+from perdure.model.call import CallRecord, CallState
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
 from tests.unit.ledger.holders import SECOND, Clocked
 

@@ -9,20 +9,20 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.memory_space import Filed
-from holdfast.errors import Conflict, Decided, Invalid, NotFound, Unsupported
-from holdfast.history.verify import verify
-from holdfast.ledger import calls, decisions, guard, tickets
-from holdfast.ledger.decisions import Outcome
-from holdfast.ledger.faults import faults
-from holdfast.ledger.fingerprint import fingerprint_of
-from holdfast.model.call import CallRecord
-from holdfast.model.canonical import Json
-from holdfast.model.digest import Digest, Kind, Object
-from holdfast.model.event import ApprovalDecided
-from holdfast.model.head import MAIN
-from holdfast.model.ticket import OnTimeout, Resume, Verdict
+from perdure.engines.memory import MemoryEngine
+from perdure.engines.memory_space import Filed
+from perdure.errors import Conflict, Decided, Invalid, NotFound, Unsupported
+from perdure.history.verify import verify
+from perdure.ledger import calls, decisions, guard, tickets
+from perdure.ledger.decisions import Outcome
+from perdure.ledger.faults import faults
+from perdure.ledger.fingerprint import fingerprint_of
+from perdure.model.call import CallRecord
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import ApprovalDecided
+from perdure.model.head import MAIN
+from perdure.model.ticket import OnTimeout, Resume, Verdict
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
 
 

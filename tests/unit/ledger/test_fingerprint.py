@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid
-from holdfast.ledger.fingerprint import fingerprint_of
-from holdfast.model.canonical import Json
+from perdure.errors import Invalid
+from perdure.ledger.fingerprint import fingerprint_of
+from perdure.model.canonical import Json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -8,14 +8,14 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from holdfast.engines.memory import MemoryEngine
-from holdfast.errors import Conflict, Corrupt
-from holdfast.ledger import calls, decisions, guard, tickets
-from holdfast.ledger.calls import Held
-from holdfast.ledger.guard import Clear, Repeats
-from holdfast.ledger.settling import late, resolve
-from holdfast.model.call import CallRecord, CallState
-from holdfast.model.head import MAIN
+from perdure.engines.memory import MemoryEngine
+from perdure.errors import Conflict, Corrupt
+from perdure.ledger import calls, decisions, guard, tickets
+from perdure.ledger.calls import Held
+from perdure.ledger.guard import Clear, Repeats
+from perdure.ledger.settling import late, resolve
+from perdure.model.call import CallRecord, CallState
+from perdure.model.head import MAIN
 from tests.unit.ledger.books import ANTHROPIC, ENGINES, OPENAI, Keeper, engine_of
 
 

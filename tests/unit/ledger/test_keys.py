@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.contract import Instant
-from holdfast.errors import Invalid
-from holdfast.ledger import keys
-from holdfast.model.canonical import Json
+from perdure.engines.contract import Instant
+from perdure.errors import Invalid
+from perdure.ledger import keys
+from perdure.model.canonical import Json
 from tests.unit.ledger.books import Keeper
 
 

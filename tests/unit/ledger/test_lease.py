@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.engines.contract import CellWrite, Fence, Instant
-from holdfast.engines.memory import MemoryStore
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import Busy, Conflict, Corrupt, Unavailable
-from holdfast.history.space import Space
-from holdfast.ledger import lease as leases
-from holdfast.ledger.lease import Lease, Lost
+from perdure.engines.contract import CellWrite, Fence, Instant
+from perdure.engines.memory import MemoryStore
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import Busy, Conflict, Corrupt, Unavailable
+from perdure.history.space import Space
+from perdure.ledger import lease as leases
+from perdure.ledger.lease import Lease, Lost
 from tests.crash.processes import running
 from tests.unit.ledger.holders import SECOND, Clocked, applied, hold_line, space_on, take
 

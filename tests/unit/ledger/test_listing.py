@@ -8,11 +8,11 @@ from itertools import count
 
 import pytest
 
-from holdfast.engines.contract import Cell, CellWrite, Write
-from holdfast.engines.memory import MemoryEngine
-from holdfast.history.space import Space
-from holdfast.history.tree import EMPTY, Cache
-from holdfast.ledger import listing
+from perdure.engines.contract import Cell, CellWrite, Write
+from perdure.engines.memory import MemoryEngine
+from perdure.history.space import Space
+from perdure.history.tree import EMPTY, Cache
+from perdure.ledger import listing
 
 NAME = "thread:1"
 MANY, LIMIT = 3_000, 10

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.errors import Invalid, Unsupported
-from holdfast.ledger import schema
-from holdfast.model.canonical import Json
+from perdure.errors import Invalid, Unsupported
+from perdure.ledger import schema
+from perdure.model.canonical import Json
 
 PERSON: Json = {
     "$defs": {"Age": {"type": "integer", "minimum": 0, "maximum": 150}},

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Conflict, Invalid
-from holdfast.ledger import calls, guard
-from holdfast.ledger.calls import Held
-from holdfast.ledger.faults import faults
-from holdfast.ledger.settling import imported, late, resolve
-from holdfast.model.call import CallState
-from holdfast.projections.calls import decode_transition
+from perdure.errors import Conflict, Invalid
+from perdure.ledger import calls, guard
+from perdure.ledger.calls import Held
+from perdure.ledger.faults import faults
+from perdure.ledger.settling import imported, late, resolve
+from perdure.model.call import CallState
+from perdure.projections.calls import decode_transition
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
 
 

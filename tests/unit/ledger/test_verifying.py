@@ -7,13 +7,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.errors import Unavailable
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent
+from perdure.errors import Unavailable
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="external_write")
+@perdure.tool(effect="external_write")
 def pay(amount: int) -> str:
     """Pay."""
     return f"paid {amount}"
@@ -23,7 +23,7 @@ def pay(amount: int) -> str:
 def paid(tmp_path: Path) -> Path:
     """A store in which one payment was made."""
     path = tmp_path / "store.db"
-    with holdfast.open(path) as store:
+    with perdure.open(path) as store:
         thread = store.thread(
             "t", agent=Agent("a", backend=Script(use("pay", amount=3), say("Done.")), tools=[pay])
         )
@@ -33,7 +33,7 @@ def paid(tmp_path: Path) -> Path:
 
 def test_books_in_order_verify(paid: Path) -> None:
     """What a run wrote is sound, ledger included."""
-    with holdfast.open(paid) as store:
+    with perdure.open(paid) as store:
         report = store.verify()
 
     assert report.ok, report.faults
@@ -48,7 +48,7 @@ def test_an_altered_call_is_named(paid: Path) -> None:
     )
     connection.close()
 
-    with holdfast.open(paid) as store:
+    with perdure.open(paid) as store:
         report = store.verify()
 
     assert [fault.kind for fault in report.faults] == ["cell", "space"]
@@ -57,7 +57,7 @@ def test_an_altered_call_is_named(paid: Path) -> None:
 
 def test_a_store_that_is_closed_is_not_damaged(paid: Path) -> None:
     """That nothing can be read is no fault of what is stored."""
-    store = holdfast.open(paid)
+    store = perdure.open(paid)
     store.close()
 
     with pytest.raises(Unavailable):

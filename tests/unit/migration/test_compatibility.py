@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.migration.compatibility import Shown, check, losses, sealed
-from holdfast.migration.facing import Facing, facing
-from holdfast.migration.policy import Topic
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
-from holdfast.providers import adapter, catalog
-from holdfast.providers.capabilities import Capability, Level
-from holdfast.providers.wire.server_tools import account
+from perdure.migration.compatibility import Shown, check, losses, sealed
+from perdure.migration.facing import Facing, facing
+from perdure.migration.policy import Topic
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
+from perdure.providers import adapter, catalog
+from perdure.providers.capabilities import Capability, Level
+from perdure.providers.wire.server_tools import account
 
 HELLO = Message("user", (Text("Hello."),))
 TOOL = ToolSpec(name="look", parameters={"type": "object"})

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Policy
-from holdfast.errors import Invalid
-from holdfast.migration.policy import TOPICS, Gate, Mark, Topic
-from holdfast.migration.report import Item, Report, decode_report, encode_report
-from holdfast.migration.switch import gated
+from perdure import Agent, Policy
+from perdure.errors import Invalid
+from perdure.migration.policy import TOPICS, Gate, Mark, Topic
+from perdure.migration.report import Item, Report, decode_report, encode_report
+from perdure.migration.switch import gated
 
 
 def report(*items: Item) -> Report:
@@ -81,7 +81,7 @@ def test_a_policy_is_a_plain_value() -> None:
 
 def test_what_is_no_policy_is_refused_by_the_agent() -> None:
     """By name."""
-    with pytest.raises(Invalid, match=r"policy of agent 'a' is a holdfast\.Policy"):
+    with pytest.raises(Invalid, match=r"policy of agent 'a' is a perdure\.Policy"):
         Agent("a", policy={"block": ["images"]})  # pyright: ignore[reportArgumentType]
 
 

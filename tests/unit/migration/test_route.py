@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Backend, Route
-from holdfast.errors import Invalid, NotFound, Refused, StaleHead, Unsupported
-from holdfast.migration.facing import facing, name_of
-from holdfast.migration.route import Trigger
-from holdfast.migration.triggers import lacking, needs, trigger_of
-from holdfast.model.context import Context
-from holdfast.model.head import Head
-from holdfast.model.message import File, Image, Message
-from holdfast.providers import catalog
-from holdfast.providers.capabilities import Capability
-from holdfast.providers.transport.faults import (
+from perdure import Agent, Backend, Route
+from perdure.errors import Invalid, NotFound, Refused, StaleHead, Unsupported
+from perdure.migration.facing import facing, name_of
+from perdure.migration.route import Trigger
+from perdure.migration.triggers import lacking, needs, trigger_of
+from perdure.model.context import Context
+from perdure.model.head import Head
+from perdure.model.message import File, Image, Message
+from perdure.providers import catalog
+from perdure.providers.capabilities import Capability
+from perdure.providers.transport.faults import (
     AccessRefused,
     ContentRefused,
     ContextTooLong,
@@ -24,7 +24,7 @@ from holdfast.providers.transport.faults import (
     RateLimited,
     RequestRejected,
 )
-from holdfast.testing import Script
+from perdure.testing import Script
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-haiku-4-5", "google:gemini-2.5-pro"
 
@@ -59,7 +59,7 @@ def test_an_agent_takes_its_backend_from_the_route() -> None:
         Agent("a", backend=C, route=Route([B], primary=A))
     with pytest.raises(Invalid, match="falls back to its own backend"):
         Agent("a", backend=B, route=Route([B]))
-    with pytest.raises(Invalid, match=r"is a holdfast\.Route"):
+    with pytest.raises(Invalid, match=r"is a perdure\.Route"):
         Agent("a", backend=A, route=[B])  # pyright: ignore[reportArgumentType]
 
 
@@ -107,7 +107,7 @@ def test_an_error_is_a_trigger_by_its_kind(error: BaseException, trigger: Trigge
 def test_what_a_context_needs_is_in_what_it_holds() -> None:
     """Pictures, papers and sounds by their kind; a server tool's account is words."""
     message = Message("user", (Image("https://x/a.png", "image/png"), File("https://x/a.mp3", "audio/mpeg")))
-    account = Message("user", (File("data:,", "application/vnd.holdfast.server-tool+json"),))
+    account = Message("user", (File("data:,", "application/vnd.perdure.server-tool+json"),))
 
     assert needs(Context(messages=(message,))) == {Capability.IMAGES, Capability.AUDIO}
     assert needs(Context(messages=(account,))) == frozenset()

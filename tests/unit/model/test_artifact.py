@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Corrupt, Invalid
-from holdfast.model.artifact import (
+from perdure.errors import Corrupt, Invalid
+from perdure.model.artifact import (
     Artifact,
     check_media_type,
     decode_artifact,
@@ -12,7 +12,7 @@ from holdfast.model.artifact import (
     reference,
     sniff,
 )
-from holdfast.model.digest import Digest, Kind, digest_of
+from perdure.model.digest import Digest, Kind, digest_of
 
 DIGEST = digest_of(Kind.ARTIFACT, b"x")
 

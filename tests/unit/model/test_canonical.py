@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Corrupt, Invalid
-from holdfast.model import canonical
-from holdfast.model.canonical import DEPTH_MAX, INT_MAX
-from holdfast.model.patch import Delete
+from perdure.errors import Corrupt, Invalid
+from perdure.model import canonical
+from perdure.model.canonical import DEPTH_MAX, INT_MAX
+from perdure.model.patch import Delete
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.errors import Corrupt
-from holdfast.model.checkpoint import (
+from perdure.errors import Corrupt
+from perdure.model.checkpoint import (
     Checkpoint,
     Claim,
     Done,
@@ -18,8 +18,8 @@ from holdfast.model.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from holdfast.model.commit import LedgerRead
-from holdfast.model.digest import Digest, Kind, digest_of
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest, Kind, digest_of
 
 SOME = Digest("ab" * 32)
 FULL = Checkpoint(
@@ -32,7 +32,7 @@ FULL = Checkpoint(
     relevant_memory_refs=(f"mem://user/ann/m1@{SOME}",),
     commit=SOME,
     ledger=LedgerRead(7, SOME),
-    extractor="holdfast-rules/1",
+    extractor="perdure-rules/1",
     claims=(Claim(part="user_goal", event="m-1", rule="goal.stated"), Claim(part="decision", path="/p", rule="state")),
     calls=(Done(call="c", tool="t", args="{}", effect="external_write", state="succeeded", elsewhere=True),),
     calls_before=1,

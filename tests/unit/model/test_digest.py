@@ -6,8 +6,8 @@ from hashlib import sha256
 
 import pytest
 
-from holdfast.errors import Corrupt, Invalid
-from holdfast.model.digest import Digest, Kind, Object, check_digest, digest_of
+from perdure.errors import Corrupt, Invalid
+from perdure.model.digest import Digest, Kind, Object, check_digest, digest_of
 
 # Computed once, by hand: SHA-256("holdfast/1" 00 kind 00 u64be(length) body).  A change of any of them is a new format.
 EMPTY = {

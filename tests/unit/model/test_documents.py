@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid
-from holdfast.model.canonical import Json
-from holdfast.model.documents import read_toml, read_yaml, write_yaml
+from perdure.errors import Invalid
+from perdure.model.canonical import Json
+from perdure.model.documents import read_toml, read_yaml, write_yaml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES: st.SearchStrategy[Json] = st.recursive(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Unsupported
-from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
-from holdfast.model.digest import Digest
-from holdfast.model.event import (
+from perdure.errors import Unsupported
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.digest import Digest
+from perdure.model.event import (
     CATALOGUE,
     AgentChanged,
     ApprovalDecided,
@@ -111,5 +111,5 @@ def test_an_event_comes_back_as_it_was(event: Event) -> None:
 
 def test_an_unknown_event_is_not_taken_for_another() -> None:
     """A name that this release does not know was written by a newer one: the error names it."""
-    with pytest.raises(Unsupported, match=r"newer Holdfast .*robot\.rebelled"):
+    with pytest.raises(Unsupported, match=r"newer Perdure .*robot\.rebelled"):
         decode_changeset(b'{"events":[{"id":"e","type":"robot.rebelled"}],"reason":"r"}')

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model import canonical
-from holdfast.model.canonical import Json
-from holdfast.model.joining import Rule, check_rules, join, rule_for
+from perdure.errors import Invalid
+from perdure.model import canonical
+from perdure.model.canonical import Json
+from perdure.model.joining import Rule, check_rules, join, rule_for
 
 
 @pytest.mark.parametrize(

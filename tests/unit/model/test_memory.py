@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Corrupt, HoldfastError, Invalid
-from holdfast.model import canonical, names
-from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.memory import (
+from perdure.errors import Corrupt, Invalid, PerdureError
+from perdure.model import canonical, names
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.memory import (
     Item,
     Reference,
     Remembering,
@@ -90,7 +90,7 @@ def test_a_reference_reads_back_as_what_it_was_written_for(owner: str) -> None:
     """Whatever an owner is called."""
     try:
         names.check_id("owner", owner)
-    except HoldfastError:
+    except PerdureError:
         return
     reference = Reference("project", owner, "state-model", ONE)
 

@@ -7,8 +7,8 @@ import json
 import msgspec
 import pytest
 
-from holdfast.errors import Corrupt, Invalid
-from holdfast.model.message import (
+from perdure.errors import Corrupt, Invalid
+from perdure.model.message import (
     File,
     Image,
     Message,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.names import (
+from perdure.errors import Invalid
+from perdure.model.names import (
     check_id,
     check_label,
     check_name,

@@ -1,13 +1,13 @@
-"""Patches: read back as they were, and refused where a newer Holdfast may have meant something else."""
+"""Patches: read back as they were, and refused where a newer Perdure may have meant something else."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Corrupt, Unsupported
-from holdfast.model import canonical
-from holdfast.model.changeset import Changeset, decode_changeset, encode_changeset
-from holdfast.model.patch import OPS_VERSION, Clear, Delete, Patch, decode_patch
+from perdure.errors import Corrupt, Unsupported
+from perdure.model import canonical
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.patch import OPS_VERSION, Clear, Delete, Patch, decode_patch
 
 NEWER = {
     "a version": b'{"ops":[{"op":"delete","path":"/a"}],"version":2}',
@@ -38,11 +38,11 @@ def test_a_patch_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("body", NEWER.values(), ids=NEWER.keys())
-def test_what_a_newer_holdfast_wrote_is_not_called_damage(body: bytes) -> None:
+def test_what_a_newer_perdure_wrote_is_not_called_damage(body: bytes) -> None:
     """Alone or in a changeset: it is told apart, and nothing is guessed."""
-    with pytest.raises(Unsupported, match="written by a newer Holdfast"):
+    with pytest.raises(Unsupported, match="written by a newer Perdure"):
         decode_patch(body)
-    with pytest.raises(Unsupported, match="written by a newer Holdfast"):
+    with pytest.raises(Unsupported, match="written by a newer Perdure"):
         decode_changeset(b'{"patch":%s,"reason":"r"}' % body)
 
 

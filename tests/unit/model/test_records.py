@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from holdfast.errors import Corrupt
-from holdfast.model.changeset import Changeset, RunMeta, StateAction, decode_changeset, encode_changeset
-from holdfast.model.commit import (
+from perdure.errors import Corrupt
+from perdure.model.changeset import Changeset, RunMeta, StateAction, decode_changeset, encode_changeset
+from perdure.model.commit import (
     Act,
     Commit,
     LedgerRead,
@@ -20,11 +20,11 @@ from holdfast.model.commit import (
     encode_commit,
     encode_move,
 )
-from holdfast.model.digest import Digest, Kind, digest_of
-from holdfast.model.event import MessageAppended
-from holdfast.model.head import Head
-from holdfast.model.limits import Limits
-from holdfast.model.patch import Clear, Delete, Edit, Patch, Put, Replace, Stored
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.head import Head
+from perdure.model.limits import Limits
+from perdure.model.patch import Clear, Delete, Edit, Patch, Put, Replace, Stored
 
 ONE, TWO = Digest("ab" * 32), Digest("cd" * 32)
 

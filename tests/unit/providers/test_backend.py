@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from holdfast import Backend
-from holdfast.errors import Invalid, NotFound
+from perdure import Backend
+from perdure.errors import Invalid, NotFound
 
 
 def test_its_repr_shows_neither_key_nor_client() -> None:
@@ -60,7 +60,7 @@ def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 def test_declaring_one_imports_no_sdk() -> None:
     """Nor does asking what model an agent has."""
     program = (
-        "import sys\nfrom holdfast import Agent, Backend\nfrom holdfast.runtime.agent import model_of\n"
+        "import sys\nfrom perdure import Agent, Backend\nfrom perdure.runtime.agent import model_of\n"
         "for name in ('openai:m', 'anthropic:m', 'google:m', 'bedrock:m', 'mistral:m', 'foundry:m', 'local:m'):\n"
         "    model_of(Agent('a', backend=Backend(name)))\n"
         "assert not {'openai', 'anthropic', 'google.genai', 'boto3', 'mistralai', 'xllamacpp'} & set(sys.modules)"

@@ -6,12 +6,12 @@ from importlib import import_module
 
 import pytest
 
-from holdfast.providers import abilities, adapter, catalog, registry
-from holdfast.providers.capabilities import MEANINGS, Capability, Level, Levels, least
-from holdfast.providers.contract import Rendered
-from holdfast.providers.openai_chat.servers import SERVERS
-from holdfast.testing.adapters.histories import SHOWN
-from holdfast.testing.adapters.looking import covers
+from perdure.providers import abilities, adapter, catalog, registry
+from perdure.providers.capabilities import MEANINGS, Capability, Level, Levels, least
+from perdure.providers.contract import Rendered
+from perdure.providers.openai_chat.servers import SERVERS
+from perdure.testing.adapters.histories import SHOWN
+from perdure.testing.adapters.looking import covers
 
 CHAT = adapter("openai-chat")
 

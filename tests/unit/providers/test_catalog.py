@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.providers import catalog
-from holdfast.providers.catalog import Card, Prices
-from holdfast.providers.registry import Target, target
+from perdure.errors import Invalid, NotFound
+from perdure.providers import catalog
+from perdure.providers.catalog import Card, Prices
+from perdure.providers.registry import Target, target
 
 SHIPPED = catalog.shipped()
 OTHER = "claude-sonnet-5-5"
@@ -218,7 +218,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_the_users_file_is_found_where_the_edge_says(tmp_path: Path) -> None:
     """The variable first, then the usual place, else what is shipped."""
-    usual = tmp_path / ".config" / "holdfast"
+    usual = tmp_path / ".config" / "perdure"
     assert catalog.chosen({}, tmp_path) is SHIPPED
 
     usual.mkdir(parents=True)
@@ -227,8 +227,8 @@ def test_the_users_file_is_found_where_the_edge_says(tmp_path: Path) -> None:
     other.write_text('{"models": {"openai": {"b": {}}}}')
 
     assert catalog.chosen({}, tmp_path).card("openai", "a").known
-    assert not catalog.chosen({"HOLDFAST_MODELS": str(other)}, tmp_path).card("openai", "a").known
-    assert catalog.chosen({"HOLDFAST_MODELS": str(other)}, tmp_path).card("openai", "b").known
+    assert not catalog.chosen({"PERDURE_MODELS": str(other)}, tmp_path).card("openai", "a").known
+    assert catalog.chosen({"PERDURE_MODELS": str(other)}, tmp_path).card("openai", "b").known
 
 
 def test_an_unknown_provider_cannot_be_listed() -> None:

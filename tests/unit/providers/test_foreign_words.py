@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Image, Message, Text, ToolCall, ToolResult
-from holdfast.providers import adapter
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Image, Message, Text, ToolCall, ToolResult
+from perdure.providers import adapter
 
 HELLO = (Message("user", (Text("Hello."),)),)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.providers.outputs import output_of
+from perdure.providers.outputs import output_of
 
 
 class Leg(msgspec.Struct):

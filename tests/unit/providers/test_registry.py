@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.providers import adapter
-from holdfast.providers.registry import APIS, Target, target
+from perdure.errors import Invalid, NotFound
+from perdure.providers import adapter
+from perdure.providers.registry import APIS, Target, target
 
 
 @pytest.mark.parametrize("api", APIS)

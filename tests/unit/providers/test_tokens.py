@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers import tokenizers, tokens
-from holdfast.providers.local.serving import serve
-from holdfast.providers.measures import FAMILIES, family, units
-from holdfast.providers.tokenizers import LlamaServer
+from perdure.errors import PerdureError
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers import tokenizers, tokens
+from perdure.providers.local.serving import serve
+from perdure.providers.measures import FAMILIES, family, units
+from perdure.providers.tokenizers import LlamaServer
 
 WORDS = "The quick brown fox jumps over the lazy dog, and then it rests for 120 minutes."
 
@@ -230,7 +230,7 @@ def test_a_local_model_counts_as_it_is_charged() -> None:
     assert tokenizers.at_hand("local:no-such-model") is None
     try:
         address = serve("smollm2")
-    except HoldfastError as error:
+    except PerdureError as error:
         pytest.skip(f"the weights are not there: {error}")
     context = Context(system="Be brief.", messages=[Message("user", (Text(WORDS),))])
 

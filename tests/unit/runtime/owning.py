@@ -6,8 +6,8 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.runtime.ownership import Owners
+from perdure.engines.sqlite import SqliteEngine
+from perdure.runtime.ownership import Owners
 from tests.crash.forks import forked, succeeded
 from tests.crash.processes import Pipe
 from tests.unit.ledger.holders import space_on, take

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from holdfast.errors import Invalid, NotDone
-from holdfast.runtime import attempt as module
-from holdfast.runtime.attempt import Attempted, ask_reconcile, attempt
-from holdfast.runtime.call import Call, Outcome
-from holdfast.runtime.room import Room
-from holdfast.runtime.tool import Tool, tool
+from perdure.errors import Invalid, NotDone
+from perdure.runtime import attempt as module
+from perdure.runtime.attempt import Attempted, ask_reconcile, attempt
+from perdure.runtime.call import Call, Outcome
+from perdure.runtime.room import Room
+from perdure.runtime.tool import Tool, tool
 from tests.unit.history.hand import Hand
 
 HOW = ["crew", "inline", "loop"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.runtime.call import Call, Outcome, Ruling, Suspended, Suspension
+from perdure.errors import Invalid
+from perdure.runtime.call import Call, Outcome, Ruling, Suspended, Suspension
 
 
 @pytest.fixture

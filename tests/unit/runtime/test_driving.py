@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Message, Plugin, Text
-from holdfast.model.context import Context
-from holdfast.providers.contract import Finished, ModelEvent
-from holdfast.runtime.plugin import Moment
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Message, Plugin, Text
+from perdure.model.context import Context
+from perdure.providers.contract import Finished, ModelEvent
+from perdure.runtime.plugin import Moment
+from perdure.testing import Script, say, use
 
 
 def test_a_plain_tool_may_use_the_plain_face() -> None:
     """Nothing else runs on the loop of a plain run, so a tool that waits for a disk there holds up nobody."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def note() -> str:
             store.thread("notes", agent="planner").put("/seen.json", True)
             return "noted"
@@ -33,9 +33,9 @@ def test_a_plain_tool_may_use_the_plain_face() -> None:
 
 def test_a_plain_tool_may_run_another_thread() -> None:
     """A run inside a run of the same thread of execution has a loop of its own, which is closed again."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
 
-        @holdfast.tool(effect="read_only")
+        @perdure.tool(effect="read_only")
         def ask_other() -> str:
             return (
                 store.thread("inner", agent=Agent("planner", backend=Script(say("inner words"))))
@@ -54,7 +54,7 @@ def test_a_plain_tool_may_run_another_thread() -> None:
 
 def test_a_plain_hook_may_use_the_plain_face() -> None:
     """A plug-in of a plain run writes through another handle."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
 
         def hook(moment: Moment) -> None:
             store.thread("notes", agent="planner").put("/phase.json", moment.phase)
@@ -92,7 +92,7 @@ def _interrupt() -> None:
 
 def test_ctrl_c_cancels_a_run_and_waits_until_that_is_recorded() -> None:
     """The run says that it was cancelled before the interrupt is raised."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=Stubborn(1)))
 
         with pytest.raises(KeyboardInterrupt):
@@ -117,7 +117,7 @@ class Deaf(Stubborn):
 
 def test_ctrl_c_twice_leaves_a_run_that_does_not_end_and_its_line_is_free() -> None:
     """Nobody keeps its lease any more: the next run, on the same thread, finishes it first."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         with pytest.raises(KeyboardInterrupt):
             store.thread("trip", agent=Agent("planner", backend=Deaf(2))).run("go")
         script = Script(say("One."), say("Two."), backend=Stubborn.backend)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, Tool
-from holdfast.runtime.inference import declared_names
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Tool
+from perdure.runtime.inference import declared_names
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(name="mail.send", effect="none")
+@perdure.tool(name="mail.send", effect="none")
 def send(to: str) -> str:
     """Send."""
     return f"sent to {to}"
@@ -18,7 +18,7 @@ def send(to: str) -> str:
 
 def test_a_tool_is_found_by_the_name_that_a_vendor_made_of_it() -> None:
     """Few formats take a dot in a name; the call is still that of the declared tool."""
-    thread = holdfast.open("memory:").thread(
+    thread = perdure.open("memory:").thread(
         "t", agent=Agent("a", backend=Script(use("mail_send", to="ann"), say("Done.")), tools=[send])
     )
 

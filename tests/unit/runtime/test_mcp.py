@@ -19,15 +19,15 @@ from mcp import types
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from holdfast.errors import Invalid, Unsupported
-from holdfast.model.effect import Reach
-from holdfast.model.message import Image, Text
-from holdfast.runtime import mcp as module
-from holdfast.runtime.attempt import Attempted, attempt
-from holdfast.runtime.call import Call
-from holdfast.runtime.mcp import KEY, mcp_tools
-from holdfast.runtime.result import keep, preview
-from holdfast.runtime.tool import Tool
+from perdure.errors import Invalid, Unsupported
+from perdure.model.effect import Reach
+from perdure.model.message import Image, Text
+from perdure.runtime import mcp as module
+from perdure.runtime.attempt import Attempted, attempt
+from perdure.runtime.call import Call
+from perdure.runtime.mcp import KEY, mcp_tools
+from perdure.runtime.result import keep, preview
+from perdure.runtime.tool import Tool
 
 _T = TypeVar("_T")
 
@@ -362,5 +362,5 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     """It is an extra."""
     monkeypatch.setitem(sys.modules, "mcp", None)
 
-    with pytest.raises(Unsupported, match=r"holdfast\[mcp\]"):
+    with pytest.raises(Unsupported, match=r"perdure\[mcp\]"):
         asyncio.run(mcp_tools(object()))  # pyright: ignore[reportArgumentType]

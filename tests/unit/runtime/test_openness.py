@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import holdfast
-from holdfast import Agent
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay(amount: int) -> str:
     """Pay."""
     return f"paid {amount}"
@@ -26,7 +26,7 @@ def shown(script: Script) -> str:
 
 def test_a_call_that_waits_is_shown_as_waiting() -> None:
     """A new input meanwhile begins a run of its own, which must not ask for the same again."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     store.thread("t", agent=agent(Script(use("pay", amount=3)))).run("Pay 3")
     script = Script(say("I am waiting."))
 
@@ -37,7 +37,7 @@ def test_a_call_that_waits_is_shown_as_waiting() -> None:
 
 def test_a_call_that_was_carried_out_on_another_line_is_not_shown_as_waiting() -> None:
     """The fork holds the question, the answer came on main: whoever asks on the fork is told that it was done."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=agent(Script(use("pay", amount=3), say("Paid."))))
     call = thread.run("Pay 3").approvals[0].call
     thread.fork("what-if")

@@ -14,16 +14,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.engines.contract import CellWrite, Receipt, Write
-from holdfast.engines.memory import MemoryStore
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import Unavailable
-from holdfast.history.space import Space
-from holdfast.ledger import lease as leases
-from holdfast.ledger.lease import Lease
-from holdfast.model import canonical
-from holdfast.model.run import RunRecord
-from holdfast.runtime.ownership import Keeping, Owners
+from perdure.engines.contract import CellWrite, Receipt, Write
+from perdure.engines.memory import MemoryStore
+from perdure.engines.sqlite import SqliteEngine
+from perdure.errors import Unavailable
+from perdure.history.space import Space
+from perdure.ledger import lease as leases
+from perdure.ledger.lease import Lease
+from perdure.model import canonical
+from perdure.model.run import RunRecord
+from perdure.runtime.ownership import Keeping, Owners
 from tests.crash.processes import running
 from tests.unit.ledger.holders import Clocked, applied, space_on, take
 from tests.unit.runtime.owning import fork_while_keeping, keep

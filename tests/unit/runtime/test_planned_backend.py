@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Backend, Thread, errors
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent, Backend, Thread, errors
+from perdure.testing import Script, say
 
 
 @pytest.fixture
 def thread() -> Iterator[Thread]:
     """A thread on a scripted backend, with one turn."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         agent = Agent("helper", backend=Script(say("Hello."), backend="script:one"))
         found = store.thread("shopping", agent=agent)
         found.run("Hello?")

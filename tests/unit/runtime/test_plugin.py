@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Store, Thread, errors
-from holdfast.runtime.plugin import PHASES, Hook, Moment, Phase, Plugin
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.runtime.plugin import PHASES, Hook, Moment, Phase, Plugin
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(call: Call) -> list[str]:
     """Say what is there."""
     return call.paths("/")
@@ -23,7 +23,7 @@ def look(call: Call) -> list[str]:
 @pytest.fixture
 def store() -> Iterator[Store]:
     """A store in memory."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -176,7 +176,7 @@ def test_where_a_plugin_hooks_the_start_the_input_is_durable_first(store: Store)
 def test_state_of_a_plugin_is_declared_with_its_agent(store: Store) -> None:
     """Its scope is kept to, and twice the same path is refused."""
     scoped = Plugin(
-        "a", state=[holdfast.state("/p", scope="run")], run_end=lambda moment: moment.put("/p/x.json", 1)
+        "a", state=[perdure.state("/p", scope="run")], run_end=lambda moment: moment.put("/p/x.json", 1)
     )
     agent = Agent("planner", backend=Script(say("One.")), plugins=[scoped])
     thread = store.thread("trip", agent=agent)
@@ -185,12 +185,12 @@ def test_state_of_a_plugin_is_declared_with_its_agent(store: Store) -> None:
     assert "/p" in agent.run_scoped_paths()
 
     with pytest.raises(errors.Invalid, match="/p twice"):
-        Agent("planner", plugins=[scoped, Plugin("b", state=[holdfast.state("/p")])])
+        Agent("planner", plugins=[scoped, Plugin("b", state=[perdure.state("/p")])])
 
 
 @pytest.mark.parametrize("path", ["/__run/x.json", "/__kernel/x.json", "/__tool_call_scope/a/x.json"])
 def test_a_hook_cannot_write_under_reserved_prefixes(store: Store, path: str) -> None:
-    """What is Holdfast's own is not a plug-in's to change."""
+    """What is Perdure's own is not a plug-in's to change."""
 
     def hook(moment: Moment) -> None:
         moment.put(path, 1)

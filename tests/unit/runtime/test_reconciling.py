@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Call, Outcome, Thread, aio
-from holdfast.errors import Busy, Conflict, Invalid, Unsupported
-from holdfast.testing import Script, crash, say, use
+import perdure
+from perdure import Agent, Call, Outcome, Thread, aio
+from perdure.errors import Busy, Conflict, Invalid, Unsupported
+from perdure.testing import Script, crash, say, use
 
 Answer = Callable[[Call], Outcome]
 
@@ -36,7 +36,7 @@ def dont_know(call: Call) -> Outcome:
 def payer(sent: list[int], answer: list[Answer], *script: object, fences: bool = False) -> Agent:
     """An agent that pays once; its tool raises after the effect, and its hook gives the answer of the moment."""
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(amount: int) -> str:
         sent.append(amount)
         raise ConnectionError("reset by peer")
@@ -51,7 +51,7 @@ def payer(sent: list[int], answer: list[Answer], *script: object, fences: bool =
 def unclear(answer: list[Answer], *, fences: bool = False) -> Thread:
     """A thread whose run is over, with one call that needs a person."""
     agent = payer([], answer, fences=fences)
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
     assert thread.calls()[0].state == "needs_human"
     return thread
@@ -61,11 +61,11 @@ def killed(path: Path, answer: list[Answer]) -> Thread:
     """A thread whose run was killed after its tool began."""
     child = os.fork()
     if child == 0:
-        with holdfast.open(path) as store:
+        with perdure.open(path) as store:
             store.thread("t", agent=payer([], answer, crash("after_effect"))).run("pay")
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    return holdfast.open(path).thread("t", agent=payer([], answer))
+    return perdure.open(path).thread("t", agent=payer([], answer))
 
 
 def test_done_settles_the_call_with_its_result() -> None:
@@ -157,7 +157,7 @@ def test_what_is_known_is_not_asked_about() -> None:
     """A settled call is a conflict, and the hook is left alone."""
     answer: list[Answer] = [done]
     agent = payer([], answer)
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
 
     with pytest.raises(Conflict, match="is succeeded"):
@@ -168,7 +168,7 @@ def test_a_call_under_way_is_left_to_its_holder() -> None:
     """While its process lives, only the run itself, or taking it over, settles a started call."""
     seen: list[BaseException] = []
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay(call: Call) -> str:
         with pytest.raises(Busy) as busy:
             thread.reconcile(call.id)
@@ -180,7 +180,7 @@ def test_a_call_under_way_is_left_to_its_holder() -> None:
         return call.not_done()
 
     agent = Agent("payer", backend=Script(use("pay"), say("Done.")), tools=[pay])
-    thread = holdfast.open("memory:").thread("t", agent=agent)
+    thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
 
     assert len(seen) == 1
@@ -190,12 +190,12 @@ def test_a_call_under_way_is_left_to_its_holder() -> None:
 def test_without_a_hook_or_the_tool_nothing_is_asked() -> None:
     """It says which of the two is missing."""
 
-    @holdfast.tool(effect="financial")
+    @perdure.tool(effect="financial")
     def pay() -> str:
         raise ConnectionError
 
     agent = Agent("payer", backend=Script(use("pay"), say("Hm.")), tools=[pay])
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=agent)
     thread.run("pay")
     call = thread.calls()[0].id

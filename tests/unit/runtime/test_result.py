@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast.errors import Invalid
-from holdfast.model.message import File, Image, Message, Text, ToolResult
-from holdfast.runtime.arguments import why_refused
-from holdfast.runtime.result import PREVIEW_BYTES, Told, keep, preview, told
+import perdure
+from perdure.errors import Invalid
+from perdure.model.message import File, Image, Message, Text, ToolResult
+from perdure.runtime.arguments import why_refused
+from perdure.runtime.result import PREVIEW_BYTES, Told, keep, preview, told
 
 REF = "artifact://sha256/" + "ab" * 32
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -273,7 +273,7 @@ def test_an_unknown_outcome_warns_against_repeating_it() -> None:
 def test_refused_arguments_are_told_once() -> None:
     """What was wrong, that it was not run, and what to do: each in one place."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def pack(box: str) -> str:
         return box
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid, NotFound
-from holdfast.history import values
-from holdfast.history.patching import Patched
-from holdfast.history.space import Space
-from holdfast.history.tree import Cache, Tree
-from holdfast.model import canonical
-from holdfast.model.digest import Digest, Kind
-from holdfast.model.limits import Limits
-from holdfast.model.patch import Clear, Delete, Put
-from holdfast.runtime.call import Call
-from holdfast.runtime.room import Room, scratch_prefix
+from perdure.errors import Invalid, NotFound
+from perdure.history import values
+from perdure.history.patching import Patched
+from perdure.history.space import Space
+from perdure.history.tree import Cache, Tree
+from perdure.model import canonical
+from perdure.model.digest import Digest, Kind
+from perdure.model.limits import Limits
+from perdure.model.patch import Clear, Delete, Put
+from perdure.runtime.call import Call
+from perdure.runtime.room import Room, scratch_prefix
 from tests.unit.history.hand import Hand
 
 SCRATCH = "/__tool_call_scope/c-1"
@@ -124,14 +124,14 @@ def test_without_an_agent_there_is_no_map_of_one(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("path", ["/__run/x", "/__kernel/x", "/__tool_call_scope/c-1/x"])
-def test_a_tool_cannot_write_what_belongs_to_holdfast(hand: Hand, agent: Hand, path: str) -> None:
+def test_a_tool_cannot_write_what_belongs_to_perdure(hand: Hand, agent: Hand, path: str) -> None:
     """Neither in the thread's map nor in the agent's; reading harms nobody."""
     call = call_of(room_of(hand, agent))
 
     for state in (call, call.agent):
-        with pytest.raises(Invalid, match="reserved for Holdfast"):
+        with pytest.raises(Invalid, match="reserved for Perdure"):
             state.put(path, 1)
-        with pytest.raises(Invalid, match="reserved for Holdfast"):
+        with pytest.raises(Invalid, match="reserved for Perdure"):
             state.delete(path)
     assert call.get("/__run/steps") == 2
 

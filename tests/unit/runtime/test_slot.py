@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.history.patching import Ops
-from holdfast.history.tree import EMPTY
-from holdfast.ledger import calls
-from holdfast.model.canonical import encode_struct
-from holdfast.model.message import ToolCall
-from holdfast.runtime.slot import Slot, recalled
+from perdure.history.patching import Ops
+from perdure.history.tree import EMPTY
+from perdure.ledger import calls
+from perdure.model.canonical import encode_struct
+from perdure.model.message import ToolCall
+from perdure.runtime.slot import Slot, recalled
 from tests.unit.ledger.books import Keeper
 
 

@@ -7,23 +7,23 @@ from itertools import count
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, errors
-from holdfast.model.run import Usage
-from holdfast.runtime.stop import COUNTERS, Stop
-from holdfast.testing import Script, say, step, use
-from holdfast.testing.script import Item
+import perdure
+from perdure import Agent, Store, Thread, errors
+from perdure.model.run import Usage
+from perdure.runtime.stop import COUNTERS, Stop
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Item
 
 USAGE = Usage(input_tokens=7, output_tokens=3)
 
 
-@holdfast.tool(effect="read_only")
+@perdure.tool(effect="read_only")
 def look(q: str = "x") -> str:
     """Look something up."""
     return f"saw {q}"
 
 
-@holdfast.tool(effect="external_write", ask=True)
+@perdure.tool(effect="external_write", ask=True)
 def pay() -> str:
     """Pay, if somebody agrees."""
     return "paid"
@@ -33,7 +33,7 @@ def pay() -> str:
 def store() -> Iterator[Store]:
     """A store in memory whose clock goes on by a second each time it is looked at."""
     seconds = count(1_700_000_000)
-    with holdfast.open("memory:", clock=lambda: next(seconds) * 1_000_000) as opened:
+    with perdure.open("memory:", clock=lambda: next(seconds) * 1_000_000) as opened:
         yield opened
 
 
@@ -104,7 +104,7 @@ def test_counters_survive_an_interruption(store: Store) -> None:
     """A run that is cut off and resumed is stopped where it would have been."""
     times = count(1)
 
-    @holdfast.tool(effect="read_only", name="look")
+    @perdure.tool(effect="read_only", name="look")
     def cut_off(q: str) -> str:
         if next(times) == 2:
             raise KeyboardInterrupt

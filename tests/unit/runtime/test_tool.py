@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.effect import EFFECTS, Effect, Reach
-from holdfast.runtime.call import Call, Outcome
-from holdfast.runtime.tool import Retry, Tool, tool
+from perdure.errors import Invalid
+from perdure.model.effect import EFFECTS, Effect, Reach
+from perdure.runtime.call import Call, Outcome
+from perdure.runtime.tool import Retry, Tool, tool
 
 
 def book(flight: str, price: int, call: Call | None = None) -> str:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import Invalid
-from holdfast.ledger.fingerprint import fingerprint_of
-from holdfast.runtime.tool import tool
+from perdure.errors import Invalid
+from perdure.ledger.fingerprint import fingerprint_of
+from perdure.runtime.tool import tool
 
 
 class Box(pydantic.BaseModel):

@@ -12,9 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.runtime.call import Call
-from holdfast.runtime.tool import Tool, tool
+from perdure.errors import Invalid
+from perdure.runtime.call import Call
+from perdure.runtime.tool import Tool, tool
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unseen
@@ -234,7 +234,7 @@ def test_a_call_imported_for_type_checkers_alone_is_still_found() -> None:
     """Its name is enough."""
     names: dict[str, Any] = {}
     exec(
-        "from __future__ import annotations\nimport holdfast\ndef act(n: int, call: Call) -> Missing: ...\n",
+        "from __future__ import annotations\nimport perdure\ndef act(n: int, call: Call) -> Missing: ...\n",
         names,
     )
     declared: Tool = tool(names["act"])

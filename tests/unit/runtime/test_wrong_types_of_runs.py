@@ -7,22 +7,22 @@ from typing import Any, cast
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.errors import Invalid
-from holdfast.testing import Script, say
+import perdure
+from perdure import Agent
+from perdure.errors import Invalid
+from perdure.testing import Script, say
 
 WRONG: dict[str, Callable[[], object]] = {
     "an input that is a number": lambda: thread().run(cast("Any", 3)),
     "a decision about a ticket itself": lambda: thread().decide(cast("Any", object()), "approve"),
-    "an agent's name where its tools are needed": lambda: holdfast.open("memory:").resume(
+    "an agent's name where its tools are needed": lambda: perdure.open("memory:").resume(
         cast("Any", "clerk")
     ),
     "a backend that is a number": lambda: Agent("a", backend=cast("Any", 3)),
     "a class where a model is meant": lambda: Agent("a", backend=cast("Any", Script)),
     "a stop that is a number": lambda: Agent("a", stop=cast("Any", 3)),
     "a script of words": lambda: Script(cast("Any", "hello")),
-    "a timeout in words": lambda: holdfast.tool(effect="none", timeout=cast("Any", "3"))(print_nothing),
+    "a timeout in words": lambda: perdure.tool(effect="none", timeout=cast("Any", "3"))(print_nothing),
 }
 
 
@@ -30,9 +30,9 @@ def print_nothing() -> None:
     """Do nothing."""
 
 
-def thread() -> holdfast.Thread:
+def thread() -> perdure.Thread:
     """A thread with an agent that would answer."""
-    return holdfast.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."))))
+    return perdure.open("memory:").thread("t", agent=Agent("a", backend=Script(say("Hello."))))
 
 
 @pytest.mark.parametrize("what", WRONG)

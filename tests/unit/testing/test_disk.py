@@ -12,8 +12,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.testing.disk import Call, Check, Disk, Entries, Survival, Workload, Writes, explore
-from holdfast.testing.disk.platter import Write
+from perdure.testing.disk import Call, Check, Disk, Entries, Survival, Workload, Writes, explore
+from perdure.testing.disk.platter import Write
 
 COMMITS = 24
 SYNC = frozenset({Call.SYNC})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.disk.platter import (
+from perdure.testing.disk.platter import (
     SECTOR_BYTES,
     Create,
     Delete,

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Agent, Store
-from holdfast.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
-from holdfast.threads import directory
+import perdure
+from perdure import Agent, Store
+from perdure.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
+from perdure.threads import directory
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store in memory."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -28,11 +28,11 @@ class TestDeclaring:
     @pytest.mark.parametrize(
         ("state", "told"),
         [
-            (["/a"], r"Use holdfast\.state"),
-            ("/a", r"Use holdfast\.state"),
-            ({"/a": 1}, r"Use holdfast\.state"),
+            (["/a"], r"Use perdure\.state"),
+            ("/a", r"Use perdure\.state"),
+            ({"/a": 1}, r"Use perdure\.state"),
             (5, "is a list"),
-            ([holdfast.state("/a"), holdfast.state("/a", default=1)], "declares /a twice"),
+            ([perdure.state("/a"), perdure.state("/a", default=1)], "declares /a twice"),
         ],
         ids=["a path", "text", "a mapping", "a number", "twice"],
     )
@@ -43,7 +43,7 @@ class TestDeclaring:
 
     def test_an_agent_can_be_a_key(self) -> None:
         """Equal agents are one key, also with defaults that are lists."""
-        one, other = (Agent("planner", state=[holdfast.state("/a", default=[1])]) for _ in range(2))
+        one, other = (Agent("planner", state=[perdure.state("/a", default=[1])]) for _ in range(2))
 
         assert {one: 1}[other] == 1
         assert hash(one) != hash(Agent("planner"))
@@ -55,7 +55,7 @@ class TestDefaults:
     def test_nobody_can_alter_them(self, store: Store) -> None:
         """Neither through the object that was declared nor through one that was read."""
         given = {"tags": ["a"]}
-        agent = Agent("planner", state=[holdfast.state("/d.json", default=given)])
+        agent = Agent("planner", state=[perdure.state("/d.json", default=given)])
         thread = store.thread("trip-42", agent=agent)
         given["tags"].append("poison")
 
@@ -75,7 +75,7 @@ class TestDefaults:
         class Todo(msgspec.Struct):
             title: str
 
-        agent = Agent("planner", state=[holdfast.state("/todos.json", default=[{"title": "milk"}])])
+        agent = Agent("planner", state=[perdure.state("/todos.json", default=[{"title": "milk"}])])
         thread = store.thread("trip-42", agent=agent)
 
         assert thread.get("/todos.json", type=list[Todo]) == [Todo("milk")]

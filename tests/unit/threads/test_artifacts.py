@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.errors import Invalid
-from holdfast.testing import Script, say, use
+import perdure
+from perdure import Agent
+from perdure.errors import Invalid
+from perdure.testing import Script, say, use
 
 
-@holdfast.tool(effect="none")
+@perdure.tool(effect="none")
 def look() -> str:
     """Look."""
     return "found"
@@ -18,7 +18,7 @@ def look() -> str:
 
 def test_a_call_s_result_is_read_by_the_reference_that_the_call_holds() -> None:
     """Whoever has the ledger's record has the way to the whole result."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     thread = store.thread("t", agent=Agent("a", backend=Script(use("look"), say("Done.")), tools=[look]))
     thread.run("Look")
     reference = thread.calls()[0].result or ""
@@ -31,7 +31,7 @@ def test_a_call_s_result_is_read_by_the_reference_that_the_call_holds() -> None:
 
 def test_another_address_is_no_reference() -> None:
     """Nothing but digests and artifact references is ever followed."""
-    thread = holdfast.open("memory:").thread("t", agent="a")
+    thread = perdure.open("memory:").thread("t", agent="a")
 
     with pytest.raises(Invalid):
         thread.artifacts.get("https://example.org/x")

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Image, Message, Text, Thread, ToolCall
-from holdfast.errors import Conflict, Invalid, NotFound
+import perdure
+from perdure import Image, Message, Text, Thread, ToolCall
+from perdure.errors import Conflict, Invalid, NotFound
 
 
 @pytest.fixture
 def thread() -> Iterator[Thread]:
     """A thread in memory."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         yield store.thread("trip-42", agent="planner")
 
 

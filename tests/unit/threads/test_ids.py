@@ -7,7 +7,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from holdfast.threads.ids import Ids
+from perdure.threads.ids import Ids
 
 DAY = 86_400_000_000
 

@@ -8,31 +8,31 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import holdfast
-from holdfast import Store, Thread
-from holdfast.errors import Invalid
+import perdure
+from perdure import Store, Thread
+from perdure.errors import Invalid
 
 CALLS: dict[str, Callable[[Store, Thread], object]] = {
-    "its twin holdfast.aio.open": lambda store, thread: holdfast.open("memory:"),
-    "its twin holdfast.aio.Store.thread": lambda store, thread: store.thread("new", agent="planner"),
-    "its twin holdfast.aio.Store.verify": lambda store, thread: store.verify(),
-    "its twin holdfast.aio.Thread.head": lambda store, thread: thread.head,
-    "its twin holdfast.aio.Thread.get": lambda store, thread: thread.get("/n.json", default=None),
-    "its twin holdfast.aio.Thread.put": lambda store, thread: thread.put("/n.json", 1),
-    "its twin holdfast.aio.Thread.undo": lambda store, thread: thread.undo(),
-    "its twin holdfast.aio.Thread.fork": lambda store, thread: thread.fork("what-if"),
-    "its twin holdfast.aio.Thread.change": lambda store, thread: thread.change("x"),
-    "its twin holdfast.aio.Store.agent": lambda store, thread: store.agent("planner"),
-    "its twin holdfast.aio.Store.threads": lambda store, thread: store.threads(),
-    "its twin holdfast.aio.Artifacts.put": lambda store, thread: thread.artifacts.put(b"x"),
-    "`async with` on a holdfast.aio.Store": lambda store, thread: store.__enter__(),
+    "its twin perdure.aio.open": lambda store, thread: perdure.open("memory:"),
+    "its twin perdure.aio.Store.thread": lambda store, thread: store.thread("new", agent="planner"),
+    "its twin perdure.aio.Store.verify": lambda store, thread: store.verify(),
+    "its twin perdure.aio.Thread.head": lambda store, thread: thread.head,
+    "its twin perdure.aio.Thread.get": lambda store, thread: thread.get("/n.json", default=None),
+    "its twin perdure.aio.Thread.put": lambda store, thread: thread.put("/n.json", 1),
+    "its twin perdure.aio.Thread.undo": lambda store, thread: thread.undo(),
+    "its twin perdure.aio.Thread.fork": lambda store, thread: thread.fork("what-if"),
+    "its twin perdure.aio.Thread.change": lambda store, thread: thread.change("x"),
+    "its twin perdure.aio.Store.agent": lambda store, thread: store.agent("planner"),
+    "its twin perdure.aio.Store.threads": lambda store, thread: store.threads(),
+    "its twin perdure.aio.Artifacts.put": lambda store, thread: thread.artifacts.put(b"x"),
+    "`async with` on a perdure.aio.Store": lambda store, thread: store.__enter__(),
 }
 
 
 @pytest.mark.parametrize(("twin", "call"), CALLS.items(), ids=CALLS.keys())
 def test_a_blocking_call_is_refused_on_a_loop(twin: str, call: Callable[[Store, Thread], object]) -> None:
     """The message names the call and its twin; nothing was done."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip-42", agent="planner")
 
         async def on_loop() -> None:
@@ -59,13 +59,13 @@ def test_items_are_refused_on_a_loop_one_by_one(
     twin: str, call: Callable[[Store, Thread, str], Iterator[object]]
 ) -> None:
     """What was asked for beside a loop is not read on one, and can be read on beside it afterwards."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip-42", agent="planner")
         thread.put("/n.json", 1)
         items = call(store, thread, thread.artifacts.put(b"x"))
 
         async def on_loop() -> None:
-            with pytest.raises(Invalid, match=re.escape(f"holdfast.aio.{twin}.")):
+            with pytest.raises(Invalid, match=re.escape(f"perdure.aio.{twin}.")):
                 next(items)
 
         asyncio.run(on_loop())
@@ -75,7 +75,7 @@ def test_items_are_refused_on_a_loop_one_by_one(
 
 def test_the_same_calls_work_beside_a_loop() -> None:
     """Control: in a worker thread, or when no loop runs, nothing is refused."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip-42", agent="planner")
 
         async def beside() -> None:
@@ -88,11 +88,11 @@ def test_the_same_calls_work_beside_a_loop() -> None:
 
 def test_a_change_is_not_entered_on_a_loop() -> None:
     """Also one that was prepared beside it."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         change = store.thread("trip-42", agent="planner").change("x")
 
         async def on_loop() -> None:
-            with pytest.raises(Invalid, match=r"`async with` on a holdfast\.aio\.Change"):
+            with pytest.raises(Invalid, match=r"`async with` on a perdure\.aio\.Change"):
                 change.__enter__()
 
         asyncio.run(on_loop())
@@ -100,7 +100,7 @@ def test_a_change_is_not_entered_on_a_loop() -> None:
 
 def test_what_reads_nothing_is_not_refused() -> None:
     """A handle says what it is anywhere."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = store.thread("trip-42", agent="planner", owner="ann")
 
         async def on_loop() -> tuple[object, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Change, Image, Message, Text, Thread, ToolCall, ToolResult
-from holdfast.errors import Invalid
+import perdure
+from perdure import Change, Image, Message, Text, Thread, ToolCall, ToolResult
+from perdure.errors import Invalid
 
 
 def wrong(part: object) -> Any:
@@ -60,7 +60,7 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "vendor metadata": (lambda change: change.say("user", "x", vendor_metadata={"a": 1}), "JSON text"),
     "a role": (lambda change: change.say(["user"], "x"), "not a role"),
-    "no message": (lambda change: change.add({"role": "user"}), r"holdfast\.Message"),
+    "no message": (lambda change: change.add({"role": "user"}), r"perdure\.Message"),
     "words as content": (lambda change: change.add(Message("user", wrong("hi"))), "content is a list"),
 }
 
@@ -68,7 +68,7 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
 @pytest.fixture
 def thread() -> Iterator[Thread]:
     """A thread in memory."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         yield store.thread("trip-42", agent="planner")
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Store, Thread, testing
-from holdfast.errors import Invalid, NotFound
-from holdfast.history import naming
-from holdfast.model.event import ArtifactCreated
+import perdure
+from perdure import Agent, Store, Thread, testing
+from perdure.errors import Invalid, NotFound
+from perdure.history import naming
+from perdure.model.event import ArtifactCreated
 
 _names = count()
 
@@ -21,7 +21,7 @@ _names = count()
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with nothing in it."""
     url = str(tmp_path / "agents.db") if request.param == "sqlite" else f"memory:named-{next(_names)}"
-    with holdfast.open(url) as opened:
+    with perdure.open(url) as opened:
         yield opened
 
 
@@ -91,7 +91,7 @@ def test_the_list_says_where_an_artifact_comes_from(thread: Thread) -> None:
 def test_the_result_of_a_call_has_a_name_and_an_origin(store: Store) -> None:
     """`artifact://tool-results/<call>`, once its round is in the history of the line."""
 
-    @holdfast.tool(effect="none")
+    @perdure.tool(effect="none")
     def look() -> str:
         """Look."""
         return "found"
@@ -179,7 +179,7 @@ def test_a_preview_is_the_head_of_a_text(thread: Thread) -> None:
 
 
 def test_names_survive_replacing_the_state_and_verify(store: Store, thread: Thread) -> None:
-    """They belong to Holdfast: no change by hand reaches them."""
+    """They belong to Perdure: no change by hand reaches them."""
     digest = thread.artifacts.put(b"one", name="design/draft")
     with thread.change("reset") as change:
         change.replace({"/only.json": 1})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import Store, errors
-from holdfast.model.nearness import COMPARED_MAX
+import perdure
+from perdure import Store, errors
+from perdure.model.nearness import COMPARED_MAX
 
 THREADS = 2 * COMPARED_MAX + 100
 
@@ -14,7 +14,7 @@ THREADS = 2 * COMPARED_MAX + 100
 @pytest.fixture(scope="module")
 def crowd() -> Store:
     """A store with more threads than are ever compared."""
-    store = holdfast.open("memory:")
+    store = perdure.open("memory:")
     for number in range(THREADS):
         store.thread(f"trip-{number:05}", agent="planner")
     return store
@@ -55,7 +55,7 @@ def test_only_so_many_threads_are_read(crowd: Store, monkeypatch: pytest.MonkeyP
 
 def test_a_thread_that_was_removed_is_not_what_was_meant() -> None:
     """A name is told only if there is a thread behind it."""
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         store.thread("shopping", agent="helper")
         store.thread("shopping", agent="helper").rm()
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent
-from holdfast.errors import WrongStore
-from holdfast.runtime.definition import Definition
+import perdure
+from perdure import Agent
+from perdure.errors import WrongStore
+from perdure.runtime.definition import Definition
 
 
 def test_another_store_refuses_the_agents_threads(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_another_store_refuses_the_agents_threads(tmp_path: Path) -> None:
     home, other = tmp_path / "home.db", tmp_path / "other.db"
     agent = Agent("planner", object_storage=str(home))
 
-    with holdfast.open(other) as store:
+    with perdure.open(other) as store:
         with pytest.raises(WrongStore) as refused:
             store.thread("t", agent=agent)
 
@@ -32,7 +32,7 @@ def test_its_own_store_takes_them_however_it_is_named(form: str, tmp_path: Path)
     """A path, a URL and a way around are one store."""
     agent = Agent("planner", object_storage=form.format(tmp_path))
 
-    with holdfast.open(tmp_path / "home.db") as store:
+    with perdure.open(tmp_path / "home.db") as store:
         thread = store.thread("t", agent=agent)
 
         assert thread.put("/a.json", 1).version == 1
@@ -40,7 +40,7 @@ def test_its_own_store_takes_them_however_it_is_named(form: str, tmp_path: Path)
 
 def test_a_definition_of_another_store_is_not_kept(tmp_path: Path) -> None:
     """A definition is kept where its agent's threads are to live."""
-    with holdfast.open(tmp_path / "here.db") as store:
+    with perdure.open(tmp_path / "here.db") as store:
         with pytest.raises(WrongStore):
             store.definitions.apply("planner", Definition(object_storage=str(tmp_path / "there.db")))
 
@@ -50,11 +50,11 @@ def test_a_definition_of_another_store_is_not_kept(tmp_path: Path) -> None:
 def test_a_store_that_is_moved_with_its_directory_is_still_the_agents(tmp_path: Path) -> None:
     """What is kept names the file alone."""
     (tmp_path / "a").mkdir()
-    with holdfast.open(tmp_path / "a" / "home.db") as store:
+    with perdure.open(tmp_path / "a" / "home.db") as store:
         store.definitions.apply("planner", Definition(object_storage=str(tmp_path / "a" / "home.db")))
     (tmp_path / "a").rename(tmp_path / "b")
 
-    with holdfast.open(tmp_path / "b" / "home.db") as store:
+    with perdure.open(tmp_path / "b" / "home.db") as store:
         agent = store.definitions.get("planner").agent()
 
         assert store.thread("t", agent=agent).head.version == 0
@@ -62,20 +62,20 @@ def test_a_store_that_is_moved_with_its_directory_is_still_the_agents(tmp_path: 
 
 def test_a_copy_under_another_name_refuses_them(tmp_path: Path) -> None:
     """The same conversation must not go on in two places."""
-    with holdfast.open(tmp_path / "home.db") as store:
+    with perdure.open(tmp_path / "home.db") as store:
         store.definitions.apply("planner", Definition(object_storage=str(tmp_path / "home.db")))
         store.backup(tmp_path / "copy.db")
 
-    with holdfast.open(tmp_path / "copy.db") as store, pytest.raises(WrongStore):
+    with perdure.open(tmp_path / "copy.db") as store, pytest.raises(WrongStore):
         store.thread("t", agent=store.definitions.get("planner").agent())
 
 
 def test_an_agent_that_names_no_store_lives_in_any(tmp_path: Path) -> None:
     """Control: without object_storage a copied store goes on as it is."""
     agent = Agent("planner")
-    with holdfast.open(tmp_path / "home.db") as store:
+    with perdure.open(tmp_path / "home.db") as store:
         store.thread("t", agent=agent).put("/a.json", 1)
     shutil.copy(tmp_path / "home.db", tmp_path / "copy.db")
 
-    with holdfast.open(tmp_path / "copy.db") as store:
+    with perdure.open(tmp_path / "copy.db") as store:
         assert store.thread("t", agent=agent).get("/a.json") == 1

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Agent, Limits, Store
-from holdfast.engines.contract import CellWrite, Write
-from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
-from holdfast.model.digest import Kind, digest_of
-from holdfast.threads import directory
+import perdure
+from perdure import Agent, Limits, Store
+from perdure.engines.contract import CellWrite, Write
+from perdure.errors import Conflict, Invalid, NotFound, Unavailable
+from perdure.model.digest import Kind, digest_of
+from perdure.threads import directory
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     """An empty store in memory."""
-    with holdfast.open("memory:") as opened:
+    with perdure.open("memory:") as opened:
         yield opened
 
 
@@ -38,7 +38,7 @@ class TestOpening:
         """Its head is version 0, and so is a thread's that was only looked at."""
         thread = store.thread("trip-42", agent=Agent("planner"), owner="ann")
 
-        assert thread.head == holdfast.Head("main", 0, None)
+        assert thread.head == perdure.Head("main", 0, None)
         assert (thread.id, thread.agent, thread.owner) == ("trip-42", "planner", "ann")
         assert (thread.paths(), thread.log(), thread.turns(), thread.transcript()) == ([], [], [], [])
         assert [hold.head.timeline for hold in thread.timelines()] == ["main"]
@@ -72,7 +72,7 @@ class TestOpening:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Two begin the same id at once: both hold the same thread."""
-        winner: list[holdfast.Thread] = []
+        winner: list[perdure.Thread] = []
         written = directory._write
 
         def late(*args: object) -> bool:
@@ -202,14 +202,14 @@ class TestHolding:
         """Nothing is created, and every write is refused."""
         path = tmp_path / "agents.db"
         with pytest.raises(NotFound):
-            holdfast.open(path, read_only=True)
+            perdure.open(path, read_only=True)
         with pytest.raises(NotFound):
-            holdfast.open(path, create=False)
+            perdure.open(path, create=False)
         assert not path.exists()
-        with holdfast.open(path) as store:
+        with perdure.open(path) as store:
             store.thread("trip-42", agent="planner", owner="ann").put("/n.json", 1)
 
-        with holdfast.open(path, read_only=True) as reading:
+        with perdure.open(path, read_only=True) as reading:
             thread = reading.thread("trip-42", agent="planner", owner="ann")
             assert thread.get("/n.json") == 1
             for write in (lambda: thread.put("/n.json", 2), thread.undo, thread.rm, lambda: thread.fork("f")):
@@ -222,7 +222,7 @@ class TestHolding:
 
     def test_limits_can_be_set(self) -> None:
         """Downward, when the store is opened."""
-        with holdfast.open("memory:", limits=Limits(write_events_max=1)) as store:
+        with perdure.open("memory:", limits=Limits(write_events_max=1)) as store:
             thread = store.thread("trip-42", agent="planner")
             with pytest.raises(Invalid, match="over the limit of 1"), thread.change("two") as change:
                 change.say("user", "one")
@@ -231,11 +231,11 @@ class TestHolding:
             assert thread.head.version == 0
         for limits in (Limits(value_bytes_max=2**21), Limits(write_events_max=0)):
             with pytest.raises(Invalid, match="nothing was opened"):
-                holdfast.open("memory:", limits=limits)
+                perdure.open("memory:", limits=limits)
 
     def test_a_handle_survives_a_fork_of_the_process(self, tmp_path: Path) -> None:
         """Parent and child write through the same object, one after the other, and no id is made twice."""
-        with holdfast.open(tmp_path / "agents.db") as store:
+        with perdure.open(tmp_path / "agents.db") as store:
             thread = store.thread("trip-42", agent="planner")
             thread.put("/parent.json", 1)
             child = os.fork()
@@ -256,13 +256,13 @@ class TestHolding:
 
     def test_a_backup_is_a_store(self, tmp_path: Path) -> None:
         """It opens, verifies, and has what was there."""
-        with holdfast.open(tmp_path / "agents.db") as store:
+        with perdure.open(tmp_path / "agents.db") as store:
             store.thread("trip-42", agent="planner").put("/n.json", 1)
             store.backup(tmp_path / "copy.db")
             with pytest.raises(Conflict):
                 store.backup(tmp_path / "copy.db")
 
-        with holdfast.open(tmp_path / "copy.db") as copy:
+        with perdure.open(tmp_path / "copy.db") as copy:
             assert copy.thread("trip-42").get("/n.json") == 1
             assert copy.verify().ok
 

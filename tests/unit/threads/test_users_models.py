@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.errors import Invalid
+import perdure
+from perdure.errors import Invalid
 
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's file, not written yet."""
     path = tmp_path / "mine.json"
-    monkeypatch.setenv("HOLDFAST_MODELS", str(path))
+    monkeypatch.setenv("PERDURE_MODELS", str(path))
     return path
 
 
-def begun(store: holdfast.Store) -> holdfast.Thread:
+def begun(store: perdure.Store) -> perdure.Thread:
     """A thread with one message."""
     thread = store.thread("t", agent="helper")
     with thread.change("ask") as change:
@@ -31,7 +31,7 @@ def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) ->
     """As one of the shipped catalog is."""
     mine.write_text(json.dumps({"models": {"anthropic": {"claude-mine": {}}}}))
 
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = begun(store)
         assert thread.render("claude-mine").body["model"] == "claude-mine"
         assert "max_tokens" in thread.render("claude-mine").body
@@ -44,7 +44,7 @@ def test_the_file_is_read_when_it_is_needed(mine: Path) -> None:
     """Windows are found in it, so a request asks it; the whole conversation does not.  The error names the file."""
     mine.write_text("{")
 
-    with holdfast.open("memory:") as store:
+    with perdure.open("memory:") as store:
         thread = begun(store)
         with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
             thread.render("gpt-5.6")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Thread
-from holdfast.errors import Invalid
+import perdure
+from perdure import Thread
+from perdure.errors import Invalid
 
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "undo text": (lambda thread: thread.undo("1"), "a number of turns, not '1'"),
@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
 @pytest.fixture
 def thread() -> Thread:
     """A thread with something in it."""
-    thread = holdfast.open("memory:").thread("t", agent="a")
+    thread = perdure.open("memory:").thread("t", agent="a")
     thread.put("/a.json", 1)
     return thread
 
@@ -60,7 +60,7 @@ def test_what_is_expected_is_said(thread: Thread, which: str) -> None:
 
 def test_a_timeline_is_asked_for_by_name() -> None:
     """The same holds where a thread is opened."""
-    store: Any = holdfast.open("memory:")
+    store: Any = perdure.open("memory:")
     store.thread("t", agent="a")
 
     with pytest.raises(Invalid, match="a timeline is named"):
@@ -71,14 +71,14 @@ def test_a_timeline_is_asked_for_by_name() -> None:
 def test_a_store_is_opened_by_text_or_a_path(url: Any) -> None:
     """Not by anything else; bytes are not a path here."""
     with pytest.raises(Invalid, match="as text or a path, not"):
-        holdfast.open(url)
+        perdure.open(url)
 
 
 def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
     """Both name one store."""
-    with holdfast.open(tmp_path / "agents.db") as store:
+    with perdure.open(tmp_path / "agents.db") as store:
         store.thread("t", agent="a")
-    with holdfast.open(str(tmp_path / "agents.db")) as store:
+    with perdure.open(str(tmp_path / "agents.db")) as store:
         assert store.thread("t").agent == "a"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import Thread
-from holdfast.errors import Corrupt
-from holdfast.model.digest import Digest
+import perdure
+from perdure import Thread
+from perdure.errors import Corrupt
+from perdure.model.digest import Digest
 
 OF_COMMITS = [
     "prev",
@@ -32,7 +32,7 @@ OF_COMMITS = [
 def path(tmp_path: Path) -> Path:
     """A store with one thread of twenty turns."""
     path = tmp_path / "agents.db"
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         thread = store.thread("t", agent="a")
         for number in range(20):
             with thread.change("count", run=f"run-{number}") as change:
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_sound_store_has_no_odd_rows(path: Path) -> None:
     """The control: what we wrote passes its own audit."""
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         assert store.verify().faults == ()
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_hint_is_named(path: Path, change: str, named: str) -> None:
     """Though every digest still fits."""
     apsw.Connection(str(path)).execute(change)
 
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         faults = store.verify().faults
 
     assert any(named in str(fault) for fault in faults), faults
@@ -87,14 +87,14 @@ def test_the_timeline_of_a_commit_follows_from_the_moves_of_its_write(
     path: Path, number: int, edit: str
 ) -> None:
     """Also of commits that were written together, of which the last one alone has the moves."""
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         with store.thread("t").fork("what-if").change("three", chain=True) as change:
             for value in range(3):
                 change.put("/n.json", value)
         before = store.verify().faults
     apsw.Connection(str(path)).execute(f"UPDATE log SET timeline = {edit} WHERE depth = {20 + number}")
 
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         after = store.verify().faults
 
     assert before == ()
@@ -106,7 +106,7 @@ def test_walking_in_a_circle_ends_in_an_error(path: Path, column: str) -> None:
     """A row that names itself as its ancestor is damage, not a reason to hang."""
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = id WHERE depth = 15")
 
-    with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
+    with perdure.open(str(path)) as store, pytest.raises(Corrupt):
         store.thread("t").at("turn:3")
 
 
@@ -115,7 +115,7 @@ def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path
     """Nothing reads them there, and `verify` names what somebody put into them."""
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE digest IS NULL")
 
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         faults = store.verify().faults
 
     assert any("has no commit" in str(fault) for fault in faults), faults
@@ -124,13 +124,13 @@ def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path
 @pytest.mark.parametrize("column", OF_COMMITS)
 def test_a_dropped_row_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
     """A dropped space is sound; what somebody puts into such a row is named."""
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         space = store.thread("t")._space
         space.engine.drop(space.name, why="asked")
         before = [fault for fault in store.verify().faults if fault.kind == "row"]
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE id = (SELECT max(id) FROM log)")
 
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         after = store.verify().faults
 
     assert before == []
@@ -144,7 +144,7 @@ def test_a_commit_is_refused_where_its_row_says_another_place(path: Path, column
     commit = Digest(str(db.execute("SELECT lower(hex(digest)) FROM log WHERE depth = 15").get))
     db.execute(f"UPDATE log SET {column} = {column} + 1 WHERE depth = 15")
 
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         thread = store.thread("t")
         with pytest.raises(Corrupt):
             thread._space.engine.steps(thread._space.name, commit, limit=1)
@@ -155,13 +155,13 @@ def test_nothing_is_written_on_a_commit_whose_row_was_edited(path: Path, column:
     """The next commit would take its own place from it."""
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = {column} - 1 WHERE depth = 19")
 
-    with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
+    with perdure.open(str(path)) as store, pytest.raises(Corrupt):
         store.thread("t").put("/n.json", 20)
 
 
 def test_going_back_does_not_lead_to_a_commit_that_was_undone(path: Path) -> None:
     """A parent of the same depth, turn and number of events on another line is told by its digest."""
-    with holdfast.open(str(path)) as store:
+    with perdure.open(str(path)) as store:
         thread = store.thread("t")
         thread.put("/n.json", "undone")
         thread.undo()
@@ -171,7 +171,7 @@ def test_going_back_does_not_lead_to_a_commit_that_was_undone(path: Path) -> Non
     edit = "UPDATE log SET prev = (SELECT min(id) FROM log WHERE depth = 20) WHERE depth = 21"
     apsw.Connection(str(path)).execute(edit)
 
-    with holdfast.open(str(path)) as store, pytest.raises(Corrupt):
+    with perdure.open(str(path)) as store, pytest.raises(Corrupt):
         store.thread("t")._space.engine.steps(name, last, skip=1, limit=1)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.contract import Write
-from holdfast.engines.sqlite import SqliteEngine, index
-from holdfast.engines.sqlite.lock import FileLock
-from holdfast.errors import NotFound
-from holdfast.model.digest import Kind, Object, digest_of
+from perdure.engines.contract import Write
+from perdure.engines.sqlite import SqliteEngine, index
+from perdure.engines.sqlite.lock import FileLock
+from perdure.errors import NotFound
+from perdure.model.digest import Kind, Object, digest_of
 
 
 def _value(number: int) -> Object:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.sqlite.lock import FileLock
-from holdfast.errors import Unavailable
+from perdure.engines.sqlite.lock import FileLock
+from perdure.errors import Unavailable
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def is_free(path: Path) -> bool:
 
 def waiters() -> list[threading.Thread]:
     """The threads that wait in the kernel."""
-    return [each for each in threading.enumerate() if each.name == "holdfast-lock"]
+    return [each for each in threading.enumerate() if each.name == "perdure-lock"]
 
 
 def test_a_wait_ends_when_the_holder_lets_go(path: Path, lock: FileLock) -> None:

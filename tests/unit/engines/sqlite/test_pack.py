@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.sqlite.pack import (
+from perdure.engines.sqlite.pack import (
     Form,
     Item,
     Op,
@@ -21,8 +21,8 @@ from holdfast.engines.sqlite.pack import (
     joined,
     why_of,
 )
-from holdfast.errors import Corrupt
-from holdfast.model.digest import Digest
+from perdure.errors import Corrupt
+from perdure.model.digest import Digest
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400))

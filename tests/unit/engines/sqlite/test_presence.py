@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.contract import Engine
-from holdfast.engines.openings import new_name
-from holdfast.engines.sqlite import SqliteEngine, presence
-from holdfast.engines.sqlite.presence import Presence
-from holdfast.errors import Unavailable
-from holdfast.testing import EngineSuite
+from perdure.engines.contract import Engine
+from perdure.engines.openings import new_name
+from perdure.engines.sqlite import SqliteEngine, presence
+from perdure.engines.sqlite.presence import Presence
+from perdure.errors import Unavailable
+from perdure.testing import EngineSuite
 
 
 class Careless(EngineSuite):

@@ -9,12 +9,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.engines.contract import CellWrite, Hold, Receipt
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.lock import FileLock
-from holdfast.errors import HoldfastError
-from holdfast.model.head import Head
-from holdfast.testing.engines.hand import SPACE, START, made, moved, write
+from perdure.engines.contract import CellWrite, Hold, Receipt
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.lock import FileLock
+from perdure.errors import PerdureError
+from perdure.model.head import Head
+from perdure.testing.engines.hand import SPACE, START, made, moved, write
 from tests.crash.spying import spied
 
 MILK, EGGS = made("milk"), made("eggs")
@@ -142,15 +142,15 @@ def test_a_refused_or_failed_write_leaves_the_head_as_it_was(
         if statement.startswith("COMMIT"):
             raise apsw.IOError("the disk is gone")
 
-    answers: list[Receipt | HoldfastError] = []
+    answers: list[Receipt | PerdureError] = []
     for number in range(2):
         if number:
             spied(engine, before=failing)
         try:
             stale = Head("main", 7, MILK.digest) if not number else AFTER_MILK
             answers.append(engine.apply(write(f"eggs {number}", EGGS, moved(stale, EGGS))))
-        except HoldfastError as error:
+        except PerdureError as error:
             answers.append(error)
 
         assert head(engine) == AFTER_MILK
-    assert all(isinstance(answer, HoldfastError) for answer in answers)
+    assert all(isinstance(answer, PerdureError) for answer in answers)

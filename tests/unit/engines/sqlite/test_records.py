@@ -7,7 +7,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.sqlite.records import (
+from perdure.engines.sqlite.records import (
     Columns,
     long,
     move_of,
@@ -18,12 +18,12 @@ from holdfast.engines.sqlite.records import (
     unpack_changeset,
     unpack_commit,
 )
-from holdfast.errors import Corrupt
-from holdfast.model.changeset import Changeset, encode_changeset
-from holdfast.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads, encode_commit
-from holdfast.model.digest import Digest
-from holdfast.model.event import AgentChanged, Event, MemoryWritten, MessageAppended, RunFinished
-from holdfast.model.patch import Delete, Patch, Put
+from perdure.errors import Corrupt
+from perdure.model.changeset import Changeset, encode_changeset
+from perdure.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads, encode_commit
+from perdure.model.digest import Digest
+from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended, RunFinished
+from perdure.model.patch import Delete, Patch, Put
 
 digests = st.binary(min_size=32, max_size=32).map(lambda raw: Digest(raw.hex()))
 tricky = ('"body":"', '"patch":{"ops":[', '\\"body\\":\\"', '"patch":')  # what the packing looks for

@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from holdfast.errors import NotFound
-from holdfast.history.tree import EMPTY, Cache, Draft, Entry, Tree, build
-from holdfast.model.digest import Digest, Kind, Object, digest_of
+from perdure.errors import NotFound
+from perdure.history.tree import EMPTY, Cache, Draft, Entry, Tree, build
+from perdure.model.digest import Digest, Kind, Object, digest_of
 
 
 class Shelf:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Corrupt, Invalid
-from holdfast.history.tree.codec import decode, encode
-from holdfast.history.tree.entry import Entry, make_entry, make_tail
-from holdfast.history.tree.node import Branch, Leaf, make_item, make_record
-from holdfast.history.tree.varint import read_varint, varint
-from holdfast.model.digest import Digest
+from perdure.errors import Corrupt, Invalid
+from perdure.history.tree.codec import decode, encode
+from perdure.history.tree.entry import Entry, make_entry, make_tail
+from perdure.history.tree.node import Branch, Leaf, make_item, make_record
+from perdure.history.tree.varint import read_varint, varint
+from perdure.model.digest import Digest
 from tests.unit.history.tree.maps import blob, entry
 
 TAIL = make_tail(entry("/a"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.history.tree import EMPTY, Change, Meeting, Tree, diff, merge3
+from perdure.history.tree import EMPTY, Change, Meeting, Tree, diff, merge3
 from tests.unit.history.tree.maps import Shelf, entry, ordinary
 
 PATHS = ordinary(2_000)

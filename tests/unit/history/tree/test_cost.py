@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.history.tree import Tree, diff, edit, grow, read
+from perdure.history.tree import Tree, diff, edit, grow, read
 from tests.unit.history.tree import maps
 from tests.unit.history.tree.maps import Shelf, entry
 

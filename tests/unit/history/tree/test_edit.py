@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from holdfast.errors import Invalid, NotFound, Unavailable
-from holdfast.history.tree import EMPTY, Draft, Entry, Tree, build, check, refs
-from holdfast.history.tree.codec import decode
-from holdfast.history.tree.node import Branch, Node
+from perdure.errors import Invalid, NotFound, Unavailable
+from perdure.history.tree import EMPTY, Draft, Entry, Tree, build, check, refs
+from perdure.history.tree.codec import decode
+from perdure.history.tree.node import Branch, Node
 from tests.unit.history.tree.maps import Shelf, blob, comb, entry, ordinary, paths_of, with_paths
 
 

@@ -5,7 +5,7 @@ They are stored in every commit: if one of these changes, the stores that exist 
 
 from __future__ import annotations
 
-from holdfast.history.tree import EMPTY, build
+from perdure.history.tree import EMPTY, build
 from tests.unit.history.tree.maps import Shelf, blob, entry
 
 

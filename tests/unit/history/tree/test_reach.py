@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.history.tree import EMPTY, Tree, bodies, build, check, reachable, refs
-from holdfast.history.tree.codec import decode, encode
-from holdfast.history.tree.entry import make_tail
-from holdfast.history.tree.grow import grow, seal
-from holdfast.history.tree.node import Branch, Leaf, make_item
-from holdfast.model.digest import Digest, Kind, Object
+from perdure.history.tree import EMPTY, Tree, bodies, build, check, reachable, refs
+from perdure.history.tree.codec import decode, encode
+from perdure.history.tree.entry import make_tail
+from perdure.history.tree.grow import grow, seal
+from perdure.history.tree.node import Branch, Leaf, make_item
+from perdure.model.digest import Digest, Kind, Object
 from tests.unit.history.tree.maps import Shelf, entry, ordinary
 
 PATHS = ordinary(2_000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.history.tree import Cache, Tree, build, refs
-from holdfast.history.tree.entry import make_tail
-from holdfast.history.tree.grow import grow, seal
-from holdfast.history.tree.node import Leaf, make_item
+from perdure.errors import Corrupt, Invalid, NotFound
+from perdure.history.tree import Cache, Tree, build, refs
+from perdure.history.tree.entry import make_tail
+from perdure.history.tree.grow import grow, seal
+from perdure.history.tree.node import Leaf, make_item
 from tests.unit.history.tree.maps import Shelf, entry, ordinary, paths_of
 
 PATHS = ordinary(2_000)

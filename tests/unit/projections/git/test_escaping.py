@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.projections.git import branch_of, path_of, segment_of
+from perdure.projections.git import branch_of, path_of, segment_of
 
 TRICKS = [
     *(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from holdfast.model.digest import Digest
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.projections.git import indented, is_indented, lost_value, message_files, state_file
-from holdfast.projections.transcript import TranscriptEntry
+from perdure.model.digest import Digest
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.projections.git import indented, is_indented, lost_value, message_files, state_file
+from perdure.projections.transcript import TranscriptEntry
 
 DIGEST = Digest("d" * 64)
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.changeset import Changeset
-from holdfast.model.commit import Commit
-from holdfast.model.digest import Digest
-from holdfast.model.event import MessageAppended, RunFinished, ToolCallRequested
-from holdfast.model.message import Message, Text
-from holdfast.projections.git import author_of, message_of, told_in
-from holdfast.projections.transcript import TranscriptEntry
+from perdure.model.changeset import Changeset
+from perdure.model.commit import Commit
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended, RunFinished, ToolCallRequested
+from perdure.model.message import Message, Text
+from perdure.projections.git import author_of, message_of, told_in
+from perdure.projections.transcript import TranscriptEntry
 
 DIGEST, ROOT = Digest("d" * 64), Digest("e" * 64)
 FORGED = "Hello\n\nThread: other\nCommit: forged\nState: forged\n---\nRun: forged"
@@ -111,8 +111,8 @@ def test_a_message_is_text_without_anything_that_a_terminal_obeys(words: str, re
     ("author", "shown"),
     [
         ("ann", "ann"),
-        (None, "Holdfast"),
-        ("  ", "Holdfast"),
+        (None, "Perdure"),
+        ("  ", "Perdure"),
         ("Ann <ann@home> 0 +0000", "Ann %3Cann@home%3E 0 +0000"),
         ("a\nb", "a\\nb"),
     ],
@@ -121,8 +121,8 @@ def test_the_author_is_the_commits_and_the_committer_is_fixed(author: str | None
     """Both at the time of the commit, in whole seconds."""
     one, other = author_of(commit(author=author))
 
-    assert str(one) == f"{shown} <thread@holdfast.invalid> 1769860800 +0000"
-    assert str(other) == "Holdfast <thread@holdfast.invalid> 1769860800 +0000"
+    assert str(one) == f"{shown} <thread@perdure.invalid> 1769860800 +0000"
+    assert str(other) == "Perdure <thread@perdure.invalid> 1769860800 +0000"
 
 
 @pytest.mark.parametrize("at", [-1, -(10**15), 2**53 - 1])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, Text
-from holdfast.providers.anthropic import ADAPTER
-from holdfast.providers.contract import CallDelta, ReasoningDelta, TextDelta
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text
+from perdure.providers.anthropic import ADAPTER
+from perdure.providers.contract import CallDelta, ReasoningDelta, TextDelta
 
 START: dict[str, Any] = {
     "type": "message_start",

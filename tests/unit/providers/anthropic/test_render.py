@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.anthropic import ADAPTER
-from holdfast.providers.anthropic.capabilities import EFFORT_BUDGETS
-from holdfast.providers.contract import Rendered
-from holdfast.providers.wire.server_tools import account
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.anthropic import ADAPTER
+from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS
+from perdure.providers.contract import Rendered
+from perdure.providers.wire.server_tools import account
 
 MODEL = "claude-haiku-4-5"
 PNG = "data:image/jpeg;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()

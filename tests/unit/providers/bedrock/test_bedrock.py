@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.bedrock import ADAPTER
-from holdfast.providers.contract import CallDelta, Rendered, TextDelta
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.bedrock import ADAPTER
+from perdure.providers.contract import CallDelta, Rendered, TextDelta
 from tests.recorded.frames import frame, frames_of
 
 CLAUDE = "us.anthropic.claude-haiku-4-5-20251001-v1:0"

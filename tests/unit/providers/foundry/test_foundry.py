@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Message, Text
-from holdfast.providers.foundry import ADAPTER
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Message, Text
+from perdure.providers.foundry import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 

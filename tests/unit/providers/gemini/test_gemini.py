@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.contract import CallDelta, Rendered, TextDelta
-from holdfast.providers.gemini import ADAPTER
-from holdfast.providers.gemini.render import SKIP
-from holdfast.providers.gemini.schema import json_schema
-from holdfast.providers.rules import check
-from holdfast.providers.wire.server_tools import is_account
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.contract import CallDelta, Rendered, TextDelta
+from perdure.providers.gemini import ADAPTER
+from perdure.providers.gemini.render import SKIP
+from perdure.providers.gemini.schema import json_schema
+from perdure.providers.rules import check
+from perdure.providers.wire.server_tools import is_account
 
 THIRD = "gemini-3-flash-preview"
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()

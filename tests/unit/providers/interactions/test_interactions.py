@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context
-from holdfast.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers import adapter
-from holdfast.providers.contract import Pending, Rendered, Reply
-from holdfast.providers.interactions import ADAPTER
-from holdfast.providers.interactions.steps import SERVER_STEPS
-from holdfast.providers.stop_words import stop_reason
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers import adapter
+from perdure.providers.contract import Pending, Rendered, Reply
+from perdure.providers.interactions import ADAPTER
+from perdure.providers.interactions.steps import SERVER_STEPS
+from perdure.providers.stop_words import stop_reason
 
 MODEL = "gemini-3-pro"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Message, Text
-from holdfast.providers.contract import Rendered
-from holdfast.providers.interactions import ADAPTER
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Message, Text
+from perdure.providers.contract import Rendered
+from perdure.providers.interactions import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}

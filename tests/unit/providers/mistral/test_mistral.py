@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.mistral import ADAPTER
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.mistral import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Image, Message, Text, ToolCall, ToolResult
-from holdfast.providers.contract import Rendered
-from holdfast.providers.ollama import ADAPTER
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Image, Message, Text, ToolCall, ToolResult
+from perdure.providers.contract import Rendered
+from perdure.providers.ollama import ADAPTER
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SHOWN = Image(f"data:image/png;base64,{PNG}", "image/png")

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers import adapter
-from holdfast.providers.wire.server_tools import account
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers import adapter
+from perdure.providers.wire.server_tools import account
 from tests.recorded.chat_rules import broken_rules
 
 TARGETS = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.contract import CallDelta, Finished, ReasoningDelta, Reply, TextDelta
-from holdfast.providers.openai_chat import ADAPTER
-from holdfast.providers.wire.server_tools import is_account, told
+from perdure.errors import Invalid
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, Reply, TextDelta
+from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.wire.server_tools import is_account, told
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.contract import Rendered
-from holdfast.providers.openai_chat import ADAPTER
-from holdfast.providers.wire.server_tools import account
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.contract import Rendered
+from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.wire.server_tools import account
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PDF = "data:application/pdf;base64,JVBERi0xLjQK"

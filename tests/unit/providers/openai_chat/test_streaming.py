@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.message import ReasoningSummary, Text, ToolCall
-from holdfast.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
-from holdfast.providers.openai_chat import ADAPTER
+from perdure.errors import Invalid
+from perdure.model.message import ReasoningSummary, Text, ToolCall
+from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
+from perdure.providers.openai_chat import ADAPTER
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:

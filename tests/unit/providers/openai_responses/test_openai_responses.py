@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from holdfast.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
-from holdfast.providers.openai_responses import ADAPTER
-from holdfast.providers.rules import check
-from holdfast.providers.wire.server_tools import is_account
+from perdure.errors import Invalid
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
+from perdure.providers.openai_responses import ADAPTER
+from perdure.providers.rules import check
+from perdure.providers.wire.server_tools import is_account
 
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()
 REASONING: dict[str, Any] = {

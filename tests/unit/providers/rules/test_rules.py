@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import NotFound
-from holdfast.providers.registry import APIS
-from holdfast.providers.rules import RULES, check
-from holdfast.providers.rules.rule import Rule
+from perdure.errors import NotFound
+from perdure.providers.registry import APIS
+from perdure.providers.rules import RULES, check
+from perdure.providers.rules.rule import Rule
 from tests.unit.providers.rules.examples import BROKEN, CLEAN, Example
 
 ALL = {rule.code: rule for rules in RULES.values() for rule in rules}

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import Backend
-from holdfast.errors import HoldfastError, Invalid, Unsupported
-from holdfast.providers.transport import persistence
-from holdfast.providers.transport.contract import Request
-from holdfast.providers.transport.faults import (
+from perdure import Backend
+from perdure.errors import Invalid, PerdureError, Unsupported
+from perdure.providers.transport import persistence
+from perdure.providers.transport.contract import Request
+from perdure.providers.transport.faults import (
     AccessRefused,
     BackendUnavailable,
     CutOff,
     RateLimited,
     RequestRejected,
 )
-from holdfast.providers.transport.finding import transport
-from holdfast.providers.transport.holding import held
-from holdfast.providers.transport.persistence import answered
-from holdfast.providers.transport.threads import drawn
+from perdure.providers.transport.finding import transport
+from perdure.providers.transport.holding import held
+from perdure.providers.transport.persistence import answered
+from perdure.providers.transport.threads import drawn
 from tests.providers.asking import ask
 
 REQUEST = Request("vendor:m", provider="vendor", model="m", body={}, timeout=0.2)
@@ -47,12 +47,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 class Vendor:
     """A transport that raises or yields what it is told, one list an attempt."""
 
-    def __init__(self, *attempts: list[bytes | HoldfastError]) -> None:
+    def __init__(self, *attempts: list[bytes | PerdureError]) -> None:
         self.left = list(attempts)
 
     async def send(self, request: Request) -> AsyncGenerator[bytes]:
         for each in self.left.pop(0):
-            if isinstance(each, HoldfastError):
+            if isinstance(each, PerdureError):
                 raise each
             yield each
 
@@ -90,7 +90,7 @@ def test_after_the_last_attempt_the_error_is_raised(waits: list[float]) -> None:
 
 
 @pytest.mark.parametrize("error", [RequestRejected("x"), AccessRefused("x"), Invalid("x")], ids=repr)
-def test_what_would_fail_again_is_not_repeated(error: HoldfastError, waits: list[float]) -> None:
+def test_what_would_fail_again_is_not_repeated(error: PerdureError, waits: list[float]) -> None:
     """Only what is unavailable is asked for again."""
     with pytest.raises(type(error)):
         heard(Vendor([error], [b"fine"]))
@@ -205,7 +205,7 @@ def test_a_client_lives_as_long_as_its_loop() -> None:
 
 def test_a_format_without_a_transport_is_unsupported() -> None:
     """The error says where transports register."""
-    with pytest.raises(Unsupported, match=r"holdfast\.transports"):
+    with pytest.raises(Unsupported, match=r"perdure\.transports"):
         transport("smoke-signals")
 
 
@@ -230,7 +230,7 @@ def test_a_missing_sdk_is_named_with_its_extra(
     if parent in sys.modules:
         monkeypatch.delattr(sys.modules[parent], name, raising=False)
 
-    with pytest.raises(Unsupported, match=rf"pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(Unsupported, match=rf"pip install 'perdure\[{extra}\]'"):
         ask(Backend(backend, base_url="http://127.0.0.1:9"))
 
 

@@ -8,8 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from holdfast.errors import HoldfastError, Invalid, NotFound, Refused, Unavailable
-from holdfast.providers.transport.faults import (
+from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
+from perdure.providers.transport.faults import (
     AccessRefused,
     BackendUnavailable,
     ContentRefused,
@@ -21,7 +21,7 @@ from holdfast.providers.transport.faults import (
     retry_after,
     words_of,
 )
-from holdfast.providers.transport.keys import NO_KEY
+from perdure.providers.transport.keys import NO_KEY
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ from holdfast.providers.transport.keys import NO_KEY
     ],
 )
 def test_each_is_what_a_caller_would_treat_it_as(
-    status: int | None, said: str, kind: type[HoldfastError], family: type[HoldfastError]
+    status: int | None, said: str, kind: type[PerdureError], family: type[PerdureError]
 ) -> None:
     """By the status, and by the vendor's words where the status does not tell."""
     found = fault("vendor:m", Trouble(status, said))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.message import Message, Text, ToolCall, ToolResult
-from holdfast.providers.wire.exchanges import exchanges
+from perdure.model.message import Message, Text, ToolCall, ToolResult
+from perdure.providers.wire.exchanges import exchanges
 
 
 def test_calls_that_share_an_id_are_told_apart() -> None:

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.model.context import Context, ToolSpec
-from holdfast.model.message import File, Message, Text, ToolCall, ToolResult
-from holdfast.providers import adapter, registry
+from perdure.model.context import Context, ToolSpec
+from perdure.model.message import File, Message, Text, ToolCall, ToolResult
+from perdure.providers import adapter, registry
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo"]}}}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.message import File
-from holdfast.providers.wire.server_tools import MEDIA_TYPE, account, is_account, told
+from perdure.model.message import File
+from perdure.providers.wire.server_tools import MEDIA_TYPE, account, is_account, told
 
 
 def test_an_account_is_told_in_one_line() -> None:

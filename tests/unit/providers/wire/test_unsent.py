@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.context import Context
-from holdfast.model.message import Message, ReasoningSummary, Text
-from holdfast.providers import adapter
-from holdfast.providers.contract import Loss
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text
+from perdure.providers import adapter
+from perdure.providers.contract import Loss
 
 HELLO = {"role": "user", "content": "Hello."}
 PDF = "data:application/pdf;base64,JVBERi0xLjQK"

@@ -1,3 +1,0 @@
-"""A conversation at the terminal: what `holdfast chat` is made of."""
-
-from __future__ import annotations

@@ -1,7 +1,0 @@
-"""Amazon Bedrock Converse: `bedrock-converse`."""
-
-from __future__ import annotations
-
-from holdfast.providers.bedrock.adapter import ADAPTER
-
-__all__ = ["ADAPTER"]

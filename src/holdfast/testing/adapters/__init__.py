@@ -1,8 +1,0 @@
-"""The adapter conformance suite.  `suite` puts it together from `laws`; `histories` are what they render."""
-
-from __future__ import annotations
-
-import pytest
-
-# Before any law is imported, or its failing asserts would say nothing but "assert".
-pytest.register_assert_rewrite("holdfast.testing.adapters.laws")

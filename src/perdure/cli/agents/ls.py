@@ -1,0 +1,83 @@
+"""`perdure agents ls`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from perdure.cli.answer import Answer
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.screen import Column, Screen
+from perdure.cli.stores import reading
+from perdure.cli.wording import ago, now, stamp
+
+__all__ = ["AgentShape", "Agents", "ls"]
+
+_COLUMNS = (
+    Column("agent", "name", gives_way=True),
+    Column("backend", gives_way=True),
+    Column("tools", right=True),
+    Column("threads", right=True),
+    Column("applied", "when"),
+    Column("version", "digest"),
+)
+
+
+class AgentShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent: how many threads it has, and what is kept of its definition."""
+
+    name: str
+    threads: int
+    backend: str | None  # null: it is declared in code, or only keeps state
+    tools: list[str]
+    applied_at: str | None  # null: no definition is kept
+    version: str | None
+
+
+class Agents(Answer, frozen=True, kw_only=True):
+    """The agents of a store, by name."""
+
+    agents: list[AgentShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.agents:
+            screen.suggest("There is no agent here. Keep one: ", "agents", "apply", "-f", "agent.yaml")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    each.name,
+                    each.backend or ("in code" if each.applied_at is None else "none", "quiet"),
+                    f"{len(each.tools)}" if each.applied_at else "",
+                    f"{each.threads:,}",
+                    ago(each.applied_at, at_now) if each.applied_at else "",
+                    (each.version or "")[:12],
+                )
+                for each in self.agents
+            ],
+        )
+
+
+def ls(*, everywhere: Everywhere = EVERYWHERE) -> Agents:
+    """List agents by name, and what is kept of them"""
+    with reading(everywhere) as store:
+        threads = Counter(thread.agent for thread in store.threads())
+        names = sorted({*store.agents(), *threads})
+        found = [(name, store.definitions.find(name)) for name in names]
+        return Agents(
+            agents=[
+                AgentShape(
+                    name=name,
+                    threads=threads[name],
+                    backend=kept.definition.backend if kept else None,
+                    tools=list(kept.definition.tools) if kept else [],
+                    applied_at=stamp(kept.at) if kept else None,
+                    version=kept.digest if kept else None,
+                )
+                for name, kept in found
+            ]
+        )

@@ -1,0 +1,101 @@
+"""The command line as a whole.
+
+A command's file is imported when it is used, so that `perdure --help` loads nothing that
+touches a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+from inspect import cleandoc
+
+from cyclopts import App, Group
+
+from perdure.cli.commands import ALONE, NOUNS, Noun
+
+__all__ = ["build", "load", "version"]
+
+# With --agent the thread is left out, which a usage line made from the signature could not say.
+_AFTER_THREAD = {"ls": "[PREFIX]", "put": "PATH [VALUE]"}
+# Words that may be left out have no names in a usage line made from the signature.
+_WORDS = {
+    "runs ls": "[THREAD]",
+    "runs show": "THREAD [RUN]",
+    "runs resume": "THREAD [RUN] --code MODULE:NAME",
+    "runs cancel": "THREAD [RUN]",
+    "calls ls": "[THREAD]",
+    "calls reconcile": "THREAD CALL --code MODULE:NAME",
+    "approvals ls": "[THREAD]",
+    "checkpoints show": "THREAD [CHECKPOINT]",
+    "models ls": "[PROVIDER]",
+    "export": "THREAD (--format API | --git DIR)",
+}
+
+
+def build() -> App:
+    """Every command, none of them loaded."""
+    app = App(
+        name="perdure",
+        help="Keep the state of AI agents: durable, versioned and free of any vendor",
+        version=lambda: f"perdure {version()}",
+        help_format="plaintext",
+        version_format="plaintext",
+        group_commands=Group("Options", sort_key=8),
+        group_parameters=Group("Options", sort_key=8),
+    )
+    groups = {name: Group(name, sort_key=at) for at, name in enumerate(("Start", "Work", "Care"))}
+    for at, (name, noun) in enumerate(NOUNS.items()):
+        app.command(_noun(name, noun, groups["Work"], at))
+    for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
+        group = groups[alone.group]
+        place = f"perdure.cli.{alone.place or f'{name}:{name}'}"
+        app.command(place, name=name, help=alone.line, usage=_spelled(name), group=group, sort_key=at)
+    completion = "Install completion for your shell"
+    app.register_install_completion_command(help=completion)  # pyright: ignore[reportUnknownMemberType]
+    app["--help"].help = "Show this page"
+    app["--version"].help = "Show the version"
+    return app
+
+
+def load(app: App, words: Sequence[str]) -> App | None:
+    """The command that `words` begin with, loaded, with the whole of its help; None if there is none."""
+    found = app
+    for word in words[:2]:
+        if word.startswith("-") or found.default_command is not None or word not in found:
+            break
+        found = found[word]
+    if found.default_command is None:
+        return None
+    paragraphs = cleandoc(found.default_command.__doc__ or "").split("\n\n")
+    found.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return found
+
+
+def version() -> str:
+    """The version of Perdure that is installed."""
+    return metadata.version("perdure")
+
+
+def _noun(name: str, noun: Noun, group: Group, at: int) -> App:
+    app = App(
+        name=name, alias=noun.also, help=noun.line, group=group, sort_key=at, group_commands=Group("Commands")
+    )
+    for number, (verb, line) in enumerate(noun.verbs.items()):
+        usage = _usage(verb) if name == "state" else _spelled(f"{name} {verb}")
+        place = f"perdure.cli.{name}.{verb}:{verb}"
+        app.command(place, name=verb, help=line, usage=usage, sort_key=number)
+    return app
+
+
+def _spelled(command: str) -> str | None:
+    words = _WORDS.get(command)
+    return None if words is None else f"Usage: perdure {command} {words} [OPTIONS]"
+
+
+def _usage(verb: str) -> str:
+    words = _AFTER_THREAD.get(verb, "PATH")
+    return (
+        f"Usage: perdure state {verb} THREAD {words} [OPTIONS]\n"
+        f"       perdure state {verb} {words} --agent NAME [OPTIONS]"
+    )

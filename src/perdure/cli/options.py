@@ -1,0 +1,136 @@
+"""What the words after a command mean: the options that many commands share, each said once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from cyclopts import Group, Parameter
+
+__all__ = [
+    "EVERYWHERE",
+    "Format",
+    "AgentName",
+    "AnyThread",
+    "AnyTimeline",
+    "At",
+    "By",
+    "CallId",
+    "Everywhere",
+    "LastRun",
+    "Limit",
+    "OnlyTimeline",
+    "OpId",
+    "Prefix",
+    "Reason",
+    "Rebase",
+    "StatePath",
+    "ThisRun",
+    "ThreadId",
+    "ThreadOrPath",
+    "Timeline",
+    "Why",
+]
+
+_MOMENT = "a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, a timeline's name"
+
+
+@Parameter(name="*", group=Group("Everywhere", sort_key=9))
+@dataclass(frozen=True, kw_only=True)
+class Everywhere:
+    """The options that every command has."""
+
+    store: Annotated[
+        str,
+        Parameter(
+            env_var="PERDURE_STORE",
+            metavar="PATH",
+            help="The store: a file, or an address such as sqlite:///agents.db",
+        ),
+    ] = "./perdure.db"
+    json: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Print JSON, errors too, for programs")
+    ] = False
+
+
+EVERYWHERE = Everywhere()
+
+ThreadId: TypeAlias = Annotated[str, Parameter(name="THREAD", help="The thread's id")]
+ThreadOrPath: TypeAlias = Annotated[
+    str | None, Parameter(name="THREAD", help="The thread's id; left out with --agent", show_default=False)
+]
+AnyThread: TypeAlias = Annotated[
+    str | None, Parameter(name="THREAD", help="The thread's id; all threads if left out", show_default=False)
+]
+LastRun: TypeAlias = Annotated[
+    str | None, Parameter(name="RUN", help="The run's id; the last one if left out", show_default=False)
+]
+ThisRun: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
+]
+CallId: TypeAlias = Annotated[
+    str, Parameter(name="CALL", help="The call's id, or a beginning that no other has")
+]
+By: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--by",
+        metavar="WHO",
+        help="Who says so, for the record; os:USER, the user of the system, if left out",
+    ),
+]
+Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="Why, for the record")]
+StatePath: TypeAlias = Annotated[
+    str | None, Parameter(name="PATH", help="The path, such as /todos.json", show_default=False)
+]
+Prefix: TypeAlias = Annotated[
+    str | None, Parameter(name="PREFIX", help="Only this path and what is below it", show_default=False)
+]
+Timeline: TypeAlias = Annotated[str, Parameter(name="--timeline", metavar="NAME", help="The timeline")]
+AnyTimeline: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--timeline", metavar="NAME", help="The timeline; the one it belongs to if left out"),
+]
+OnlyTimeline: TypeAlias = Annotated[
+    str | None, Parameter(name="--timeline", metavar="NAME", help="Only what is on this timeline")
+]
+At: TypeAlias = Annotated[
+    str | None, Parameter(name="--at", metavar="REF", help=f"The moment: {_MOMENT}; now if left out")
+]
+AgentName: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--agent", metavar="NAME", help="This agent's own map instead of a thread's state"),
+]
+Format: TypeAlias = Annotated[
+    str, Parameter(name="--format", metavar="API", help="The wire format, such as openai-chat")
+]
+Limit: TypeAlias = Annotated[int, Parameter(name="--limit", metavar="N", help="At most so many; 0 for all")]
+Reason: TypeAlias = Annotated[
+    str | None, Parameter(name="--reason", metavar="TEXT", help="What the commit says it was made for")
+]
+OpId: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--op-id", metavar="ID", help="Do it once however often it is repeated with this id"),
+]
+ToBackend: TypeAlias = Annotated[
+    str,
+    Parameter(name="--to", metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-5-5"),
+]
+DryRun: TypeAlias = Annotated[
+    bool,
+    Parameter(name="--dry-run", negative=(), show_default=False, help="Check only; change nothing"),
+]
+ApprovedBy: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--approved-by", metavar="WHO", help="Who lets pass what needs an approval"),
+]
+Rebase: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--rebase",
+        negative=(),
+        show_default=False,
+        help="Go on top of what others write meanwhile to other paths, instead of stopping with a conflict",
+    ),
+]

@@ -1,0 +1,3 @@
+"""A conversation at the terminal: what `perdure chat` is made of."""
+
+from __future__ import annotations

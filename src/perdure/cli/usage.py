@@ -1,0 +1,129 @@
+"""How commands are spelled, and what to say if they are not.
+
+A bare noun means `ls`; `--store` and `--json` may also stand before the command.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from cyclopts import (
+    App,
+    Argument,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from perdure.cli.commands import NOUNS, SPELLINGS
+from perdure.cli.options import EVERYWHERE
+from perdure.model.nearness import did_you_mean, near
+
+__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json"]
+
+_HELP = ("--help", "-h", "--version")
+# What other programs call it.
+_OTHER_WORDS = {
+    "list": "ls", "dir": "ls", "delete": "rm", "remove": "rm", "del": "rm", "set": "put", "write": "put",
+    "read": "get", "cat": "get", "new": "begin", "create": "begin", "start": "begin", "history": "log",
+    "branch": "fork", "rewind": "undo", "revert": "undo", "tail": "follow", "watch": "follow", "find": "search",
+    "remember": "add", "reject": "deny", "stop": "cancel", "check": "verify", "fsck": "verify",
+}  # fmt: skip
+
+
+def tidied(words: Sequence[str]) -> list[str]:
+    """`words` with options behind the command they stood before, `ls` after a bare noun, and help as an option."""
+    moved, rest = _leading(list(words))
+    if rest[:1] == ["help"]:
+        rest = [*rest[1:], "--help"]
+    if rest and rest[0] in SPELLINGS and not _has_verb(rest):
+        rest.insert(1, "ls")
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *moved, *rest[end:]] if rest else moved
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether `words` ask for JSON, whatever else is wrong with them."""
+    end = list(words).index("--") if "--" in words else len(words)
+    return "--json" in words[:end]
+
+
+def named_store(words: Sequence[str]) -> str | None:
+    """The store that `words` name; None: the one of the environment, or of this directory."""
+    for at, word in enumerate(words):
+        if word.startswith("--store="):
+            return to_be_named(word.removeprefix("--store="))
+        if word == "--store":
+            return to_be_named(words[at + 1]) if at + 1 < len(words) else None
+    return None
+
+
+def to_be_named(store: str) -> str | None:
+    """`store` as a command has to name it; None: it is the one that is found without."""
+    is_found = store == os.environ.get("PERDURE_STORE", EVERYWHERE.store)
+    return None if is_found else store
+
+
+def explained(app: App, error: CycloptsError) -> tuple[str, str]:
+    """What is wrong with the words that were typed, and where to look it up."""
+    chain = ["perdure", *(error.command_chain or ())]
+    hint = f"{' '.join(chain)} --help"
+    match error:
+        case UnknownCommandError(unused_tokens=[word, *_]):
+            names = [name for name in error.app or app if not name.startswith("-")]
+            meant = _meant(chain, word, names)
+            return f"'{' '.join(chain)}' has no command '{word}'; nothing was done. {meant}".rstrip(), hint
+        case UnknownOptionError(token=token):
+            word = token.keyword or token.value
+            known = [name for each in error.argument_collection for name in each.names]
+            meant = did_you_mean(word, known).rstrip()
+            return f"'{' '.join(chain)}' has no option {word}; nothing was done. {meant}".rstrip(), hint
+        case MissingArgumentError(argument=Argument() as argument):
+            return _missing(" ".join(chain), error, argument), hint
+        case UnusedCliTokensError(unused_tokens=[word, *_]):
+            return f"'{' '.join(chain)}' does not know what to do with '{word}'; nothing was done.", hint
+        case _:
+            return f"{str(error).rstrip('.')}; nothing was done.", hint
+
+
+def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
+    """The command that a word may have meant: by another name for it, by its noun, or by its letters."""
+    usual = _OTHER_WORDS.get(word.lower(), "")
+    if usual in names:
+        return f"Did you mean '{usual}'?"
+    verb = usual or word
+    of = [name for name, noun in NOUNS.items() if verb in noun.verbs] if len(chain) == 1 else []
+    if of:
+        spelled = [f"'perdure {name} {verb}'" for name in of[:3]]
+        return f"Did you mean {' or '.join(spelled)}?"
+    return did_you_mean(word, names, likeness=0.5).rstrip()
+
+
+def _missing(command: str, error: MissingArgumentError, argument: Argument) -> str:
+    """What has to be given, and what may have been meant by an option that nobody knows."""
+    typed = error.keyword or next((token.keyword for token in argument.tokens if token.keyword), None)
+    told = f"{typed} needs a value" if typed else f"'{command}' needs {argument.name}"
+    unknown = [word for word in error.unused_tokens or () if word.startswith("-")]
+    meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
+    hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
+    return f"{told}; nothing was done.{hint}"
+
+
+def _leading(words: list[str]) -> tuple[list[str], list[str]]:
+    """The options that stand before the command, and the rest."""
+    at = 0
+    while at < len(words):
+        if words[at] == "--json" or words[at].startswith("--store="):
+            at += 1
+        elif words[at] == "--store":
+            at += 2
+        else:
+            break
+    return words[:at], words[at:]
+
+
+def _has_verb(words: Sequence[str]) -> bool:
+    return len(words) > 1 and (not words[1].startswith("-") or words[1] in _HELP)

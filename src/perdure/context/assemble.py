@@ -1,0 +1,199 @@
+"""Assembling a context: from a line, a frame and a budget to what a backend is shown, and back from its recipe.
+
+    plan(space, at, ask)          what the next step would be shown, with every item and the reason for it
+    rebuilt(space, commit)        what a step was shown, byte for byte, from the recipe that its message names
+
+Nothing here writes to the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.context.cuts import cuts_in
+from perdure.context.explain import count_of, items_of
+from perdure.context.layout import Words, lay, noted
+from perdure.context.needed import by_id, line
+from perdure.context.plan import Plan
+from perdure.context.tiers import Ask, Drawn, draw, framed
+from perdure.context.trace import retrace
+from perdure.context.unseen import named
+from perdure.engines.contract import Step
+from perdure.errors import Forgotten, NotFound, Unsupported
+from perdure.history.space import Space
+from perdure.model.context import Context, ToolSpec
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
+from perdure.model.message import Message, decode_message, encode_message
+from perdure.model.recipe import BUILDER, Frame, Recipe, decode_frame, decode_recipe, encode_frame
+
+__all__ = [
+    "Rebuilt",
+    "body_of",
+    "context_in",
+    "explained",
+    "frame_of",
+    "plan",
+    "rebuilt",
+    "recipe_of",
+    "spoke",
+]
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step was shown."""
+
+    recipe: Recipe
+    frame: Frame
+    context: Context
+    drawn: Drawn
+
+
+def plan(space: Space, at: Digest | None, ask: Ask) -> Plan:
+    """What the next step after `at` would be shown, and why."""
+    drawn = draw(space, at, ask)
+    frame = frame_of(drawn, ask.frame, ask.reader)
+    context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
+    return _planned(drawn, ask, frame, context, recipe_of(drawn, ask.budget.backend, frame))
+
+
+def explained(rebuilt: Rebuilt, ask: Ask) -> Plan:
+    """The plan of what a step was shown; only the tokens are counted anew."""
+    return _planned(rebuilt.drawn, ask, rebuilt.frame, rebuilt.context, rebuilt.recipe)
+
+
+def rebuilt(space: Space, commit: Digest) -> Rebuilt:
+    """What the model was shown that spoke in a commit, byte for byte.
+
+    Raises `NotFound` if none spoke there, or no recipe says what it was shown; `Forgotten` if a part of
+    it was forgotten since.
+    """
+    event = spoke(space.step(commit))
+    if event is None or event.context is None:
+        raise NotFound(
+            f"no model spoke at {commit[:12]}, or it was not recorded what it was shown; nothing was made again."
+        )
+    recipe = decode_recipe(space.body(event.context))
+    if recipe.builder != BUILDER:
+        raise Unsupported(
+            f"what was shown at {commit[:12]} was laid out by rules of version {recipe.builder}, and this is version "
+            f"{BUILDER}; it was not made again. Use the release that wrote it."
+        )
+    frame = decode_frame(space.body(recipe.frame))
+    drawn = _redrawn(space, commit, recipe, before=event.id)
+    context = context_in(frame, drawn.conversation.messages(), drawn.note, recipe.earlier)
+    return Rebuilt(recipe=recipe, frame=frame, context=context, drawn=drawn)
+
+
+def spoke(step: Step) -> MessageAppended | None:
+    """The last message of a commit that a model said in a run; None if there is none."""
+    said = [event for event in step.changeset.events if isinstance(event, MessageAppended) and event.context]
+    return said[-1] if said else None
+
+
+def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, earlier: int) -> Context:
+    """A frame with messages in it."""
+    return Context(
+        system=frame.system,
+        messages=named(noted(messages, note), frame.unseen),
+        tools=frame.tools,
+        options=frame.options,
+        earlier=earlier,
+    )
+
+
+def frame_of(drawn: Drawn, frame: Frame, reader: ToolSpec | None = None) -> Frame:
+    """The frame that belongs to what was drawn: with our words about notes, where there are any.
+
+    `reader` is the tool that reads artifacts; it is offered where a result is cut.
+    """
+    notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
+    return framed(frame, notes=notes, reader=reader if drawn.has_cut_results else None)
+
+
+def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
+    """From what the same can be made again."""
+    lead = drawn.lead_digest or (body_of(drawn.lead).digest if drawn.lead is not None else None)
+    return Recipe(
+        builder=BUILDER,
+        backend=backend,
+        frame=Object.of(Kind.BODY, encode_frame(frame)).digest,
+        first=drawn.first,
+        older=tuple(each.id for each in drawn.older),
+        switched=drawn.switched,
+        native=drawn.native,
+        harmless=drawn.harmless,
+        checkpoint=drawn.checkpoint_digest,
+        lead=lead,
+        note=body_of(drawn.note).digest if drawn.note is not None else None,
+        cut=dict(drawn.cuts.texts),
+        cut_results=dict(drawn.cuts.results),
+        stored=dict(drawn.cuts.stored),
+        whole=dict(drawn.cuts.whole),
+        short=dict(drawn.cuts.short),
+        earlier=drawn.earlier,
+    )
+
+
+def body_of(message: Message) -> Object:
+    """A note as it is kept."""
+    return Object.of(Kind.BODY, encode_message(message))
+
+
+def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Drawn:
+    found = retrace(space, commit, recipe, before=before)
+    native = frozenset(recipe.native)
+    on = line(space, commit, recipe.switched, fresh=False, is_native=lambda event: event.id in native)
+    older = tuple(by_id(on, recipe.older)) if recipe.older else ()
+    lead = decode_message(space.body(recipe.lead)) if recipe.lead is not None else None
+    note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
+    shown = [*older, *found.spoken]
+    cuts = cuts_in(recipe)
+    laid = lay(Words(space), shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
+    for each in shown:
+        if each.id not in laid.spans:
+            raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")
+    for call, words in recipe.open.items():
+        laid.conversation.explain(call, words)
+    is_whole = recipe.first is None and lead is None and recipe.switched is None
+    return Drawn(
+        reason="whole" if is_whole else "carried",
+        conversation=laid.conversation,
+        found=found,
+        shown=shown,
+        first=recipe.first,
+        older=older,
+        cuts=cuts,
+        lead=lead,
+        lead_digest=recipe.lead,
+        note=note,
+        checkpoint_digest=recipe.checkpoint,
+        switched=recipe.switched,
+        earlier=recipe.earlier,
+        spans=laid.spans,
+        history=laid.history,
+    )
+
+
+def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Recipe) -> Plan:
+    items = tuple(items_of(drawn, ask, frame))
+    count, margin = count_of(context, ask.budget)
+    off = count - sum(item.tokens for item in items if item.included)
+    return Plan(
+        backend=ask.budget.backend,
+        window=ask.budget.window,
+        reserved=ask.budget.reserved,
+        items=items,
+        context=context,
+        left_out=drawn.left_out,
+        omitted=drawn.omitted,
+        margin=max(0, margin + off),
+        recipe=recipe,
+        history=drawn.history,
+        calls_in_words=drawn.conversation.calls_in_words,
+        calls_native=drawn.calls_native,
+        cuts=drawn.cut_texts,
+        losses=drawn.losses,
+    )

@@ -1,0 +1,447 @@
+"""The memory engine: the contract in dictionaries, the model that other engines are compared with.
+
+Every write is made on a *draft*, whose dictionaries lie over the real ones; a refusal
+drops the draft, a success pours it in.  One lock serves all memory stores of a process,
+so that a fork finds none of them half written; the child then has a copy of its own.
+
+Nothing is durable: a store is gone with the last engine that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+from perdure.engines import rules
+from perdure.engines.contract import (
+    GC,
+    Cell,
+    CellWrite,
+    Entry,
+    Fact,
+    Fence,
+    Hold,
+    Instant,
+    Move,
+    Rebuilt,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
+from perdure.engines.marks import Mark, jump_of_child
+from perdure.engines.memory_space import Filed, SpaceState, Tombstone
+from perdure.engines.openings import Openings
+from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
+from perdure.model.changeset import Changeset, decode_changeset
+from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.head import Head
+
+__all__ = ["MemoryEngine", "MemoryStore"]
+
+_LOCK = Lock()
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+class MemoryStore:
+    """What a memory engine keeps; two engines on one of these are two openings of one store."""
+
+    def __init__(self, place: str = "memory:") -> None:
+        """Begin an empty store; `place` is how people call it."""
+        self.place = place
+        self.spaces: dict[str, SpaceState] = {}
+        self.openings = Openings()
+
+
+class MemoryEngine:
+    """An `Engine` whose store lives as long as this process at the most."""
+
+    def __init__(self, store: MemoryStore | None = None, *, read_only: bool = False) -> None:
+        """Open `store`; None is a new one of this engine's own."""
+        self._store = store or MemoryStore()
+        self._read_only = read_only
+        self._closed = False
+        self._compared: set[str] = set()  # spaces that were as their newest write left them
+        self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true, all of it or none of it."""
+        rules.check_write(write)
+        with self._opened(writing=True) as spaces:
+            space = spaces.get(write.space) or SpaceState()
+            self._compare(write.space, space)
+            earlier = self._earlier(space, write)
+            if earlier is not None:
+                return earlier
+            draft = SpaceState(space)
+            receipt = _make(draft, write)
+            space.take(draft)
+            spaces[write.space] = space
+            return receipt
+
+    def _earlier(self, space: SpaceState, write: Write) -> Receipt | None:
+        """The receipt of this very write, if it became true before; `OpReused` if another did under its op_id."""
+        match space.ops.get(write.op_id):
+            case None:
+                return None
+            case Tombstone(kind, why):
+                raise Forgotten(f"{kind} '{write.op_id}'", why)
+            case found if found.intent != write.intent:
+                raise OpReused(write.op_id)
+            case found:
+                return found.receipt
+
+    def recorded(self, space: str, op_id: str) -> Recorded | None:
+        """The write of that op_id, or None if it never became true."""
+        with self._reading(space) as found:
+            match found.ops.get(op_id):
+                case Tombstone(kind, why):
+                    raise Forgotten(f"{kind} '{op_id}'", why)
+                case recorded:
+                    return recorded
+
+    def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        """The objects of these digests, in order."""
+        with self._reading(space) as found:
+            return [found.object(digest) for digest in digests]
+
+    def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
+        """Those of `digests` that the space never had."""
+        with self._reading(space) as found:
+            return [digest for digest in digests if digest not in found.objects]
+
+    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents, newest first."""
+        with self._reading(space) as found:
+            depth = found.mark(at).place.depth - skip
+            here = found.back(at, lambda place: place.depth <= depth)
+            steps: list[Step] = []
+            while here is not None and len(steps) < limit:
+                steps.append(found.step(here))
+                here = found.mark(here).parent
+            return steps
+
+    def turn(self, space: str, at: Digest, turn: int) -> Step | None:
+        """The last commit of that turn on the line that ends at `at`."""
+        with self._reading(space) as found:
+            last = found.back(at, lambda place: place.turn <= turn)
+            return found.step(last) if last is not None and found.mark(last).place.turn == turn else None
+
+    def labelled(self, space: str, label: str) -> Sequence[Digest]:
+        """The commits that a message id or a run id names, oldest first."""
+        with self._reading(space) as found:
+            return found.labels.get(label, ())
+
+    def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
+        """Commits of the space whose digest starts with `prefix`, sorted."""
+        with self._reading(space) as found:
+            return sorted(digest for digest in found.marks if digest.startswith(prefix))[:limit]
+
+    def hold(self, space: str, timeline: str) -> Hold | None:
+        """Where the timeline stands; None if there is no such timeline."""
+        with self._reading(space) as found:
+            return found.hold(timeline)
+
+    def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
+        """Timelines by name, those after `after`."""
+        with self._reading(space) as found:
+            names = sorted(name for name in found.holds if name > after)[:limit]
+            return [hold for name in names if (hold := found.hold(name)) is not None]
+
+    def moves(
+        self, space: str, timeline: str, *, before: int | None = None, limit: int
+    ) -> Sequence[MoveRecord]:
+        """Recorded moves, newest first, with versions below `before`."""
+        with self._reading(space) as found:
+            hold = found.hold(timeline)
+            top = hold.head.version if hold else -1
+            versions = range(top if before is None else min(top, before - 1), -1, -1)
+            records = (found.records.get((timeline, version)) for version in versions)
+            return list(islice((record for record in records if record is not None), limit))
+
+    def cell(self, space: str, name: str) -> Cell | None:
+        """The cell, or None if it was never written."""
+        with self._reading(space) as found:
+            filed = found.cells.get(name)
+            return filed.checked() if filed else None
+
+    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+        """Cells that are not empty, by name, those after `after`."""
+        with self._reading(space) as found:
+            full = [filed for filed in found.cells.values() if filed.cell.value is not None]
+        wanted = [filed for filed in full if filed.cell.name.startswith(prefix) and filed.cell.name > after]
+        return [filed.checked() for filed in sorted(wanted, key=lambda filed: filed.cell.name)[:limit]]
+
+    def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
+        """Listed, not empty cells of every space, by (name, space), those after `after`."""
+        with self._opened() as spaces:
+            filed = [filed for space in spaces.values() for filed in space.cells.values()]
+        full = [each.checked() for each in filed if each.listed and each.cell.value is not None]
+        wanted = [cell for cell in full if cell.name.startswith(prefix) and (cell.name, cell.space) > after]
+        return sorted(wanted, key=lambda cell: (cell.name, cell.space))[:limit]
+
+    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
+        """The ledger from the position after `after`, each checked against the chain."""
+        with self._reading(space) as found:
+            positions = range(after + 1, min(after + limit, len(found.entries)) + 1)
+            return [_checked(found, position) for position in positions]
+
+    def ledger(self, space: str) -> LedgerRead:
+        """The position and the chain of the newest ledger entry."""
+        with self._reading(space) as found:
+            return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        """Compare the space with the seal of its newest write."""
+        with self._reading(space) as found:
+            if again:
+                self._compared.discard(space)
+                for filed in found.cells.values():
+                    filed.checked()
+            self._compare(space, found)
+
+    def _compare(self, name: str, space: SpaceState) -> None:
+        if name not in self._compared:
+            rules.check_seal(name, space.sum(), space.seal)
+            self._compared.add(name)
+
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        """Write `cells`, and take the rest of the space for true as it is stored now."""
+        with self._opened(writing=True) as spaces:
+            found = spaces.get(space)
+            if found is not None:
+                rules.check_ledger_end(space, found.ledger_left(), found.ledger_stored())
+                for each in cells:
+                    before = found.cells.get(each.name)
+                    revision = before.cell.revision + 1 if before else 1
+                    cell = Cell(space, each.name, revision, each.value, each.position)
+                    found.cells[each.name] = Filed.of(cell, listed=each.listed)
+                found.cells.update(
+                    {name: Filed.of(filed.cell, listed=filed.listed) for name, filed in found.cells.items()}
+                )
+                found.seal = found.sum()
+
+    def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
+        """Spaces that were ever written, by name."""
+        with self._opened() as spaces:
+            return sorted(name for name in spaces if name > after)[:limit]
+
+    def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        """Everything stored for a space, in storage order, and the cursor to go on with."""
+        with self._reading(space) as found:
+            page = list(islice(found.objects.items(), after, after + limit))
+            end = after + len(page)
+            facts = [_fact(digest, stored) for digest, stored in page]
+            return facts, end if end < len(found.objects) else None
+
+    def standing(self, space: str) -> int:
+        """A number that grows with every write that becomes true in the space."""
+        with self._reading(space) as found:
+            return found.standing
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
+        """Replace the bytes of these objects by tombstones; the number of bytes set free."""
+        with self._opened(writing=True) as spaces:
+            found = spaces.get(space) or SpaceState()
+            rules.check_standing(space, standing, found.standing)
+            known = {digest: found.objects.get(digest) for digest in digests}
+            stored = [each for each in known.values() if isinstance(each, Object)]
+            for each in stored:
+                rules.check_forgettable(each.kind, each.digest)
+            if stored:
+                _add_cell(found, space, CellWrite(name=GC, expected=found.revision(GC), value=None), 0)
+            found.objects.update({each.digest: Tombstone(each.kind, why) for each in stored})
+            return sum(len(each.body) for each in stored)
+
+    def drop(self, space: str, *, why: str) -> int:
+        """Forget a whole space, except that its op_ids stay as tombstones and its cells go on counting."""
+        with self._opened(writing=True) as spaces:
+            if space not in spaces:
+                return 0
+            old, new = spaces[space], SpaceState()
+            new.standing = old.standing
+            new.ops.update({op_id: _tombstone(op, why) for op_id, op in old.ops.items()})
+            new.cells.update({name: _emptied(filed.cell) for name, filed in old.cells.items()})
+            new.seal = new.sum()
+            spaces[space] = new
+            return _size(old)
+
+    def instant(self) -> Instant:
+        """Now, on this process's monotonic clock."""
+        with self._opened():
+            return self._store.openings.instant()
+
+    def holder(self) -> str:
+        """The name of this opening of the store."""
+        with self._opened(writing=True):
+            if os.getpid() not in self._names:
+                self._names[os.getpid()] = self._store.openings.enter()
+            return self._names[os.getpid()]
+
+    def gone(self, holder: str) -> bool:
+        """Whether the opening of that name is over."""
+        with self._opened():
+            return self._store.openings.gone(holder)
+
+    def backup(self, path: Path) -> None:
+        """Raise `Unsupported`: there is no file to copy."""
+        raise Unsupported(f"a memory store has no file to copy; nothing was written to '{path}'.")
+
+    def facts(self) -> dict[str, str | int]:
+        """What `doctor` shows."""
+        with self._opened() as spaces:
+            return {
+                "engine": "memory",
+                "path": self._store.place,
+                "read_only": int(self._read_only),
+                "spaces": len(spaces),
+                "objects": sum(len(space.objects) for space in spaces.values()),
+                "bytes": sum(_size(space) for space in spaces.values()),
+            }
+
+    def close(self) -> None:
+        """Let go of the store.  Others who hold it keep it."""
+        with _LOCK:
+            self._closed = True
+            self._store.openings.leave(self._names.get(os.getpid(), ""))
+
+    @contextmanager
+    def _opened(self, *, writing: bool = False) -> Generator[dict[str, SpaceState]]:
+        """All spaces, for as long as nobody else may touch them."""
+        if self._closed:
+            raise Unavailable("this memory store was closed; nothing was done. Open it again.")
+        if writing and self._read_only:
+            raise Unavailable("this memory store was opened read-only; nothing was written.")
+        with _LOCK:
+            yield self._store.spaces
+
+    @contextmanager
+    def _reading(self, space: str) -> Generator[SpaceState]:
+        """One space; an empty one if it was never written."""
+        with self._opened() as spaces:
+            yield spaces.get(space) or SpaceState()
+
+
+def _make(draft: SpaceState, write: Write) -> Receipt:
+    """Check `write` in the contract's order and make it true on `draft`."""
+    for fence in write.fences:
+        rules.check_fence(fence, draft.revision(fence.cell))
+    for cell in write.cells:
+        rules.check_fence(Fence(cell.name, cell.expected), draft.revision(cell.name))
+    for move in write.moves:
+        rules.check_move(move, draft.hold(move.timeline))
+    _add_objects(draft, write.objects)
+    heads = tuple(_add_move(draft, move, write.op_id) for move in write.moves)
+    last = _add_entries(draft, write.entries)
+    position = last.position if last else 0
+    revisions = tuple(_add_cell(draft, write.space, cell, position) for cell in write.cells)
+    receipt = Receipt(
+        op_id=write.op_id,
+        heads=heads,
+        revisions=revisions,
+        position=position,
+        chain=last.chain if last else None,
+    )
+    draft.ops[write.op_id] = Recorded(write.intent, receipt)
+    return receipt
+
+
+def _add_objects(draft: SpaceState, objects: Sequence[Object]) -> None:
+    for new in objects:
+        found = draft.objects.get(new.digest)
+        if isinstance(found, Object) and (found.kind, found.body) != (new.kind, new.body):
+            raise Corrupt(f"{new.kind} {new.digest} is already here with other bytes; nothing was written.")
+        draft.objects[new.digest] = found if isinstance(found, Object) else new
+    changesets = {new.digest: new.body for new in objects if new.kind is Kind.CHANGESET}
+    for new in objects:
+        if new.kind is Kind.COMMIT:
+            commit = decode_commit(new.body)
+            if commit.changeset not in changesets:
+                raise NotFound(f"commit {new.digest} comes without its changeset; nothing was written.")
+            _add_commit(draft, new.digest, commit, decode_changeset(changesets[commit.changeset]))
+
+
+def _add_commit(draft: SpaceState, digest: Digest, commit: Commit, changeset: Changeset) -> None:
+    if digest in draft.marks:
+        return
+    for parent in commit.parents:
+        draft.mark(parent)
+    first = commit.first_parent
+    mark = draft.mark(first) if first else None
+    place = rules.placed(commit, (mark.place, mark.run) if mark else None, mark.events if mark else 0)
+    jump = jump_of_child(draft.marks, first) if first else digest
+    draft.marks[digest] = Mark(place, commit.run, len(changeset.events), first, jump)
+    for label in rules.labels(commit, changeset, mark.run if mark else None):
+        draft.labels[label] = (*draft.labels.get(label, ()), digest)
+
+
+def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
+    if move.to is not None:
+        draft.mark(move.to)
+    hold, stored, record = rules.record_of(move, draft.hold(move.timeline), op_id)
+    draft.objects[stored.digest] = stored
+    draft.records[move.timeline, hold.head.version] = record
+    before = draft.holds.get(move.timeline)
+    draft.seal += rules.sealed_head(move.timeline, hold.move)
+    draft.seal -= rules.sealed_head(move.timeline, before.move if before else None)
+    draft.holds[move.timeline] = hold
+    return hold.head
+
+
+def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -> int:
+    cell = Cell(space, wanted.name, wanted.expected + 1, wanted.value, position)
+    before, filed = draft.cells.get(wanted.name), Filed.of(cell, listed=wanted.listed)
+    draft.seal += rules.sealed_cell(wanted.name, filed.digest)
+    draft.seal -= rules.sealed_cell(wanted.name, before.digest) if before else 0
+    draft.cells[wanted.name] = filed
+    return cell.revision
+
+
+def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
+    """Add to the ledger; the last entry added, None if there was none."""
+    added, before = None, draft.last
+    for body in bodies:
+        position, chain = (draft.last.position, draft.last.chain) if draft.last else (0, None)
+        added = draft.last = Entry(position + 1, rules.chained(chain, body), body)
+        draft.entries[added.position] = added
+    if added is not None:
+        draft.seal += rules.sealed_ledger(added.position, added.chain)
+        draft.seal -= rules.sealed_ledger(before.position, before.chain) if before else 0
+    return added
+
+
+def _checked(space: SpaceState, position: int) -> Entry:
+    entry, before = space.entries[position], space.entries.get(position - 1)
+    if entry.chain != rules.chained(before.chain if before else None, entry.body):
+        raise Corrupt(f"entry {position} of the ledger does not fit the chain; it was not returned.")
+    return entry
+
+
+def _fact(digest: Digest, stored: Object | Tombstone) -> Fact:
+    if isinstance(stored, Tombstone):
+        return Fact(stored.kind, digest, None, forgotten=stored.why)
+    try:
+        return Fact(stored.kind, digest, Object.read(stored.kind, digest, stored.body))
+    except Corrupt as fault:
+        return Fact(stored.kind, digest, None, fault=str(fault))
+
+
+def _tombstone(op: Recorded | Tombstone, why: str) -> Tombstone:
+    return op if isinstance(op, Tombstone) else Tombstone("write", why)
+
+
+def _emptied(cell: Cell) -> Filed:
+    revision = cell.revision + (cell.value is not None)
+    return Filed.of(Cell(cell.space, cell.name, revision, None), listed=False)
+
+
+def _size(space: SpaceState) -> int:
+    """The bytes of objects, cells and entries."""
+    objects = sum(len(stored.body) for stored in space.objects.values() if isinstance(stored, Object))
+    cells = sum(len(filed.cell.value or b"") for filed in space.cells.values())
+    return objects + cells + sum(len(entry.body) for entry in space.entries.values())

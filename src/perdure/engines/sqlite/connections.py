@@ -1,0 +1,233 @@
+"""Connections: how the database is opened, and what must not be done with an open one.
+
+One connection writes, guarded by its user; readers take one from a pool and give it
+back.  A forked child never uses nor closes what it inherited: closing would drop the
+parent's locks, so inherited connections are kept, unused, until the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any, cast
+from urllib.parse import quote
+
+import apsw
+import msgspec
+
+from perdure.engines.sqlite import schema
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.failures import translated
+from perdure.engines.sqlite.filesystem import StoreFiles, beside
+from perdure.errors import Unavailable
+from perdure.model.forks import keep_forever
+
+__all__ = ["Connections", "Options", "check_store", "connect"]
+
+_BUSY_MS = 5_000  # for programs that use the file without our lock
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is opened."""
+
+    path: str
+    read_only: bool = False
+    durable: bool = True  # False: survives the process, not a power loss
+    vfs: str | None = None
+    exclusive: bool = False  # one connection for everything: no shared memory is needed
+    is_frozen: bool = False  # nothing can be written where it lies: it is read without locks
+
+
+def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
+    """A connection on which no trigger runs, and SQL cannot edit the schema by hand."""
+    connection = apsw.Connection(path, flags=flags, vfs=vfs)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    return cast("Database", connection)
+
+
+def check_store(path: Path) -> None:
+    """Raise `Corrupt` or `Unsupported` for a file that is no store of ours, changing nothing."""
+    try:
+        connection = connect(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.set_busy_timeout(_BUSY_MS)
+            schema.check(connection, str(path))
+        finally:
+            connection.close()
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise translated(error, "opening", str(path)) from error
+    except apsw.Error:
+        return  # it cannot be read like this; whoever opens it is told why
+
+
+class Connections:
+    """The open connections of one process to one store."""
+
+    def __init__(self, options: Options) -> None:
+        """Open the connection that writes."""
+        self.options = options
+        self._idle: deque[Database] = deque()
+        self._closed = False
+        self._lock = Lock()  # taken by itself where nobody waits: that is a third of the cost
+        self._turn = Condition(self._lock)
+        self._in_use = 0  # readers that have not been given back
+        self._is_at_rest = False
+        self.writer = self._open()
+        self.files: StoreFiles | None = None  # None: nobody writes there, or not to a file
+
+    def remember_files(self) -> None:
+        """Take the files as they are now for those of the store; called once its schema is there."""
+        if self.options.vfs is None and not self.options.read_only:
+            self.files = StoreFiles(Path(self.options.path))
+
+    def check_files(self) -> None:
+        """Raise `Unavailable` if a file of the store was deleted or replaced since it was opened."""
+        if self.files is not None:
+            self.files.check()
+
+    def take(self) -> Database:
+        """A connection for reading, which must be given back."""
+        with self._lock:
+            while self._is_at_rest:
+                self._turn.wait()
+            if self._closed:
+                raise Unavailable(f"{self.options.path} was closed; nothing was done. Open it again.")
+            self._in_use += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._open()
+        except BaseException:
+            with self._lock:
+                self._count_down()
+            raise
+
+    def give_back(self, connection: Database) -> None:
+        """Let others have the connection."""
+        with self._lock:
+            is_late = self._closed
+            if not is_late:
+                self._idle.append(connection)
+            self._count_down()
+        if is_late:
+            connection.close()
+
+    def close(self) -> None:
+        """Close everything that is not in use; what is in use is closed when it is given back."""
+        with self._lock:
+            self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        self.writer.close()
+
+    def rest(self, seconds: float) -> bool:
+        """Close everything and let nobody in until `wake`; False if readers have not come out within `seconds`."""
+        with self._turn:
+            self._is_at_rest = True
+            if not self._turn.wait_for(lambda: self._in_use == 0, seconds):
+                return False
+            while self._idle:
+                self._idle.pop().close()
+            self.writer.close()
+            return True
+
+    def wake(self, *, reopen: bool) -> None:
+        """Let readers in again, after opening what `rest` closed."""
+        with self._turn:
+            if reopen:
+                self.writer = self._open()
+                self.remember_files()
+            self._is_at_rest = False
+            self._turn.notify_all()
+
+    def refuse(self) -> None:
+        """Let nobody in any more, and tell those who wait."""
+        with self._turn:
+            self._closed, self._is_at_rest = True, False
+            self._turn.notify_all()
+
+    def inherit(self) -> None:
+        """In a forked child: keep what the parent opened from ever being closed, also when the process ends."""
+        for connection in (self.writer, *self._idle):
+            keep_forever(connection)
+
+    def _count_down(self) -> None:
+        self._in_use -= 1
+        if self._is_at_rest:
+            self._turn.notify_all()
+
+    def _open(self) -> Database:
+        options = self.options
+        if options.is_frozen:
+            connection = _frozen(Path(options.path))
+        elif options.read_only:
+            connection = connect(options.path, flags=apsw.SQLITE_OPEN_READONLY, vfs=options.vfs)
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            connection = connect(options.path, flags=flags, vfs=options.vfs)
+        try:
+            _prepare(connection, options)
+        except BaseException as error:
+            connection.close()
+            if options.read_only and isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                if not options.is_frozen and _is_frozen(Path(options.path)):
+                    self.options = msgspec.structs.replace(options, exclusive=True, is_frozen=True)
+                    return self._open()
+                raise _unreadable(options.path) from error
+            raise
+        return connection
+
+
+def _is_frozen(path: Path) -> bool:
+    """Whether nothing can be written beside the store, and no process has it open: it would have shared memory there."""
+    return path.exists() and not os.access(path.parent, os.W_OK) and not beside(path)[2].exists()
+
+
+def _frozen(path: Path) -> Database:
+    """A connection to a store that nobody can write to.
+
+    Without locks SQLite reads an unmerged log and needs no shared memory for that.  It cannot do without a log
+    unless it is told that the file never changes.  It is never told so while there is a log: it would ignore it.
+    """
+    if beside(path)[1].exists():
+        return connect(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none")
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return connect(f"file:{quote(str(path))}?mode=ro&immutable=1", flags=flags)
+
+
+def _unreadable(path: str) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a "
+        "store that others may write to; nothing was opened. Change the rights, or copy the store."
+    )
+
+
+def _prepare(connection: Database, options: Options) -> None:
+    connection.set_busy_timeout(_BUSY_MS)
+    if options.exclusive:
+        connection.pragma("locking_mode", "exclusive")
+    schema.check(connection, options.path)  # before anything that would change another program's file
+    if not options.read_only:
+        # A row is a few KB: in pages of 4 KB a third of the space would be left over at their ends.
+        connection.pragma("page_size", 8_192)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "extra" if options.durable else "normal")
+        # Checkpoints run under our lock: an error inside one must not look like a failed commit.
+        connection.pragma("wal_autocheckpoint", 0)
+        if sys.platform == "darwin":
+            connection.pragma("fullfsync", 1)
+            connection.pragma("checkpoint_fullfsync", 1)
+    for name, value in _ALWAYS:
+        connection.pragma(name, value)
+
+
+_ALWAYS: tuple[tuple[str, Any], ...] = (
+    ("trusted_schema", 0),
+    ("cell_size_check", 1),
+    ("cache_size", -8_000),
+    ("temp_store", "file"),
+)

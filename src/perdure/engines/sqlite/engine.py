@@ -1,0 +1,500 @@
+"""The SQLite engine: the contract kept in one file.
+
+Reads run on pooled connections and see the last durable write.  Writes go through
+`Group`.  After a fork the child opens everything anew and touches nothing inherited.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+from typing import TypeVar
+
+import apsw
+
+from perdure.engines.contract import (
+    Cell,
+    Entry,
+    Fact,
+    Hold,
+    Instant,
+    Rebuilt,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
+from perdure.engines.rules import check_standing, check_write
+from perdure.engines.sqlite import books, forgetting, scanning, schema, walking
+from perdure.engines.sqlite.applying import recorded_in
+from perdure.engines.sqlite.backup import back_up, sync_names
+from perdure.engines.sqlite.connections import Connections, Options, check_store
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.describing import described
+from perdure.engines.sqlite.failures import check_writable, confirmed, translated
+from perdure.engines.sqlite.filesystem import UnchangedFiles, check_place, make_database, mode_beside
+from perdure.engines.sqlite.forking import Rest, watch
+from perdure.engines.sqlite.group import Group
+from perdure.engines.sqlite.index import Index
+from perdure.engines.sqlite.known import hold_of, holds_of
+from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite.presence import Presence
+from perdure.engines.sqlite.recent import LEDGER, Name, Recent
+from perdure.engines.sqlite.rows import Rows
+from perdure.engines.sqlite.seals import Seals, ledger_end, newest_row
+from perdure.errors import InDoubt, PerdureError, Unavailable
+from perdure.model.commit import LedgerRead, MoveRecord
+from perdure.model.digest import Digest, Object
+
+__all__ = ["SqliteEngine"]
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 30.0
+_REST_SECONDS = 10.0  # how long a fork waits for a store to come to rest
+
+
+class SqliteEngine:
+    """A store in one SQLite file, shared by threads and processes of one machine."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        durable: bool = True,
+        wait_seconds: float = _WAIT_SECONDS,
+        vfs: str | None = None,
+        exclusive: bool = False,
+        sync_directory: Callable[[], None] | None = None,
+        lock_path: Path | None = None,
+    ) -> None:
+        """Open the store at `path`, creating it if it is not there.
+
+        `vfs`, `exclusive`, `sync_directory` and `lock_path` let a test put a faulty disk under the store.
+        """
+        self._path = path = path if vfs else path.resolve()  # one lock and one log, however it is named
+        self._lock_path = lock_path or path.with_name(path.name + "-lock")
+        self._sync_directory = sync_directory or (lambda: sync_names(path.parent))
+        self._wait_seconds = wait_seconds
+        self._options = Options(
+            path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
+        )
+        self._presence = Presence(self._lock_path if vfs else path, read_only=read_only)
+        self._one_at_a_time = RLock()
+        self._unchanged: UnchangedFiles | None = None  # where it is read without locks
+        self._pid = 0  # of the process that opened it; 0: none has
+        self._closed = False
+        self._rest = Rest.NONE
+        watch(self)
+        self._reopen()
+
+    def _open(self) -> None:
+        options = self._options
+        if options.vfs is None:
+            check_place(self._path)
+            if self._path.exists() and not self._lock_path.exists():
+                check_store(self._path)  # before anything is left beside a file that is none
+            if not options.read_only:
+                check_writable(self._path)
+        self._lock = None if options.read_only else self._lock_file()
+        try:
+            self._connections = self._ready()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.close()
+            raise
+        self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
+        self._spaces: dict[str, int] = {}
+        self._seals = Seals()
+        self._group = self._recent = None
+        if self._lock is not None:
+            self._recent = Recent(self._lock)
+            self._group = Group(
+                self._connections,
+                self._lock,
+                self._rows,
+                self._recent,
+                self._seals,
+                place=str(self._path),
+                wait_seconds=self._wait_seconds,
+            )
+        self._pid = os.getpid()
+
+    def _lock_file(self) -> FileLock:
+        return self._guard("opening", lambda: FileLock(self._lock_path, mode_beside(self._path)))
+
+    def _ready(self) -> Connections:
+        """Open the database under the lock, so that two processes that come first do not lay the schema twice."""
+        if self._lock is None:
+            connections = self._checked(self._guard("opening", lambda: Connections(self._options)))
+            self._options = connections.options
+            self._unchanged = UnchangedFiles(self._path) if self._options.is_frozen else None
+            return connections
+        lock = self._lock
+        is_left = self._guard("opening", lambda: lock.acquire(self._wait_seconds))
+        try:
+            if self._options.vfs is None:
+                self._guard("opening", lambda: make_database(self._path))
+            return self._checked(self._guard("opening", lambda: Connections(self._options)))
+        finally:
+            lock.release(settled=not is_left)
+
+    def _checked(self, connections: Connections) -> Connections:
+        try:
+            self._guard("opening", lambda: self._lay(connections.writer))
+            connections.remember_files()
+        except BaseException:
+            with suppress(apsw.Error):  # what went wrong first is what counts
+                connections.close()
+            raise
+        return connections
+
+    def _lay(self, db: Database) -> None:
+        if schema.lay(db, str(self._path), may_write=self._lock is not None):
+            self._sync_directory()
+
+    # ---- writing
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true; see the contract."""
+        check_write(write)
+        self._check_process()
+        if self._options.exclusive:
+            with self._one_at_a_time:
+                return self._writing().apply(write)
+        return self._writing().apply(write)
+
+    def recorded(self, space: str, op_id: str) -> Recorded | None:
+        """The write of that op_id, behind a barrier where one is due."""
+        self._check_process()
+        if self._group is not None and self._group.is_in_doubt:
+            self._settle(op_id)
+        found = self._read(lambda db: self._recorded(db, space, op_id))
+        if found is None and self._lock is not None and self._lock.was_left():
+            self._settle(op_id)
+            found = self._read(lambda db: self._recorded(db, space, op_id))
+        return found
+
+    def _recorded(self, db: Database, space: str, op_id: str) -> Recorded | None:
+        self._rows.look(db)
+        number = self._space(db, space)
+        return None if number is None else recorded_in(db, self._rows, number, op_id)
+
+    def _settle(self, op_id: str) -> None:
+        try:
+            self._alone(lambda _: 0, "looking up a write")
+        except PerdureError as error:
+            raise InDoubt(op_id, f"the store could not be settled: {error}") from error
+
+    def _writing(self) -> Group:
+        if self._closed:
+            raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
+        if self._group is None:
+            raise Unavailable(
+                f"{self._path} was opened read-only; nothing was written. Open it without read_only=True."
+            )
+        return self._group
+
+    def _alone(self, work: Callable[[Database], int], doing: str) -> int:
+        self._check_process()
+        with self._one_at_a_time:
+            return self._writing().alone(work, doing)
+
+    # ---- reading
+
+    def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        """The objects of these digests, in order, each checked."""
+
+        def objects(db: Database) -> list[Object]:
+            self._rows.look(db)
+            return self._rows.objects(db, self._space(db, space), digests)
+
+        return self._read(objects)
+
+    def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
+        """Those that the space never had."""
+
+        def missing(db: Database) -> list[Digest]:
+            self._rows.look(db)
+            return self._rows.missing(db, self._space(db, space), digests)
+
+        return self._read(missing)
+
+    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents."""
+
+        def steps(db: Database) -> list[Step]:
+            row = walking.back(db, self._commit_row(db, space, at), skip)
+            return [] if row is None else walking.steps_from(db, row, limit)
+
+        return self._read(steps)
+
+    def turn(self, space: str, at: Digest, turn: int) -> Step | None:
+        """The last commit of that turn on the line that ends at `at`."""
+
+        def find(db: Database) -> Step | None:
+            row = walking.last_of_turn(db, self._commit_row(db, space, at), turn)
+            return None if row is None else walking.steps_from(db, row, 1)[0]
+
+        return self._read(find)
+
+    def labelled(self, space: str, label: str) -> Sequence[Digest]:
+        """The commits that a message id or a run id names."""
+
+        def labelled(db: Database) -> list[Digest]:
+            self._rows.look(db)
+            return walking.labelled(db, self._rows, self._space(db, space), label)
+
+        return self._read(labelled)
+
+    def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
+        """Commits whose digest starts with `prefix`."""
+        if not set(prefix) <= set("0123456789abcdef"):
+            return []
+        read, index = walking.commits_from, self._rows.index
+        return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
+
+    def hold(self, space: str, timeline: str) -> Hold | None:
+        """Where the timeline stands, checked against its last move."""
+        name = space, timeline, False
+        return self._recall(name, lambda db: hold_of(db, self._space(db, space), timeline)[0])
+
+    def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
+        """Timelines by name."""
+        return self._read(lambda db: holds_of(db, self._space(db, space), after, limit))
+
+    def moves(
+        self, space: str, timeline: str, *, before: int | None = None, limit: int
+    ) -> Sequence[MoveRecord]:
+        """Recorded moves, newest first."""
+        read = walking.moves
+        return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
+
+    def cell(self, space: str, name: str) -> Cell | None:
+        """The cell, or None if it was never written."""
+        found = space, name, True
+        return self._recall(found, lambda db: books.cell(db, space, self._space(db, space), name))
+
+    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+        """Cells that are not empty, by name."""
+        return self._read(lambda db: books.cells(db, space, self._space(db, space), prefix, after, limit))
+
+    def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
+        """Listed cells of every space, by (name, space)."""
+        listed, check = books.listed, self._seals.check_listed
+        found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
+        for name in {cell.space for cell in found}:
+            self.check(name)
+        return found
+
+    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
+        """The ledger, each entry checked against the chain."""
+        return self._read(lambda db: books.entries(db, self._space(db, space), after, limit))
+
+    def ledger(self, space: str) -> LedgerRead:
+        """The position and the chain of the newest ledger entry."""
+
+        return self._recall((space, LEDGER, True), lambda db: ledger_end(db, self._space(db, space)))
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        """Compare the space with the seal of its newest write."""
+        if again or self._spaces.get(space) not in self._seals:
+            check = self._seals.check
+            self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
+
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        """Write `cells`, and take the rest of the space for true as it is stored now."""
+        seal = forgetting.seal_again
+        self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
+
+    def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
+        """Spaces that were ever written, by name."""
+        return self._read(lambda db: books.spaces(db, after, limit))
+
+    def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        """Everything stored for a space, in storage order; damage is reported, not raised."""
+        return self._read(lambda db: scanning.scan(db, self._rows, self._space(db, space), after, limit))
+
+    # ---- upkeep
+
+    def standing(self, space: str) -> int:
+        """A number that grows with every write that becomes true in the space."""
+        return self._read(lambda db: newest_row(db, self._space(db, space)))
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
+        """Replace the bytes of these objects by tombstones."""
+
+        def forget(db: Database) -> int:
+            number = self._space(db, space)
+            check_standing(space, standing, newest_row(db, number))
+            return forgetting.forget(db, self._rows, number, space, digests, why)
+
+        return self._alone(forget, "forgetting")
+
+    def drop(self, space: str, *, why: str) -> int:
+        """Forget a whole space."""
+        drop = forgetting.drop
+        return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
+
+    def instant(self) -> Instant:
+        """Now, on the clock of this boot."""
+        return self._presence.instant()
+
+    def holder(self) -> str:
+        """The name of this use of the store, marked by a lock."""
+        return self._presence.holder()
+
+    def gone(self, holder: str) -> bool:
+        """Whether the lock of that holder is free, or its mark removed."""
+        return self._presence.gone(holder)
+
+    def backup(self, path: Path) -> None:
+        """Write a consistent copy of the store to a new file while others write."""
+        back_up(self._read, path)
+
+    def facts(self) -> dict[str, str | int]:
+        """What `doctor` shows."""
+        return self._read(lambda db: described(db, self._options))
+
+    def close(self) -> None:
+        """Release everything; closing again is no error."""
+        if self._closed:
+            return
+        if self._pid != os.getpid():  # in a forked child that has not used it
+            self._closed, self._pid = True, os.getpid()
+            self._presence.close()
+            return
+        if self._group is not None:
+            self._group.tidy_up()
+            self._group.stop()
+        with self._one_at_a_time:
+            if self._closed:  # by another thread meanwhile
+                return
+            self._closed = True
+            try:
+                self._guard("closing", self._connections.close)
+            finally:
+                if self._lock is not None:
+                    self._lock.close()
+                self._presence.close()
+
+    # ---- inside
+
+    def _read(self, read: Callable[[Database], T]) -> T:
+        self._check_process()
+        if self._closed:
+            raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
+        if self._options.exclusive:
+            with self._one_at_a_time:
+                try:
+                    return self._confirmed(read, self._connections.writer)
+                finally:
+                    if self._unchanged is not None:
+                        self._unchanged.check()
+        db = self._guard("reading", self._connections.take)
+        try:
+            return self._confirmed(read, db)
+        finally:
+            self._connections.give_back(db)
+
+    def _confirmed(self, read: Callable[[Database], T], db: Database) -> T:
+        return confirmed(read, db, forget=self._rows.forget, place=str(self._path), vfs=self._options.vfs)
+
+    def _recall(self, name: Name, read: Callable[[Database], T]) -> T:
+        """A head or a cell, from memory while nobody has written since it was seen."""
+        self._check_process()
+        if self._recent is None or self._closed:
+            return self._read(read)
+        return self._recent.ask(name, lambda: self._read(read))
+
+    def _guard(self, doing: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (apsw.Error, OSError) as error:
+            raise translated(error, doing, str(self._path), vfs=self._options.vfs) from error
+
+    def _space(self, db: Database, name: str) -> int | None:
+        found = self._spaces.get(name)
+        if found is None:
+            found = self._seals.space(db, name)
+            if found is not None:
+                self._spaces[name] = found
+        return found
+
+    def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
+        return walking.commit_row(db, self._rows.index, self._space(db, space), commit)
+
+    # ---- forks
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """Open everything, in a forked child anew."""
+        with self._one_at_a_time:
+            if self._rest is Rest.MISSED:
+                raise Unavailable(
+                    f"{self._path} was in use when this process was forked, and did not come to rest; nothing was "
+                    "done. Fork when it is idle, or start the process anew."
+                )
+            if self._pid != os.getpid():
+                self._open()
+
+    def before_fork(self) -> None:
+        """Come to rest: finish what is under way, and close everything."""
+        if self._closed or self._pid not in (0, os.getpid()) or self._options.vfs is not None:
+            return
+        self._rest = Rest.MISSED
+        if not self._one_at_a_time.acquire(timeout=_REST_SECONDS):
+            return
+        self._rest = Rest.ALONE
+        if self._pid == 0:  # whoever was opening it has failed: nothing is open
+            return
+        with suppress(apsw.Error, PerdureError):
+            if self._group is not None:
+                self._group.rest()
+            self._rest = Rest.LED
+            if self._connections.rest(_REST_SECONDS):
+                self._rest = Rest.FULL
+
+    def after_fork_in_parent(self) -> None:
+        """Go on where `before_fork` stopped."""
+        rest, self._rest = self._rest, Rest.NONE
+        try:
+            if rest >= Rest.LED:
+                self._connections.wake(reopen=rest is Rest.FULL)
+                if self._group is not None:
+                    self._group.wake(self._connections.writer)
+        except (apsw.Error, PerdureError):
+            self._give_up()
+        finally:
+            if rest >= Rest.ALONE:
+                self._one_at_a_time.release()
+
+    def _give_up(self) -> None:
+        """It cannot be opened again now: refuse those who wait; the next who uses it opens it, or is told why not."""
+        self._pid = 0
+        self._connections.refuse()
+        if self._group is not None:
+            self._group.refuse()
+
+    def after_fork_in_child(self) -> None:
+        """Keep nothing of what was inherited; whoever uses the store first opens it."""
+        if self._closed:
+            return
+        self._one_at_a_time = RLock()
+        if self._pid == 0:
+            self._rest = Rest.NONE
+            return
+        if self._options.vfs is None and self._rest is not Rest.FULL:
+            self._rest = Rest.MISSED
+            self._connections.inherit()
+        else:
+            self._rest = Rest.NONE
+        if self._lock is not None:
+            self._lock.inherit()

@@ -1,0 +1,264 @@
+"""The files of a store: where they may lie, who may read them, and whether they are still the same.
+
+WAL needs shared memory between all processes that use the file and locks that work.  Network file
+systems offer neither, and corrupt a store without a word.
+
+The write-ahead log and the lock lie beside the database under its name.  So every process has to use
+one name: symbolic links are resolved, and a file with several names, by hard links or because it is a
+mount point of its own, is refused.  What lies there is private: files are made with mode 0600, and
+beside a store whose mode somebody has changed with that mode.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from perdure.errors import Unavailable, Unsupported
+
+__all__ = [
+    "StoreFiles",
+    "UnchangedFiles",
+    "beside",
+    "check_local",
+    "check_one_name",
+    "check_place",
+    "file_system_of",
+    "make_database",
+    "make_file",
+    "mode_beside",
+    "open_file",
+    "resolved",
+]
+
+_REMOTE = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "drvfs",
+        "fakeowner",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "osxfs",
+        "prl_fs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "vmhgfs",
+    ]
+)
+# Most file systems in user space are clients of a network; of the others these are known.
+_LOCAL_FUSE = frozenset(
+    f"fuse.{name}"
+    for name in [
+        "apfs",
+        "bindfs",
+        "bcachefs",
+        "btrfs-fuse",
+        "cryfs",
+        "encfs",
+        "exfat",
+        "ext2",
+        "ext4",
+        "fuse-overlayfs",
+        "fuse2fs",
+        "gocryptfs",
+        "lkl",
+        "mergerfs",
+        "ntfs-3g",
+        "overlayfs",
+        "securefs",
+        "squashfuse",
+        "unionfs",
+        "unionfs-fuse",
+        "veracrypt",
+        "zfs-fuse",
+    ]
+)
+_PRIVATE = 0o600
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
+
+
+def resolved(path: Path) -> Path:
+    """The one path of a file, however it is named; raises `Unsupported` if symbolic links lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise Unsupported(
+            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened. Name the file itself."
+        ) from error
+
+
+def check_place(path: Path) -> None:
+    """Raise `Unsupported` if a store cannot safely be at `path`, a resolved path."""
+    check_local(path.parent)
+    check_one_name(path)
+
+
+def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
+    """Raise `Unsupported` if `path` lies on a network file system."""
+    kind = file_system_of(path, mounts)
+    is_fuse = kind is not None and (kind == "fuse" or kind.startswith("fuse."))
+    if kind in _REMOTE or (is_fuse and kind not in _LOCAL_FUSE):
+        raise Unsupported(
+            f"{path} lies on a network file system ({kind}), where SQLite's write-ahead log is unsafe; "
+            "nothing was opened. Keep the store on a local disk, or use a server-based engine."
+        )
+
+
+def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
+    """Raise `Unsupported` if the file at `path`, a resolved path, has other names too, or is mounted by itself."""
+    why = ""
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise Unsupported(
+                f"{path} is a pipe, a socket or a device; nothing was opened. Choose another path."
+            )
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            why = f"the file has {found.st_nlink} names (hard links)"
+    with suppress(OSError):
+        if any(Path(where) == path for where, _ in map(_mount, mounts.read_text().splitlines())):
+            why = "the file is mounted by itself, without its directory"
+    if why:
+        raise Unsupported(
+            f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; "
+            "nothing was opened. Copy the file, or mount its directory."
+        )
+
+
+def mode_beside(path: Path) -> int:
+    """The mode of files that are made beside the store at `path`: its own, or private if it is not there yet."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode) & 0o666
+    except OSError:
+        return _PRIVATE
+
+
+def make_file(path: Path, mode: int = _PRIVATE) -> int:
+    """A descriptor of the new file at `path`, which has `mode` whatever the umask; raises `FileExistsError` if there is one."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode)
+    os.fchmod(file, mode)
+    return file
+
+
+def open_file(path: Path, mode: int) -> int:
+    """A descriptor of the file at `path`, made with `mode` if it is not there."""
+    try:
+        return make_file(path, mode)
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, mode)
+
+
+def make_database(path: Path) -> None:
+    """Make an empty private file for a database, unless there is a file.
+
+    One that exists is not even opened: closing it would drop the locks that SQLite has on it in this process.
+    """
+    with suppress(FileExistsError):
+        os.close(make_file(path))
+
+
+def beside(path: Path) -> tuple[Path, Path, Path]:
+    """The database at `path` and the two files that SQLite keeps beside it."""
+    return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+class StoreFiles:
+    """The files of an open store, as they were when it was opened.
+
+    A database that was deleted or replaced lives on without a name, and so does a log: whatever is written
+    there is lost when it is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember the files at `path`."""
+        self._opened = {str(file): _identity(str(file)) for file in beside(path)}
+
+    def check(self) -> None:
+        """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
+        for file, identity in self._opened.items():
+            found = _identity(file)
+            if found == identity:
+                continue
+            if identity is not None:
+                raise Unavailable(
+                    f"{file} was deleted, moved or replaced while the store was open; nothing was written. "
+                    "Put the file back, or open the store again."
+                )
+            self._opened[file] = found  # SQLite has made it since
+
+
+class UnchangedFiles:
+    """The files of a store that is read without locks, because nothing can be written where it lies.
+
+    Whoever can write there all the same, by another mount, is noticed afterwards.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember what the files at `path` hold."""
+        self._path, self._read = path, _contents(path)
+
+    def check(self) -> None:
+        """Raise `Unavailable` if one of them has changed since."""
+        if _contents(self._path) != self._read:
+            raise Unavailable(
+                f"{self._path} lies on a read-only file system and was changed from elsewhere while it was open; "
+                "nothing was read. Open it again."
+            )
+
+
+def _contents(path: Path) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for file in beside(path):
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _identity(file: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)  # before every write, so without a Path
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:
+    """The kind of file system that holds `path`; None where this platform does not tell."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return None
+    place = path.resolve()
+    found = [(Path(where), kind) for where, kind in map(_mount, lines) if place.is_relative_to(where)]
+    return max(found, key=lambda mount: len(mount[0].parts))[1] if found else None
+
+
+def _mount(line: str) -> tuple[str, str]:
+    before, _, after = line.partition(" - ")
+    where = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+    return where, after.split(" ")[0]

@@ -1,0 +1,387 @@
+"""The schema: tables, views, its version and the way up from older ones.
+
+`log` has one row per commit, or per write without one, in the order of writing.  Its
+text columns are plain, so that stock `sqlite3` reads every event and message; the rest
+is in `pack`.  `prev` and `jump` are rows of ancestors on the line of first parents: the
+parent, and one further back such that any ancestor is reached in a logarithmic number
+of steps.  `places` finds rows by key; it is filled in batches, and rows above
+`indexed_upto` are found by reading their own `keys`.
+
+The views have the columns of the documents that Perdure implements.  Those that need
+stored objects (`state_snapshots`, `state_values`) work where `perdure sql` has added
+its functions; all others work in stock `sqlite3`.
+
+A trigger, a constraint or an index that somebody added would change what a write does.  So a database
+is refused unless every object of ours is there exactly as this module makes it, and no trigger is.
+Tables of other programs are let be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import cast
+
+import apsw
+
+from perdure.engines.sqlite.database import Database
+from perdure.errors import Corrupt, NotFound, Unsupported
+
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA_VERSION",
+    "check",
+    "check_objects",
+    "foreign_objects",
+    "lay",
+    "read_objects",
+]
+
+APPLICATION_ID = 0x486F6C64  # "Hold"
+SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has its seal
+
+_TABLES = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0), ('spaces', 0), ('listed', 0);
+CREATE TABLE spaces(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE log(
+    id INTEGER PRIMARY KEY,
+    space INTEGER NOT NULL,
+    prev INTEGER, jump INTEGER,
+    depth INTEGER, turn INTEGER, sequence INTEGER, events INTEGER,
+    run INTEGER,
+    keys BLOB NOT NULL,
+    at INTEGER, digest BLOB, root BLOB,
+    changeset TEXT, spans TEXT, bodies TEXT,
+    pack BLOB NOT NULL,
+    timeline TEXT
+);
+CREATE TABLE places(place INTEGER PRIMARY KEY);
+CREATE TABLE stretches(
+    space INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    PRIMARY KEY (space, first)
+) WITHOUT ROWID;
+CREATE TABLE heads(
+    space INTEGER NOT NULL, timeline TEXT NOT NULL,
+    move TEXT NOT NULL, digest BLOB NOT NULL, commit_row INTEGER,
+    PRIMARY KEY (space, timeline)
+) WITHOUT ROWID;
+CREATE TABLE cells(
+    space INTEGER NOT NULL, name TEXT NOT NULL,
+    revision INTEGER NOT NULL, value TEXT, listed INTEGER NOT NULL,
+    position INTEGER NOT NULL, digest BLOB NOT NULL,
+    PRIMARY KEY (space, name)
+) WITHOUT ROWID;
+CREATE INDEX cells_listed ON cells(name, space) WHERE listed AND value IS NOT NULL;
+CREATE TABLE entries(
+    space INTEGER NOT NULL, position INTEGER NOT NULL,
+    chain BLOB NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (space, position)
+) WITHOUT ROWID;
+"""
+
+# A run that rebased its own line has told the same events twice.  Of a group the row with the largest rank is shown.
+_ONCE = """GROUP BY h.conversation_id, json_extract(e.value, '$.id')
+HAVING max(2 * h.in_main + (coalesce(h.timeline, '') NOT GLOB 'run/*')) >= 0"""
+
+_EVENTS = f"""
+CREATE VIEW conversation_events AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
+       json_extract(e.value, '$.type') AS event_type,
+       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.body') = '', json_remove(e.value, '$.body'), e.value)
+            WHEN json_extract(e.value, '$.type') = 'message.appended' THEN json_set(json_remove(e.value, '$.body'), '$.message', json(
+                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
+                            json_extract(s.value, '$[2]')) AS TEXT)))
+            WHEN json_extract(e.value, '$.type') = 'checkpoint.created' THEN json_set(e.value, '$.state_checkpoint', json(
+                CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
+                            json_extract(s.value, '$[2]')) AS TEXT)))
+            ELSE json_set(e.value, '$.args_json', CAST(substr(CAST(l.bodies AS BLOB),
+                1 + json_extract(s.value, '$[1]'), json_extract(s.value, '$[2]')) AS TEXT))
+       END AS payload_json,
+       json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at, h.timeline, h.in_main
+FROM thread_commits h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+LEFT JOIN json_each(l.spans) s ON json_extract(s.value, '$[0]') = e.key
+{_ONCE};
+"""
+
+# What no timeline holds any more was undone.  The run or the call by hand that wrote it knows where, since a run may
+# write on a line of its own; else the row does.  NULL in a row with a commit is `main`.
+_COMMITS = """
+CREATE VIEW thread_commits AS
+WITH RECURSIVE beside(timeline, row) AS (
+    SELECT timeline, commit_row FROM timelines
+    WHERE timeline <> 'main' AND commit_row IS NOT NULL AND commit_row NOT IN (SELECT row FROM history)
+    UNION
+    SELECT b.timeline, l.prev FROM beside b JOIN log l ON l.id = b.row
+    WHERE l.prev IS NOT NULL AND l.prev NOT IN (SELECT row FROM history)
+), placed(row, timeline) AS (
+    SELECT row, 'main' FROM history UNION ALL SELECT row, min(timeline) FROM beside GROUP BY row
+)
+SELECT t.id AS conversation_id, l.id AS row, coalesce(
+           p.timeline,
+           (SELECT coalesce(json_extract(c.value, '$.timeline'), 'main') FROM cells c WHERE c.space = l.space AND c.name =
+               'run/' || json_extract(l.changeset, '$.run_id')),
+           (SELECT coalesce(json_extract(c.value, '$.timeline'), 'main') FROM cells c WHERE c.space = l.space AND c.name =
+               replace(json_extract(l.changeset, '$.run_id'), 'call:', 'call/')),
+           l.timeline, 'main'
+       ) AS timeline, coalesce(p.timeline = 'main', 0) AS in_main
+FROM threads t JOIN log l ON l.space = t.space AND l.digest IS NOT NULL LEFT JOIN placed p ON p.row = l.id;
+"""
+
+# No event tells the arguments of a call by hand.  They are the first words of the row that the call entered the ledger
+# with, whose first key is the beginning of their digest; words that were there before are where they were said first.
+_TOOLS = """
+CREATE VIEW tool_events AS
+WITH told(conversation_id, call_id, id, args_json, in_main) AS (
+    SELECT conversation_id, json_extract(payload_json, '$.call'),
+           max(iif(event_type = 'tool.call.requested', id, NULL)),
+           max(json_extract(payload_json, '$.args_json')), max(in_main)
+    FROM conversation_events WHERE event_type IN ('tool.call.requested', 'tool.call.started', 'tool.call.completed')
+    GROUP BY 1, 2
+), called(conversation_id, call_id, asked_as, at, record, space, args, args_size) AS (
+    SELECT t.id, json_extract(e.body, '$.call'),
+           coalesce(json_extract(e.body, '$.record.copied_from'), json_extract(e.body, '$.call')),
+           json_extract(e.body, '$.at'), coalesce(c.value, json_extract(e.body, '$.record')), t.space,
+           json_extract(e.body, '$.record.args'), json_extract(e.body, '$.record.args_size')
+    FROM threads t JOIN entries e ON e.space = t.space AND json_type(e.body, '$.record') = 'object'
+    LEFT JOIN cells c ON c.space = e.space AND c.name = 'call/' || json_extract(e.body, '$.call')
+), worded(space, row, key) AS (
+    SELECT space, id, hex(substr(keys, 1, 5)) FROM log WHERE bodies IS NOT NULL
+), given(space, args, args_json) AS (
+    SELECT c.space, c.args, max(CAST(substr(CAST(l.bodies AS BLOB), 1, c.args_size) AS TEXT))
+    FROM (SELECT DISTINCT space, args, args_size FROM called) c
+    JOIN worded w ON w.space = c.space AND w.key = upper(substr(c.args, 1, 10)) JOIN log l ON l.id = w.row
+    GROUP BY 1, 2
+)
+SELECT coalesce(a.id, c.call_id) AS id, c.conversation_id, json_extract(c.record, '$.tool') AS tool_name, c.call_id,
+       coalesce(a.args_json, g.args_json, max(a.args_json) OVER (PARTITION BY c.space, c.args)) AS args_json,
+       json_extract(c.record, '$.result') AS result_ref,
+       json_extract(c.record, '$.key') AS idempotency_key,
+       coalesce(json_extract(c.record, '$.effect'), 'external_write') AS side_effect_level,
+       strftime('%Y-%m-%dT%H:%M:%fZ', c.at / 1e6, 'unixepoch') AS created_at,
+       json_extract(c.record, '$.state') AS state,
+       coalesce(json_extract(c.record, '$.timeline'), 'main') AS timeline, coalesce(o.in_main, a.in_main, 0) AS in_main
+FROM called c LEFT JOIN told a ON a.conversation_id = c.conversation_id AND a.call_id = c.asked_as
+LEFT JOIN told o ON o.conversation_id = c.conversation_id AND o.call_id = c.call_id
+LEFT JOIN given g ON g.space = c.space AND g.args = c.args;
+"""
+
+_CHECKPOINTS = """
+CREATE VIEW state_checkpoints AS
+SELECT json_extract(payload_json, '$.checkpoint') AS id, conversation_id,
+       json_extract(payload_json, '$.state_checkpoint.summary') AS summary,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.activeGoals'), '[]') AS active_goals_json,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.relevantMemoryRefs'), '[]') AS memory_refs_json,
+       coalesce(json_extract(payload_json, '$.state_checkpoint.activeArtifacts'), '[]') AS artifact_refs_json, created_at,
+       timeline, in_main
+FROM conversation_events WHERE event_type = 'checkpoint.created';
+"""
+
+_REFERENCES = """
+CREATE VIEW memory_references AS
+SELECT id, conversation_id, owner, item, scope, CASE WHEN owner NOT GLOB '*[^A-Za-z0-9._~-]*'
+       THEN 'mem://' || scope || '/' || owner || '/' || item END AS reference, call_id, created_at,
+       timeline, in_main
+FROM (SELECT id, conversation_id, json_extract(payload_json, '$.owner') AS owner,
+             json_extract(payload_json, '$.item') AS item, json_extract(payload_json, '$.scope') AS scope,
+             json_extract(payload_json, '$.call') AS call_id, created_at, timeline, in_main
+      FROM conversation_events WHERE event_type = 'memory.written');
+
+CREATE VIEW artifact_references AS
+SELECT id, conversation_id, 'artifact://sha256/' || id AS reference, name,
+       CASE WHEN name GLOB '[A-Za-z0-9]*/[A-Za-z0-9]*' AND name NOT GLOB '*[^A-Za-z0-9._/-]*'
+            AND name NOT GLOB 'sha256/*' AND name NOT GLOB 'tool-results/*'
+            THEN 'artifact://' || name END AS named_reference, media_type, size, created_at
+FROM (SELECT substr(c.name, 10) AS id, t.id AS conversation_id, json_extract(c.value, '$.name') AS name,
+             json_extract(c.value, '$.media_type') AS media_type, json_extract(c.value, '$.size') AS size,
+             strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.at') / 1e6, 'unixepoch') AS created_at
+      FROM threads t JOIN cells c ON c.space = t.space
+      WHERE c.name >= 'artifact/' AND c.name < 'artifact0' AND c.value IS NOT NULL);
+"""
+
+_VIEWS = f"""
+CREATE VIEW threads AS
+SELECT substr(c.name, 8) AS id, json_extract(c.value, '$.agent') AS agent,
+       json_extract(c.value, '$.owner') AS owner, s.id AS space, json_extract(c.value, '$.begun_at') AS begun_at
+FROM cells c JOIN spaces store ON store.id = c.space AND store.name = 'store'
+LEFT JOIN spaces s ON s.name = json_extract(c.value, '$.space')
+WHERE c.name >= 'thread/' AND c.name < 'thread0' AND c.value IS NOT NULL;
+
+CREATE VIEW timelines AS
+SELECT t.id AS conversation_id, h.timeline, json_extract(h.move, '$.version') AS version,
+       json_extract(h.move, '$.to') AS head, h.commit_row, coalesce(json_extract(h.move, '$.sealed'), 0) AS sealed
+FROM threads t JOIN heads h ON h.space = t.space;
+
+CREATE VIEW history AS
+WITH RECURSIVE back(conversation_id, row) AS (
+    SELECT conversation_id, commit_row FROM timelines WHERE timeline = 'main' AND commit_row IS NOT NULL
+    UNION ALL
+    SELECT back.conversation_id, log.prev FROM back JOIN log ON log.id = back.row WHERE log.prev IS NOT NULL
+)
+SELECT conversation_id, row FROM back;
+
+{_COMMITS}
+{_EVENTS}
+CREATE VIEW conversations AS
+SELECT t.id, t.agent AS agent_id, (
+    SELECT iif(json_extract(e.value, '$.type') = 'backend.switched', json_extract(e.value, '$.to_backend'),
+               json_extract(e.value, '$.provider') || ':' || json_extract(e.value, '$.model')) AS backend
+    FROM history h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+    WHERE h.conversation_id = t.id AND backend IS NOT NULL
+    ORDER BY l.sequence + e.key DESC LIMIT 1
+) AS current_backend, strftime('%Y-%m-%dT%H:%M:%fZ', t.begun_at / 1e6, 'unixepoch') AS created_at
+FROM threads t;
+
+{_CHECKPOINTS}
+{_TOOLS}
+{_REFERENCES}
+CREATE VIEW provider_metadata AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
+       json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
+           1 + json_extract(s.value, '$[3]'), json_extract(s.value, '$[4]')) AS TEXT) AS metadata_json,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at, h.timeline, h.in_main
+FROM thread_commits h JOIN log l ON l.id = h.row JOIN json_each(l.spans) s
+JOIN json_each(l.changeset, '$.events') e ON json_extract(s.value, '$[0]') = e.key
+WHERE json_extract(s.value, '$[4]') > 0
+{_ONCE};
+
+CREATE VIEW state_commits AS
+SELECT lower(hex(l.digest)) AS hash, lower(hex(l.root)) AS snapshot_hash, lower(coalesce(hex(p.digest), '')) AS parent_hash
+FROM log l LEFT JOIN log p ON p.id = l.prev WHERE l.digest IS NOT NULL;
+
+CREATE VIEW state_snapshots AS
+SELECT DISTINCT lower(hex(root)) AS hash, perdure_snapshot(space, root) AS entries FROM log WHERE root IS NOT NULL;
+
+CREATE VIEW state_values AS
+SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '$.content') AS content
+FROM log l JOIN json_each(perdure_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
+"""
+
+_STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next; none was released before 3
+
+
+def lay(connection: Database, place: str, *, may_write: bool) -> bool:
+    """Make sure that the database has this schema; whether it is new.
+
+    Raises `NotFound` if there is none and it may not be written, and what `check` raises.
+    """
+    is_there = check(connection, place)
+    if not is_there and not may_write:
+        raise NotFound(f"{place} holds no store; nothing was opened. Create one with `perdure init`.")
+    if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
+        _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
+    return not is_there
+
+
+def check(connection: Database, place: str) -> bool:
+    """Whether the database has a schema at all, without changing it.
+
+    Raises `Corrupt` if it is another program's or its objects are not ours, `Unsupported` if it is from a newer
+    Perdure, or an older one than was ever released.
+    """
+    application, version = _number(connection, "application_id"), _number(connection, "user_version")
+    if (
+        version == 0
+        and application == 0
+        and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get
+    ):
+        return False
+    if application != APPLICATION_ID:
+        raise Corrupt(
+            f"{place} is a SQLite file of another program; nothing was changed. Choose another path."
+        )
+    if version < min(_STEPS, default=SCHEMA_VERSION):
+        raise Unsupported(
+            f"{place} has schema version {version}, from before the first release; nothing was changed. "
+            "Export it with the version that made it."
+        )
+    if version > SCHEMA_VERSION:
+        raise Unsupported(
+            f"{place} has schema version {version}, this Perdure knows up to {SCHEMA_VERSION}; "
+            "nothing was changed. Upgrade Perdure."
+        )
+    if version == SCHEMA_VERSION:
+        check_objects(connection, place)
+    else:
+        _check_triggers(read_objects(connection), place)  # the rest is checked once it is upgraded
+    return True
+
+
+def check_objects(connection: Database, place: str) -> None:
+    """Raise `Corrupt`, naming the object, unless tables, indexes and views of ours are as this version makes them."""
+    there, ours = read_objects(connection), _known()
+    _check_triggers(there, place)
+    for name, known in ours.items():
+        if there.get(name) != known:
+            raise _not_ours(place, f"{known[0]} '{name}' is {'changed' if name in there else 'missing'}")
+    for name, (kind, table, _) in there.items():
+        if table in ours and name not in ours:
+            raise _not_ours(place, f"{kind} '{name}' on '{table}' was added")
+
+
+def foreign_objects(connection: Database) -> list[str]:
+    """The names of tables and views in the database that are not ours; what SQLite keeps for itself counts."""
+    return sorted(
+        name
+        for name, (kind, _, _) in read_objects(connection).items()
+        if kind != "index" and name not in _known()
+    )
+
+
+def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
+    """Type, table and SQL of every object in the database, by name."""
+    rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema")
+    return {name: (kind, table, sql) for name, kind, table, sql in rows}
+
+
+@cache
+def _known() -> Mapping[str, tuple[str, str, str | None]]:
+    connection = apsw.Connection(":memory:")
+    try:
+        _create(cast("Database", connection))
+        return read_objects(cast("Database", connection))
+    finally:
+        connection.close()
+
+
+def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str) -> None:
+    for name, (kind, table, _) in there.items():
+        if kind == "trigger":
+            raise _not_ours(place, f"trigger '{name}' on '{table}' was added")
+
+
+def _not_ours(place: str, what: str) -> Corrupt:
+    return Corrupt(
+        f"{place} has another schema than Perdure makes: {what}; nothing was changed. Restore a backup, or find out "
+        "who changed it: what was written since may be wrong."
+    )
+
+
+def _create(connection: Database) -> None:
+    connection.execute(_TABLES)
+    connection.execute(_VIEWS)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _upgrade(connection: Database, place: str) -> None:
+    for version in range(_number(connection, "user_version"), SCHEMA_VERSION):
+        connection.execute(_STEPS[version])
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    check_objects(connection, place)
+
+
+def _transaction(connection: Database, work: Callable[[Database], None]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _number(connection: Database, pragma: str) -> int:
+    return int(str(connection.execute(f"PRAGMA {pragma}").get))

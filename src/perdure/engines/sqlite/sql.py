@@ -1,0 +1,180 @@
+"""Plain SQL on a store, read-only, with functions that open what is packed.
+
+`perdure_objects(row)` gives the values and messages of a row of the log as JSON;
+`perdure_snapshot(space, root)` gives the path → value map of a state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias, cast
+
+import apsw
+import apsw.ext
+
+from perdure.engines.sqlite.connections import Connections, Options
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.failures import translated
+from perdure.engines.sqlite.filesystem import check_one_name
+from perdure.engines.sqlite.index import Index
+from perdure.engines.sqlite.rows import Rows
+from perdure.engines.sqlite.scanning import facts_of
+from perdure.errors import Corrupt, Invalid, PerdureError
+from perdure.model.digest import Digest
+
+__all__ = ["Entries", "Nodes", "Sql"]
+
+Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
+Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]
+
+
+class _Info(Protocol):
+    """What the driver says of a query before it is run."""
+
+    @property
+    def query_remaining(self) -> str | None:
+        """The text behind the first statement; None if there is none."""
+        ...
+
+
+_info = cast("Callable[[Database, str], _Info]", apsw.ext.query_info)  # pyright: ignore[reportUnknownMemberType]
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+
+
+_READS = frozenset(
+    [
+        apsw.SQLITE_SELECT,
+        apsw.SQLITE_READ,
+        apsw.SQLITE_FUNCTION,
+        apsw.SQLITE_RECURSIVE,
+        apsw.SQLITE_TRANSACTION,
+        apsw.SQLITE_SAVEPOINT,
+    ]
+)
+_PRAGMAS = frozenset(
+    [
+        "application_id",
+        "collation_list",
+        "compile_options",
+        "data_version",
+        "database_list",
+        "encoding",
+        "foreign_key_check",
+        "foreign_key_list",
+        "freelist_count",
+        "function_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "integrity_check",
+        "journal_mode",
+        "module_list",
+        "page_count",
+        "page_size",
+        "pragma_list",
+        "quick_check",
+        "schema_version",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+        "user_version",
+    ]
+)
+_PRAGMAS_WITH_ARGUMENT = frozenset(
+    name for name in _PRAGMAS if name.endswith(("_info", "_xinfo", "_list", "_check"))
+)
+
+
+def _may(
+    action: int, first: str | None, second: str | None, _database: str | None, _inside: str | None
+) -> int:
+    """Whether a statement may do that: read, and nothing else."""
+    allowed = action in _READS
+    if action == apsw.SQLITE_PRAGMA:
+        name = (first or "").lower()
+        allowed = name in _PRAGMAS and (second is None or name in _PRAGMAS_WITH_ARGUMENT)
+    elif action == apsw.SQLITE_FUNCTION:
+        allowed = (second or "").lower() != "load_extension"
+    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+
+class Sql:
+    """A store opened for questions in SQL.  Nothing can be written through it."""
+
+    def __init__(self, path: Path, *, entries: Entries) -> None:
+        """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
+        self._place = str(path)
+        self._entries = entries
+        check_one_name(path)
+        try:
+            self._connections = Connections(Options(path=str(path), read_only=True))
+        except apsw.Error as error:
+            raise translated(error, "opening", self._place) from error
+        self._db = self._connections.writer
+        self._rows = Rows(Index(), self._place)
+        self._db.pragma("query_only", 1)
+        self._db.pragma("trusted_schema", 1)  # the views of our own schema call the two functions below
+        self._db.create_scalar_function("perdure_objects", self._objects, 1)
+        self._db.create_scalar_function("perdure_snapshot", self._snapshot, 2)
+        # A read-only connection can still make files: by VACUUM INTO, ATTACH and temporary tables.
+        cast("apsw.Connection", self._db).authorizer = _may
+
+    def query(
+        self, sql: str, bindings: Sequence[object] = ()
+    ) -> tuple[list[str], Iterator[tuple[object, ...]]]:
+        """The columns and the rows of one statement, with what its marks stand for; raises `Invalid` if it is not SQL, or is several statements."""
+        try:
+            self._check_one(sql)
+            cursor = self._db.execute(sql, bindings)
+            return [str(column[0]) for column in cursor.get_description()], self._each(iter(cursor))
+        except apsw.ExecutionCompleteError:
+            return [], iter(())
+        except apsw.Error as error:
+            raise _refused(error, self._place) from error
+
+    def _check_one(self, sql: str) -> None:
+        """Raise `Invalid` if anything but words of comment follows the first statement: nobody would see what it gave."""
+        rest = _info(self._db, sql).query_remaining
+        if rest is not None and _COMMENT.sub("", rest).strip(" ;\t\r\n"):
+            raise Invalid(
+                f"the query was not run on {self._place}: it is more than one statement. Ask them one by one."
+            )
+
+    def close(self) -> None:
+        """Release the store."""
+        self._connections.close()
+
+    def _each(self, cursor: Iterator[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+        try:
+            yield from cursor
+        except apsw.Error as error:
+            raise _refused(error, self._place) from error
+
+    def _objects(self, number: int) -> str:
+        """What a row holds, without what was forgotten; raises `Corrupt` rather than show what was never written."""
+        self._rows.index.catch_up(self._db)
+        found: list[dict[str, object]] = []
+        for fact in facts_of(self._db, self._rows, number):
+            if fact.fault is not None:
+                raise Corrupt(f"{fact.fault}; the query was not answered. Run `perdure verify`.")
+            if fact.object is not None:
+                shown = fact.object.body.decode("utf-8", "backslashreplace")
+                found.append({"kind": fact.kind, "hash": fact.digest, "content": shown})
+        return json.dumps(found)
+
+    def _snapshot(self, space: int, root: bytes) -> str:
+        def nodes(digests: Sequence[Digest]) -> Sequence[bytes]:
+            return [found.body for found in self._rows.objects(self._db, space, digests)]
+
+        return json.dumps(dict(self._entries(nodes, Digest(root.hex()))))
+
+
+def _refused(error: apsw.Error, place: str) -> PerdureError:
+    if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError | apsw.AuthError):
+        return Invalid(
+            f"the query was not run on {place}: {error}. The store is open read-only; see `perdure sql`."
+        )
+    return translated(error, "the query", place)

@@ -1,0 +1,170 @@
+"""Where two commits come from: their common ancestors, and what only one of them has behind it.
+
+A commit's *line* is its chain of first parents; its *history* is everything behind it,
+through merges too.  Lines are compared by depth, in logarithmic time.  Histories are kept
+as stretches of lines, so that memory grows with the number of merges since two lines
+parted and never with the number of commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from perdure.engines.contract import Step
+from perdure.history.space import Space
+from perdure.model.digest import Digest
+
+__all__ = [
+    "Point",
+    "Stretch",
+    "ahead",
+    "ancestor",
+    "best",
+    "common",
+    "commons",
+    "contains",
+    "meet",
+    "point",
+    "walk",
+]
+
+_BATCH = 128
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A commit, and its depth on its line."""
+
+    digest: Digest
+    depth: int
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A part of a line: `tip` and what is behind it, down to but without the depth `floor`."""
+
+    tip: Point
+    floor: int
+
+
+def point(space: Space, commit: Digest) -> Point:
+    """The commit with its depth; raises as `Space.step` does."""
+    return Point(commit, space.step(commit).place.depth)
+
+
+def ancestor(space: Space, tip: Point, depth: int) -> Point | None:
+    """The commit of that depth on the line of `tip`; None before the first."""
+    if depth < 0:
+        return None
+    if depth == tip.depth:
+        return tip
+    found = space.back(tip.digest, skip=tip.depth - depth, limit=1)
+    return Point(found[0].digest, depth)
+
+
+def meet(space: Space, a: Point | None, b: Point | None) -> Point | None:
+    """The last commit that stands on both lines; None if they share none.
+
+    Costs a logarithm of how far back it is.
+    """
+    if a is None or b is None:
+        return None
+    top = min(a.depth, b.depth)
+    one, other = ancestor(space, a, top), ancestor(space, b, top)
+    gap = 1
+    while one != other:
+        a, b = one or a, other or b
+        one, other = ancestor(space, a, top - gap), ancestor(space, b, top - gap)
+        gap *= 2
+    shared, floor = one, one.depth if one else -1
+    while min(a.depth, top) - floor > 1:
+        middle = (min(a.depth, top) + floor) // 2
+        one, other = ancestor(space, a, middle), ancestor(space, b, middle)
+        if one == other:
+            shared, floor = one, middle
+        else:
+            a, b = one or a, other or b
+    return shared
+
+
+def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
+    """The commits of a stretch, newest first, read a batch at a time."""
+    left, skip = stretch.tip.depth - stretch.floor, 0
+    while left > 0:
+        batch = space.back(stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
+        yield from batch
+        left, skip = left - len(batch), skip + len(batch)
+
+
+def ahead(space: Space, tip: Point, of: Point | None) -> Sequence[Stretch]:
+    """What is in the history of `tip` and not in that of `of` (None: an empty one)."""
+    return [stretch for stretch, _ in _parted(space, tip, of) if stretch.tip.depth > stretch.floor]
+
+
+def contains(space: Space, tip: Point, commit: Point) -> bool:
+    """Whether `commit` is in the history of `tip`; every commit is in its own."""
+    return not ahead(space, commit, tip)
+
+
+def common(space: Space, a: Point, b: Point) -> Point | None:
+    """The first of the best common ancestors of two commits; None if they have none."""
+    return next(iter(commons(space, a, b)), None)
+
+
+def commons(space: Space, a: Point, b: Point) -> list[Point]:
+    """All best common ancestors of two commits, through merges too: those that are behind no other one.
+
+    There are several where lines were merged crosswise, or where both took in the same other
+    lines.  The deepest comes first, and of these the one with the greatest digest.
+    """
+    trunk = meet(space, a, b)
+    if trunk is not None and trunk in (a, b):
+        return [trunk]
+    met = [trunk, *(top for _, top in _parted(space, a, b))]
+    return best(space, [each for each in met if each is not None])
+
+
+def best(space: Space, points: Iterable[Point]) -> list[Point]:
+    """Those of `points` that are in the history of no other one, each once, the deepest first."""
+    given = set(points)
+    kept = [one for one in given if not any(one != other and contains(space, other, one) for other in given)]
+    return sorted(kept, key=lambda one: (one.depth, one.digest), reverse=True)
+
+
+def _parted(space: Space, tip: Point, of: Point | None) -> Sequence[tuple[Stretch, Point | None]]:
+    """The history of `tip` back to where each line enters the history of `of`, and the commit where it does."""
+    trunk = meet(space, tip, of)
+    mine = _history(space, tip, trunk)
+    theirs = _history(space, of, trunk) if of else []
+    lowest = min([stretch.floor for stretch in mine], default=-1)
+    if trunk and lowest < trunk.depth:
+        # A line that left below the trunk may have been merged into the trunk since.
+        theirs = [*theirs, *_history(space, trunk, ancestor(space, trunk, lowest))]
+    return [_stopped(space, stretch, [trunk, *(other.tip for other in theirs)]) for stretch in mine]
+
+
+def _stopped(space: Space, stretch: Stretch, by: Sequence[Point | None]) -> tuple[Stretch, Point | None]:
+    """What of `stretch` is on none of these lines, and the commit where it first meets one of them."""
+    met = [found for line in by if (found := meet(space, stretch.tip, line))]
+    first = max(met, key=lambda found: found.depth, default=None)
+    if first is None or first.depth < stretch.floor:
+        return stretch, None
+    return Stretch(stretch.tip, first.depth), first
+
+
+def _history(space: Space, tip: Point, trunk: Point | None) -> list[Stretch]:
+    """The history of `tip` without the line of `trunk`, as stretches that do not overlap."""
+    found: list[Stretch] = []
+    pending = [tip]
+    while pending:
+        line = pending.pop()
+        known = [trunk, *(stretch.tip for stretch in found)]
+        floor = max((shared.depth for other in known if (shared := meet(space, line, other))), default=-1)
+        if line.depth <= floor:
+            continue
+        found.append(Stretch(line, floor))
+        merged = (parent for step in walk(space, found[-1]) for parent in step.commit.parents[1:])
+        pending += reversed(
+            [point(space, parent) for parent in merged]
+        )  # the newest first: it covers the rest
+    return found

@@ -1,0 +1,367 @@
+"""Artifacts: bulky content, streamed in and out, kept once however often it is put.
+
+Content is cut into chunks, and chunks are written as they fill up, so that memory holds a
+few of them whatever the size.  Chunks alone are nothing that a reader could see: an artifact
+becomes visible through one last write, either a commit with an `artifact.created` event or,
+for a put by hand, a write that only lists it (cell `artifact/<digest>`).
+
+While an upload lasts, the cell `upload/<id>` says so and names the chunks written so far.
+Retention removes what an abandoned upload left behind only after marking that cell, and every
+further write of the upload is refused if it was: so either the chunks are still there, or the
+put fails and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.engines.contract import Cell, CellWrite, Write
+from perdure.errors import Conflict, Corrupt, Forgotten, InDoubt, Invalid, NotFound
+from perdure.history import cells
+from perdure.history.space import Space
+from perdure.model import canonical, names
+from perdure.model.artifact import (
+    CHUNK_BYTES,
+    Artifact,
+    check_media_type,
+    decode_artifact,
+    encode_artifact,
+    sniff,
+)
+from perdure.model.digest import Digest, Kind, Object, digest_of
+
+__all__ = [
+    "LISTED",
+    "UPLOAD",
+    "Listed",
+    "Piece",
+    "Staged",
+    "Upload",
+    "check_upload",
+    "get",
+    "listing",
+    "ls",
+    "publish",
+    "put",
+    "show",
+    "stage",
+    "upload_of",
+]
+
+LISTED = "artifact/"  # cells of what is listed
+UPLOAD = "upload/"  # cells of uploads that are under way
+
+Piece: TypeAlias = bytes | bytearray | memoryview
+"""Some of the content."""
+
+_BATCH = 4  # chunks in one write
+_TRIES_MAX = 5
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of an artifact without reading its content."""
+
+    digest: Digest
+    media_type: str
+    size: int
+    sha256: str
+    name: str | None = None
+    at: int | None = None  # µs since 1970, UTC, when it was listed; None: it never was
+    call: str | None = None  # the call whose result it is
+    run: str | None = None
+    commit: Digest | None = None  # the commit that named it, or that tells of the call
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that nobody can see yet.  The write that makes it visible carries `objects` and `cells`."""
+
+    digest: Digest
+    artifact: Artifact
+    objects: tuple[Object, ...]  # what is still to be written
+    cells: tuple[CellWrite, ...] = ()  # ends the upload; refused if its chunks were removed meanwhile
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The value of an upload's cell."""
+
+    at: int  # µs since 1970, UTC, when it began
+    chunks: tuple[Digest, ...]  # written so far
+    expired: bool = False  # retention has taken it for abandoned
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The value of a listing cell."""
+
+    media_type: str
+    size: int
+    sha256: str
+    at: int
+    name: str | None = None
+
+
+_entries = msgspec.json.Decoder(_Entry)
+_uploads = msgspec.json.Decoder(Upload)
+
+
+def put(
+    space: Space, chunks: Iterable[Piece], *, media_type: str | None = None, name: str | None = None
+) -> Digest:
+    """Keep the content that `chunks` make up and list it; the artifact's digest.
+
+    The media type is found from the first bytes unless it is given.  Raises `Invalid`, having
+    listed nothing, if the content is larger than the space's limit.
+    """
+    return publish(space, stage(space, chunks, media_type=media_type), name=name)
+
+
+def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = None) -> Staged:
+    """Write the content that `chunks` make up, except for the last few, where nobody can see it."""
+    if media_type is not None:
+        check_media_type(media_type)
+    upload = _Uploading(space)
+    for chunk in _cut(chunks):
+        upload.take(chunk)
+    return upload.finish(media_type)
+
+
+def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
+    """Make `staged` visible by a write of its own that lists it.
+
+    Raises `Conflict`, having listed nothing, if retention took the upload for abandoned.
+    """
+    for _ in range(_TRIES_MAX):
+        listed = listing(space, staged, name=name)
+        cells = (*staged.cells, *([listed] if listed else ()))
+        write = _write(space, objects=staged.objects, cells=cells)
+        try:
+            _apply(space, write)
+        except Conflict:
+            for cell in staged.cells:
+                check_upload(space, cell)
+            if listed is None or listed.expected == _revision(space, listed.name):
+                raise  # it was not about the listing
+        else:
+            return staged.digest
+    raise Conflict(
+        f"artifact {staged.digest} is being listed by others all the time; it was not listed. Try again."
+    )
+
+
+def listing(space: Space, staged: Staged, *, name: str | None = None) -> CellWrite | None:
+    """The cell that lists `staged`, for the write that makes it visible; None if it is listed already.
+
+    A second listing changes the name if it gives another one, and nothing else.
+    """
+    if name is not None:
+        names.check_label("artifact name", name)
+    cell = space.engine.cell(space.name, LISTED + staged.digest)
+    before = cells.read(cell, _entries) if cell and cell.value is not None else None
+    if before and (name is None or name == before.name):
+        return None
+    whole = staged.artifact
+    entry = _Entry(
+        media_type=whole.media_type,
+        size=whole.size,
+        sha256=whole.sha256,
+        at=before.at if before else space.clock(),
+        name=name,
+    )
+    value = canonical.encode_struct(entry)
+    return CellWrite(name=LISTED + staged.digest, expected=cell.revision if cell else 0, value=value)
+
+
+def get(space: Space, digest: Digest) -> Iterator[bytes]:
+    """The content of the artifact, chunk by chunk.
+
+    Raises `NotFound` or `Invalid` at once if there is no such artifact.  Each chunk is checked
+    before it is given; `Corrupt` is raised at the end if the whole is not what was put.
+    """
+    return _content(space, digest, _artifact(space, digest))
+
+
+def show(space: Space, digest: Digest) -> Listed:
+    """What is known of the artifact; raises `NotFound`."""
+    cell = space.engine.cell(space.name, LISTED + digest)
+    if cell and cell.value is not None:
+        return _listed(cell)
+    whole = _artifact(space, digest)
+    return Listed(digest=digest, media_type=whole.media_type, size=whole.size, sha256=whole.sha256)
+
+
+def ls(space: Space, *, after: str = "", limit: int) -> Sequence[Listed]:
+    """Listed artifacts by digest, those after the digest `after`."""
+    cells = space.engine.cells(space.name, prefix=LISTED, after=LISTED + after, limit=limit)
+    return [_listed(cell) for cell in cells]
+
+
+def upload_of(cell: Cell) -> Upload:
+    """What an upload's cell says; raises `Corrupt`."""
+    return cells.read(cell, _uploads)
+
+
+class _Uploading:
+    """Content on its way in: hashed as a whole, cut into objects, written a few at a time."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._cell = UPLOAD + space.ids()
+        self._at = 0  # when it began; 0: nothing was written yet
+        self._revision = 0  # of the cell
+        self._whole = sha256()
+        self._size = 0
+        self._head = b""  # the first chunk, for finding the media type
+        self._chunks: list[Digest] = []
+        self._pending: list[Object] = []
+
+    def take(self, chunk: bytes) -> None:
+        """Add one chunk; raises `Invalid` if that is too much."""
+        self._size += len(chunk)
+        if self._size > self._space.limits.artifact_bytes_max:
+            raise Invalid(
+                f"the artifact is larger than {self._space.limits.artifact_bytes_max} bytes; it was not kept. "
+                "Split it, or raise the limit within which the store was opened."
+            )
+        if len(self._pending) == _BATCH:
+            self._flush()
+        self._whole.update(chunk)
+        self._head = self._head or chunk
+        piece = Object.of(Kind.VALUE, chunk)
+        self._chunks.append(piece.digest)
+        self._pending.append(piece)
+
+    def finish(self, media_type: str | None) -> Staged:
+        """What is left to write, and what ends the upload."""
+        whole = Artifact(
+            chunks=tuple(self._chunks),
+            media_type=media_type or sniff(self._head, whole=len(self._chunks) < 2),
+            sha256=self._whole.hexdigest(),
+            size=self._size,
+        )
+        described = Object.of(Kind.ARTIFACT, encode_artifact(whole))
+        ended = CellWrite(name=self._cell, expected=self._revision, value=None)
+        return Staged(
+            digest=described.digest,
+            artifact=whole,
+            objects=(*self._pending, described),
+            cells=(ended,) if self._revision else (),
+        )
+
+    def _flush(self) -> None:
+        """Write what is pending, and say in the cell what has been written."""
+        upload = Upload(at=self._at or self._space.clock(), chunks=tuple(self._chunks))
+        told = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))
+        try:
+            _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
+        except Conflict:
+            check_upload(self._space, told)
+            raise
+        self._at = upload.at
+        self._revision += 1
+        self._pending = []
+
+
+def _cut(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """The same content in chunks of CHUNK_BYTES, the last one shorter; none for no content."""
+    held = bytearray()
+    for piece in pieces:
+        rest = _flat(piece)
+        while rest:
+            room = CHUNK_BYTES - len(held)
+            held += rest[:room]
+            rest = rest[room:]
+            if len(held) == CHUNK_BYTES:
+                yield bytes(held)
+                held.clear()
+    if held:
+        yield bytes(held)
+
+
+def _flat(piece: Piece) -> memoryview:
+    """The bytes of one piece; raises `Invalid` if it has none."""
+    try:
+        return memoryview(piece).cast("B")
+    except TypeError as error:
+        raise Invalid(
+            f"content is bytes, not {type(piece).__name__}; it was not kept. Encode text first, or open its file in "
+            "binary mode."
+        ) from error
+
+
+def _write(space: Space, *, objects: Iterable[Object], cells: tuple[CellWrite, ...]) -> Write:
+    """A write that moves no head.  Its op_id is new: content is its own protection against doubling."""
+    supplied = tuple(objects)
+    told = {"objects": [each.digest for each in supplied], "cells": [cell.name for cell in cells]}
+    return Write(
+        space=space.name,
+        op_id="artifact/" + space.ids(),
+        intent=digest_of(Kind.BODY, canonical.encode(told)),
+        fences=space.fences,
+        objects=supplied,
+        cells=cells,
+    )
+
+
+def _apply(space: Space, write: Write) -> None:
+    """Have the engine apply `write`; where its outcome is in doubt, ask once what became of it."""
+    try:
+        space.engine.apply(write)
+    except InDoubt:
+        if space.engine.recorded(space.name, write.op_id) is None:
+            raise
+
+
+def _revision(space: Space, name: str) -> int:
+    cell = space.engine.cell(space.name, name)
+    return cell.revision if cell else 0
+
+
+def check_upload(space: Space, cell: CellWrite) -> None:
+    """Raise `Conflict`, saying why, if the upload was taken for abandoned."""
+    if _revision(space, cell.name) != cell.expected:
+        raise Conflict(
+            "an upload took longer than the retention policy allows, and its chunks were removed; "
+            "the artifact was not listed. Put it again."
+        )
+
+
+def _artifact(space: Space, digest: Digest) -> Artifact:
+    try:
+        found = space.engine.objects(space.name, (digest,))[0]
+    except Forgotten:
+        raise
+    except NotFound as error:  # a name that somebody gave, unless the thread lists the artifact
+        cell = space.engine.cell(space.name, LISTED + digest)
+        raise (error if cell is None or cell.value is None else space.absence(digest)) from None
+    if found.kind is not Kind.ARTIFACT:
+        raise NotFound(f"{digest} is a {found.kind}, not an artifact; nothing was returned.")
+    return decode_artifact(found.body)
+
+
+def _content(space: Space, digest: Digest, whole: Artifact) -> Iterator[bytes]:
+    plain, size = sha256(), 0
+    for chunk in whole.chunks:
+        body = space.body(chunk)
+        plain.update(body)
+        size += len(body)
+        yield body
+    if size != whole.size or plain.hexdigest() != whole.sha256:
+        raise Corrupt(
+            f"artifact {digest} is {size} bytes with SHA-256 {plain.hexdigest()}, not {whole.size} bytes with "
+            f"{whole.sha256}; do not use what was read. Run `perdure verify`."
+        )
+
+
+def _listed(cell: Cell) -> Listed:
+    entry = cells.read(cell, _entries)
+    return Listed(
+        digest=Digest(cell.name.removeprefix(LISTED)),
+        media_type=entry.media_type,
+        size=entry.size,
+        sha256=entry.sha256,
+        name=entry.name,
+        at=entry.at,
+    )

@@ -1,0 +1,234 @@
+"""Document ops: changes in one place of a JSON document.
+
+Each op takes a document and gives another; the one it took is never altered.  A place is
+a tuple of keys and indexes from the top, never a dotted string; an index counts from 0
+and never from the end.  An op that does not fit raises, and then nothing has happened:
+`NotFound` where the place does not exist, `Invalid` where something else is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, cast
+
+from perdure.errors import Invalid, NotFound
+from perdure.model import canonical
+from perdure.model.canonical import Json
+from perdure.model.patch import Verb
+
+__all__ = ["Place", "apply", "check_place"]
+
+Place: TypeAlias = tuple[str | int, ...]
+
+_Change: TypeAlias = Callable[[Json], Json]
+
+
+def apply(document: Json, verb: Verb, at: Place, argument: Json, *, path: str) -> Json:
+    """The document after `verb` at the place `at`; `path` is where it stands, for the messages.
+
+    `set` and `unset` change the entry of a dict or the item of a list that the place ends in,
+    and `insert` puts an item before it.  `append`, `merge`, `increment` and `remove` change the
+    list, dict or number that is at the place; `remove` takes away the first item that equals
+    its argument.
+    """
+    return _VERBS[verb](_Where(path, at), document, argument)
+
+
+def check_place(at: object) -> Place:
+    """`at` as a place; raises `Invalid` unless it is a list or tuple of keys and indexes."""
+    if not isinstance(at, list | tuple):
+        raise Invalid(
+            f"a place in a document is a list of keys and indexes, not {at!r}; nothing was written."
+        )
+    steps = cast("list[object] | tuple[object, ...]", at)
+    for step in steps:
+        if type(step) is not str and type(step) is not int:
+            raise Invalid(f"a place in a document holds keys and indexes, not {step!r}; nothing was written.")
+    return cast("Place", tuple(steps))
+
+
+class _Where:
+    """The place that an op was given, for finding it and for speaking of it."""
+
+    __slots__ = ("at", "path")
+
+    def __init__(self, path: str, at: Place) -> None:
+        self.path, self.at = path, at
+
+    def __str__(self) -> str:
+        steps = "".join(f"[{step!r}]" for step in self.at)
+        return f"{self.path}{' at ' + steps if steps else ''}"
+
+    def change(self, document: Json, change: _Change) -> Json:
+        """The document with `change` made to what is at the place."""
+        return self._changed(document, self.at, change)
+
+    def last(self, verb: str) -> tuple[_Where, str | int]:
+        """The place that holds this one, and the last step; `Invalid` for the document as a whole."""
+        if not self.at:
+            raise Invalid(f"`{verb}` needs a place inside the document {self.path}; nothing was written.")
+        return _Where(self.path, self.at[:-1]), self.at[-1]
+
+    def expected(self, wanted: str, found: Json) -> Invalid:
+        return Invalid(f"{self} holds {_kind(found)}, not {wanted}; nothing was written.")
+
+    def absent(self) -> NotFound:
+        return NotFound(f"{self} does not exist; nothing was written.")
+
+    def _changed(self, here: Json, steps: Place, change: _Change) -> Json:
+        if not steps:
+            return change(here)
+        step, rest = steps[0], steps[1:]
+        above = _Where(self.path, self.at[: len(self.at) - len(steps)])
+        below = _Where(self.path, (*above.at, step))
+        match here, step:
+            case dict(), str():
+                if step not in here:
+                    raise below.absent()
+                return {**here, step: self._changed(here[step], rest, change)}
+            case list(), int():
+                if not 0 <= step < len(here):
+                    raise below.absent()
+                return [*here[:step], self._changed(here[step], rest, change), *here[step + 1 :]]
+            case _, str():
+                raise above.expected(f"an object with the key {step!r}", here)
+            case _:
+                raise above.expected(f"a list with the index {step}", here)
+
+
+def _set(where: _Where, document: Json, argument: Json) -> Json:
+    if not where.at:
+        return argument
+    above, step = where.last("set")
+
+    def change(here: Json) -> Json:
+        match here, step:
+            case dict(), str():
+                return {**here, step: argument}
+            case list(), int():
+                _check_index(where, step, len(here))
+                return [*here[:step], argument, *here[step + 1 :]]
+            case _:
+                raise above.expected(_holder_of(step), here)
+
+    return above.change(document, change)
+
+
+def _unset(where: _Where, document: Json, argument: Json) -> Json:
+    above, step = where.last("unset")
+
+    def change(here: Json) -> Json:
+        match here, step:
+            case dict(), str():
+                if step not in here:
+                    raise where.absent()
+                return {key: item for key, item in here.items() if key != step}
+            case list(), int():
+                _check_index(where, step, len(here))
+                return [*here[:step], *here[step + 1 :]]
+            case _:
+                raise above.expected(_holder_of(step), here)
+
+    return above.change(document, change)
+
+
+def _insert(where: _Where, document: Json, argument: Json) -> Json:
+    above, step = where.last("insert")
+    if not isinstance(step, int):
+        raise Invalid(f"`insert` needs an index as the last step of {where}; nothing was written.")
+
+    def change(here: Json) -> Json:
+        if not isinstance(here, list):
+            raise above.expected("a list", here)
+        _check_index(where, step, len(here) + 1)  # one past the end: insert as the last
+        return [*here[:step], argument, *here[step:]]
+
+    return above.change(document, change)
+
+
+def _append(where: _Where, document: Json, argument: Json) -> Json:
+    def change(here: Json) -> Json:
+        if not isinstance(here, list):
+            raise where.expected("a list", here)
+        return [*here, argument]
+
+    return where.change(document, change)
+
+
+def _merge(where: _Where, document: Json, argument: Json) -> Json:
+    if not isinstance(argument, Mapping):
+        raise Invalid(f"`merge` into {where} needs an object, not {_kind(argument)}; nothing was written.")
+
+    def change(here: Json) -> Json:
+        if not isinstance(here, dict):
+            raise where.expected("an object", here)
+        return {**here, **argument}
+
+    return where.change(document, change)
+
+
+def _increment(where: _Where, document: Json, argument: Json) -> Json:
+    if not _is_number(argument):
+        raise Invalid(f"`increment` of {where} needs a number, not {_kind(argument)}; nothing was written.")
+
+    def change(here: Json) -> Json:
+        if not _is_number(here):
+            raise where.expected("a number", here)
+        return cast("float", here) + cast("float", argument)
+
+    return where.change(document, change)
+
+
+def _remove(where: _Where, document: Json, argument: Json) -> Json:
+    # By canonical bytes, because to Python 1, 1.0 and True are equal and here they are three values.
+    wanted = canonical.encode(argument)
+
+    def change(here: Json) -> Json:
+        if not isinstance(here, list):
+            raise where.expected("a list", here)
+        for index, item in enumerate(here):
+            if canonical.encode(item) == wanted:
+                return [*here[:index], *here[index + 1 :]]
+        raise NotFound(f"{where} has no item {wanted[:60].decode(errors='replace')}; nothing was written.")
+
+    return where.change(document, change)
+
+
+_VERBS: dict[Verb, Callable[[_Where, Json, Json], Json]] = {
+    "set": _set,
+    "unset": _unset,
+    "append": _append,
+    "merge": _merge,
+    "increment": _increment,
+    "insert": _insert,
+    "remove": _remove,
+}
+
+
+def _check_index(where: _Where, index: int, length: int) -> None:
+    if not 0 <= index < length:
+        raise where.absent()
+
+
+def _holder_of(step: str | int) -> str:
+    return "an object" if isinstance(step, str) else "a list"
+
+
+def _is_number(value: Json) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "an object"

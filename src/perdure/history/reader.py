@@ -1,0 +1,210 @@
+"""Reading a history: heads, values, commits, the transcript and the turns of one line.
+
+Every function takes the commit it reads from, None being the moment before the first; so
+what it gives depends on nothing that can change.  Only `hold_of` and `head_of` look at what
+can.  Reads of a line are windowed: the last n cost n, however long the history is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import groupby
+
+from perdure.engines.contract import Hold, Step
+from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.history.space import Space, removed, stale_because_removed
+from perdure.history.tree import Entry
+from perdure.model import names
+from perdure.model.digest import Digest
+from perdure.model.head import Head
+from perdure.projections import transcript as projection
+from perdure.projections.transcript import Said, TranscriptEntry, Turn
+
+__all__ = [
+    "check_limit",
+    "entry_at",
+    "head_of",
+    "head_to_move",
+    "hold_of",
+    "is_ancestor",
+    "log",
+    "paths",
+    "recent",
+    "spoken",
+    "steps",
+    "transcript",
+    "turns",
+]
+
+_PAGE = 100
+_SHOWN = 100
+_KEPT = 200
+
+
+def hold_of(space: Space, timeline: str) -> Hold:
+    """Where the timeline stands; raises `NotFound` if there is none of that name, or the thread was removed."""
+    hold = space.engine.hold(space.name, timeline)
+    if removed(space):
+        raise NotFound(f"thread '{space.label}' was removed; nothing was read. Begin it again with agent=.")
+    if hold is None:
+        raise _no_timeline(space, timeline)
+    return hold
+
+
+def head_of(space: Space, timeline: str) -> Head:
+    """The head of the timeline; raises `NotFound` as `hold_of` does."""
+    return hold_of(space, timeline).head
+
+
+def head_to_move(space: Space, timeline: str) -> Head:
+    """The head of the timeline for somebody who means to move it: a thread that was removed is `StaleHead`."""
+    hold = space.engine.hold(space.name, timeline)
+    if removed(space):
+        raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
+    if hold is None:
+        raise _no_timeline(space, timeline)
+    return hold.head
+
+
+def entry_at(space: Space, at: Digest | None, path: str) -> Entry:
+    """What the map held at `path`; raises `NotFound`."""
+    found = space.tree_at(at).get(names.check_path(path))
+    if found is None:
+        raise NotFound(f"there is nothing at {path}{_moment(at)}. See what there is with paths().")
+    return found
+
+
+def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
+    """The entries that `prefix` covers, in order, read as they are asked for."""
+    own, below = names.prefixes_of(names.check_prefix(prefix))
+    tree = space.tree_at(at)
+    found = tree.get(own) if own is not None else None
+    if found is not None:
+        yield found
+    yield from tree.entries(below)
+
+
+def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Iterator[Step]:
+    """Commits from `at` back along first parents, newest first; None is all of them."""
+    left = limit
+    while at is not None and (left is None or left > 0):
+        page = space.back(at, limit=_page(left))
+        yield from page
+        left = None if left is None else left - len(page)
+        at = page[-1].commit.first_parent
+
+
+def recent(space: Space, at: Digest | None) -> Iterator[Step]:
+    """The same for whoever expects to need the last few alone: those that are remembered cost nothing."""
+    while at is not None:
+        step = space.steps.get(at)
+        if step is None:
+            yield from steps(space, at)
+            return
+        yield step
+        at = step.commit.first_parent
+
+
+def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
+    """The same as a list; those that are seen first are remembered, as one of them tends to be visited next."""
+    check_limit(limit)
+    found = list(steps(space, at, limit=limit))
+    for step in found[:_KEPT]:
+        space.steps.put(step)
+    return found
+
+
+def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> bool:
+    """Whether `older` is on the line of first parents that ends at `newer`; a commit is on its own line."""
+    if older is None or newer is None or older == newer:
+        return older is None or older == newer
+    back = space.step(newer).commit.depth - space.step(older).commit.depth
+    if back <= 0:
+        return False
+    return space.back(newer, skip=back, limit=1)[0].digest == older
+
+
+def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
+    """The last `limit` messages of the line that ends at `at`, oldest first; None is all of them."""
+    check_limit(limit)
+    found: list[Said] = []
+    while at is not None and (limit is None or len(found) < limit):
+        page = space.back(at, limit=_page(limit))
+        for step in page:
+            found += reversed(list(projection.said(step.digest, step.commit, step.changeset)))
+        at = page[-1].commit.first_parent
+    window = found if limit is None else found[:limit]
+    window.reverse()
+    return spoken(space, window)
+
+
+def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
+    """The last `limit` turns of the line that ends at `at`, oldest first; None is all of them."""
+    check_limit(limit)
+    if at is None or limit == 0:
+        return []
+    oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
+    window: list[Step] = []
+    for step in steps(space, at):
+        if step.place.turn < oldest:
+            break
+        window.append(step)
+    window.reverse()
+    said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
+    words = iter(spoken(space, said))
+    return [
+        _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
+    ]
+
+
+def check_limit(limit: object) -> None:
+    """Raise `Invalid` unless `limit` is a number, or None."""
+    if limit is not None and type(limit) is not int:
+        raise Invalid(f"a limit is a number, or None for all, not {limit!r}; nothing was read.")
+
+
+def _page(limit: int | None) -> int:
+    return _PAGE if limit is None else max(1, min(limit, _PAGE))
+
+
+def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
+    """One turn; takes as many of `words` as its commits appended."""
+    parts = [(step.digest, step.commit, step.changeset) for step in group]
+    count = sum(1 for part in parts for _ in projection.said(*part))
+    return projection.turn(number, parts, [next(words) for _ in range(count)])
+
+
+def spoken(space: Space, said: Sequence[Said]) -> list[TranscriptEntry]:
+    """What was said, with its words; one that was forgotten leaves its place."""
+    wanted = list(dict.fromkeys(digest for each in said for digest in each.bodies))
+    found: dict[Digest, bytes | Forgotten] = {}
+    for start in range(0, len(wanted), _PAGE):
+        page = wanted[start : start + _PAGE]
+        found.update(zip(page, _bodies(space, page), strict=True))
+    return projection.entries(said, found)
+
+
+def _bodies(space: Space, digests: Sequence[Digest]) -> Iterable[bytes | Forgotten]:
+    try:
+        return space.nodes(digests)
+    except Forgotten:
+        return [_body(space, digest) for digest in digests]
+
+
+def _body(space: Space, digest: Digest) -> bytes | Forgotten:
+    try:
+        return space.body(digest)
+    except Forgotten as gone:
+        return gone
+
+
+def _no_timeline(space: Space, timeline: str) -> NotFound:
+    known = [hold.head.timeline for hold in space.engine.holds(space.name, limit=_SHOWN)]
+    near = get_close_matches(timeline, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with timelines()."
+    return NotFound(f"'{space.label}' has no timeline '{timeline}'; nothing was read. {hint}")
+
+
+def _moment(at: Digest | None) -> str:
+    return f" at {at[:12]}" if at else ": nothing is committed"

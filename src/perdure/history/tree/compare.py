@@ -1,0 +1,145 @@
+"""Comparing two maps: what differs, in the order of the paths, for the price of what differs.
+
+Each side is a row of things still to compare: entries, and subtrees not yet read, by the bytes
+that all their keys start with.  Two subtrees that stand at the same place with the same digest
+are the same and are dropped unread.  Otherwise the one that spans more is opened until entries
+stand against entries, so it does not matter that the sides forked at different bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from perdure.history.tree import walk
+from perdure.history.tree.entry import Entry, make_entry, path_of, prefix_of
+from perdure.history.tree.node import Leaf, Node
+from perdure.history.tree.read import Reader
+from perdure.history.tree.view import Tree
+
+__all__ = ["Change", "diff"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A path at which two maps differ."""
+
+    path: str
+    before: Entry | None  # None: added
+    after: Entry | None  # None: removed
+
+
+def diff(a: Tree, b: Tree, prefix: str = "") -> Iterator[Change]:
+    """What leads from `a` to `b` among the paths that start with `prefix`, in the order of their bytes."""
+    if a.root == b.root:
+        return
+    within = prefix_of(prefix)
+    for key, before, after in _compare(_Side(a, within), _Side(b, within)):
+        path = path_of(key)
+        yield Change(path, _entry(path, before), _entry(path, after))
+
+
+class _Own(NamedTuple):
+    """An entry."""
+
+    key: bytes
+    tail: bytes
+
+    def ends_before(self, other: _Item) -> bool:
+        return self.key < other.key
+
+
+class _Sub(NamedTuple):
+    """A subtree that has not been read; all its keys start with `key`."""
+
+    key: bytes
+    record: bytes
+
+    def ends_before(self, other: _Item) -> bool:
+        return self.key < other.key and not other.key.startswith(self.key)
+
+
+_Item: TypeAlias = _Own | _Sub
+_Difference: TypeAlias = tuple[bytes, bytes | None, bytes | None]
+
+
+class _Side:
+    """What is still to compare of one map, the next in order last."""
+
+    def __init__(self, tree: Tree, within: bytes) -> None:
+        self._reader: Reader = tree.reader
+        self._within = within
+        self._row: list[_Item] = []
+        self._push(b"", tree.top)
+
+    @property
+    def next(self) -> _Item | None:
+        return self._row[-1] if self._row else None
+
+    def drop(self) -> None:
+        self._row.pop()
+
+    def open(self, item: _Sub) -> None:
+        """Put what the next item holds in its place."""
+        self._row.pop()
+        self._push(item.key, self._read(item))
+
+    def take(self, item: _Item) -> Iterator[tuple[bytes, bytes]]:
+        """All that the next item holds, for the other side has nothing there."""
+        self._row.pop()
+        if isinstance(item, _Own):
+            return iter((item,))
+        return walk.scan(self._reader, self._read(item), at=item.key, prefix=self._within)
+
+    def _read(self, item: _Sub) -> Node:
+        return self._reader.named([(item.record, len(item.key))])[0]
+
+    def _push(self, at: bytes, node: Node) -> None:
+        items: list[_Item]
+        if isinstance(node, Leaf):
+            items = [_Own(at + key, tail) for key, tail in zip(node.keys, node.tails(), strict=True)]
+        else:
+            stem = at + node.prefix
+            items = [] if node.end is None else [_Own(stem, node.end)]
+            items += [_Sub(stem + record[:1], record) for record in node.records]
+        self._row += [item for item in reversed(items) if self._meets(item)]
+
+    def _meets(self, item: _Item) -> bool:
+        return item.key.startswith(self._within) or (
+            isinstance(item, _Sub) and self._within.startswith(item.key)
+        )
+
+
+def _compare(a: _Side, b: _Side) -> Iterator[_Difference]:
+    while True:
+        one, other = a.next, b.next
+        if one is not None and (other is None or one.ends_before(other)):
+            yield from ((key, tail, None) for key, tail in a.take(one))
+        elif other is not None and (one is None or other.ends_before(one)):
+            yield from ((key, None, tail) for key, tail in b.take(other))
+        elif one is None or other is None:
+            return
+        else:
+            yield from _meet(a, one, b, other)
+
+
+def _meet(a: _Side, one: _Item, b: _Side, other: _Item) -> Iterator[_Difference]:
+    """Compare two items that overlap, or open the one that spans more; both if they span the same."""
+    if isinstance(one, _Own) and isinstance(other, _Own):
+        a.drop()
+        b.drop()
+        if one.tail != other.tail:
+            yield one.key, one.tail, other.tail
+    elif isinstance(one, _Sub) and isinstance(other, _Sub) and one == other:
+        a.drop()
+        b.drop()
+    else:
+        if isinstance(one, _Sub) and (isinstance(other, _Own) or len(one.key) <= len(other.key)):
+            a.open(one)
+        if isinstance(other, _Sub) and (isinstance(one, _Own) or len(other.key) <= len(one.key)):
+            b.open(other)
+
+
+def _entry(path: str, tail: bytes | None) -> Entry | None:
+    return None if tail is None else make_entry(path, tail)

@@ -1,0 +1,402 @@
+"""Committing: the one road by which anything is written to a history.
+
+The engine applies a write whole or not at all: new objects, the commits, and the move of
+the head, which happens only if the head still stands where the writer read it.  Whatever
+fails leaves nothing behind that a reader could see.
+
+An error at the moment of commitment is unknown, not failed.  It is settled once by asking
+for the op_id; if the engine cannot tell either, the caller gets `InDoubt` and may repeat
+the same write, which is never applied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from perdure.engines import rules
+from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
+from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
+from perdure.history import patching
+from perdure.history.patching import Ops
+from perdure.history.reapplying import Source, covered, reapply
+from perdure.history.space import Space, removed, stale_because_removed
+from perdure.history.touched import Touched
+from perdure.history.values import Kept
+from perdure.model import canonical, names
+from perdure.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
+from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import AgentChanged, Event, MemoryWritten
+from perdure.model.head import Head
+from perdure.model.patch import Edit, Op, Patch, Stored, decode_patch
+
+__all__ = [
+    "OUTBOX",
+    "Committed",
+    "OnConflict",
+    "Proposal",
+    "commit",
+    "intent_of",
+    "next_step",
+    "once",
+    "submit",
+]
+
+OnConflict: TypeAlias = Literal["raise", "rebase", "cover"]
+
+OUTBOX = (
+    "outbox/"  # cells that name commits whose change of the agent's map, or of memory, is still to be applied
+)
+
+REBASES_MAX = 32
+BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One step as its author wants it, before it has a place in a history."""
+
+    reason: str
+    root: Digest  # after the patch
+    patch: Patch = NO_PATCH
+    events: tuple[Event, ...] = ()
+    minted: frozenset[str] = frozenset()  # ids of events that we made up; the author did not mean them
+    objects: tuple[Object, ...] = ()  # values, nodes and bodies
+    cells: tuple[CellWrite, ...] = ()
+    reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
+    outside: Reads = NO_READS
+    ledger: LedgerRead | None = None  # how far the author read the ledger; None: to its end
+    others: tuple[Digest, ...] = ()  # parents beside the first
+    run: str | None = None
+    parent_run: str | None = None
+    run_meta: RunMeta | None = None
+    state_actions: tuple[StateAction, ...] = ()
+    author: str | None = None
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What became of a write."""
+
+    receipt: Receipt
+    head: Head
+    step: Step | None  # the last commit; None if the receipt is that of an earlier, equal write
+
+
+def commit(
+    space: Space,
+    onto: Head,
+    *proposals: Proposal,
+    op_id: str,
+    on_conflict: OnConflict = "raise",
+    intent: Digest | None = None,
+    repeatable: bool = True,
+    entries: tuple[bytes, ...] = (),
+    also: tuple[tuple[str, Head | None], ...] = (),
+    at: int | None = None,
+) -> Committed:
+    """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
+
+    `intent` stands for what the proposals mean to do where that is not what they hold; None
+    takes it from them.  A write that is not `repeatable`, because nobody else knows its op_id,
+    is named by its first changeset instead, which costs nothing.  `entries` go to the ledger in
+    the same write; `also` names timelines whose heads go to the same commit, each with the head
+    that was read, None where the timeline is begun.  `at` is the time of the commits; None is now.
+
+    Raises `StaleHead`, having written nothing, if the timeline has moved and the proposals may
+    not, or cannot, be put on top of what came between.  `cover` puts them there in any case,
+    and says in `conflict` events what they covered.
+    """
+    names.check_id("op_id", op_id)
+    for proposal in proposals:
+        _check_labels(proposal)
+    meant = intent_of(onto.timeline, proposals) if intent is None and repeatable else intent
+    at = space.clock() if at is None else at
+    rebases = 0
+    while True:
+        steps, objects = _chain(space, onto, proposals, at)
+        _check_limits(space, proposals, objects)
+        meant = meant or steps[0].commit.changeset
+        moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
+        others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
+        write = Write(
+            space=space.name,
+            op_id=op_id,
+            intent=meant,
+            fences=space.fences,
+            objects=tuple(objects),
+            moves=(moved, *others),
+            cells=_cells(proposals, steps, onto.version + 1),
+            entries=entries,
+            is_new=not repeatable,
+        )
+        try:
+            return _committed(space, submit(space, write, onto), steps)
+        except StaleHead as stale:
+            if on_conflict == "raise" or stale.expected.timeline != onto.timeline:
+                raise
+            if rebases == REBASES_MAX or not _moved_on(space, stale):
+                raise
+            proposals = _rebased(space, stale, proposals, covering=on_conflict == "cover")
+            onto = stale.actual
+            rebases += 1
+
+
+def submit(space: Space, write: Write, onto: Head) -> Receipt:
+    """Have the engine apply `write`; where its outcome is in doubt, ask once what became of it.
+
+    Raises `StaleHead(onto, …)` if the thread was removed, whatever its numbers.
+    """
+    try:
+        return space.engine.apply(write)
+    except InDoubt:
+        found = space.engine.recorded(space.name, write.op_id)
+        if found is None or found.intent != write.intent:
+            raise
+        return found.receipt
+    except Moved as moved:
+        if removed(space):
+            raise stale_because_removed(space, onto) from moved
+        raise
+
+
+def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
+    """The receipt of the write `op_id` if it became true before; raises `OpReused` if it meant something else."""
+    found = space.engine.recorded(space.name, op_id)
+    if found is not None and found.intent != intent:
+        raise OpReused(op_id)
+    return found.receipt if found else None
+
+
+def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:
+    """The digest of what `proposals` mean to do, as it was given.
+
+    It leaves out what differs when the same thing is tried again: minted ids, the digests
+    that ops leave, parent, time and version.
+    """
+    meant = [(each.reason, [_meant(event, each) for event in each.events], _ops(each)) for each in proposals]
+    return digest_of(Kind.BODY, _encoder.encode((timeline, meant)))
+
+
+def _meant(event: Event, proposal: Proposal) -> object:
+    bare = msgspec.structs.replace(event, id="") if event.id in proposal.minted else event
+    if not isinstance(bare, AgentChanged):
+        return bare
+    body = next(each.body for each in proposal.objects if each.digest == bare.patch)
+    return bare.agent, bare.timeline, [_op(op) for op in decode_patch(body).ops]
+
+
+def _ops(proposal: Proposal) -> list[object]:
+    return [_op(op) for op in proposal.patch.ops]
+
+
+def _op(op: Op) -> object:
+    return (op.path, op.verb, op.at, op.argument) if isinstance(op, Edit) else op
+
+
+def _chain(
+    space: Space, onto: Head, proposals: Sequence[Proposal], at: int
+) -> tuple[list[Step], list[Object]]:
+    """The commits that put `proposals` on top of `onto`, and all objects, parents before children."""
+    parent = None if onto.commit is None else space.step(onto.commit)
+    steps: list[Step] = []
+    objects: list[Object] = []
+    for proposal in proposals:
+        parent, stored = next_step(space, parent, proposal, at)
+        steps.append(parent)
+        objects += (*proposal.objects, *stored)
+    return steps, objects
+
+
+def next_step(
+    space: Space, parent: Step | None, proposal: Proposal, at: int
+) -> tuple[Step, tuple[Object, Object]]:
+    """The commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
+    changeset = _changeset(proposal)
+    body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
+    record = _record(space, proposal, parent, body.digest, at)
+    stored = Object.of(Kind.COMMIT, encode_commit(record), record=record)
+    return Step(stored.digest, record, changeset, _placed(record, parent)), (body, stored)
+
+
+def _changeset(proposal: Proposal) -> Changeset:
+    return Changeset(
+        reason=proposal.reason,
+        run_id=proposal.run,
+        parent_run_id=proposal.parent_run,
+        run_meta=proposal.run_meta,
+        events=proposal.events,
+        patch=proposal.patch,
+        state_actions=proposal.state_actions,
+    )
+
+
+def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
+    return Commit(
+        parents=(*((parent.digest,) if parent else ()), *proposal.others),
+        changeset=changeset,
+        root=proposal.root,
+        thread=space.label,
+        depth=parent.commit.depth + 1 if parent else 0,
+        reason=proposal.reason,
+        at=at,
+        reads=proposal.outside,
+        ledger=space.engine.ledger(space.name) if proposal.ledger is None else proposal.ledger,
+        run=proposal.run,
+        author=proposal.author,
+    )
+
+
+def _placed(record: Commit, parent: Step | None) -> Place:
+    above = (parent.place, parent.commit.run) if parent else None
+    return rules.placed(record, above, len(parent.changeset.events) if parent else 0)
+
+
+def _along(timeline: str, head: Head | None, step: Step) -> Move:
+    """The move of another timeline to the same commit."""
+    return Move(
+        act=Act.FORK if head is None else Act.COMMIT, timeline=timeline, expected=head, to=step.digest
+    )
+
+
+def _cells(proposals: Sequence[Proposal], steps: Sequence[Step], version: int) -> tuple[CellWrite, ...]:
+    """What the proposals write beside their commits, and what commits that change the agent's map, or memory, leave to be done."""
+    cells: list[CellWrite] = []
+    for proposal, step in zip(proposals, steps, strict=True):
+        cells += proposal.cells
+        for event in proposal.events:
+            if isinstance(event, AgentChanged | MemoryWritten):
+                # After what earlier versions left.
+                value = canonical.encode({"depth": step.commit.depth, "version": version})
+                cells.append(CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True))
+                break
+    return tuple(cells)
+
+
+def _check_labels(proposal: Proposal) -> None:
+    names.check_label("reason", proposal.reason)
+    if proposal.author is not None:
+        names.check_label("author", proposal.author)
+    if proposal.run is not None:
+        names.check_id("run", proposal.run)
+
+
+def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
+    events = size = 0
+    for proposal in proposals:
+        events += len(proposal.events)
+    for each in objects:
+        size += len(each.body)
+    if events > space.limits.write_events_max:
+        raise Invalid(
+            f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
+            "nothing was written. Split it."
+        )
+    if size > space.limits.write_bytes_max:
+        raise Invalid(
+            f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "
+            "nothing was written. Split it, or keep bulky content as artifacts."
+        )
+
+
+def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> Committed:
+    head = receipt.heads[0]
+    if head.commit != steps[-1].digest:
+        return Committed(receipt=receipt, head=head, step=None)
+    for step in steps:
+        space.steps.put(step)
+    return Committed(receipt=receipt, head=head, step=steps[-1])
+
+
+def _moved_on(space: Space, stale: StaleHead) -> bool:
+    """Whether the timeline only grew by commits: no undo, redo or promote came between."""
+    moved = stale.actual.version - stale.expected.version
+    if not 0 < moved <= BETWEEN_MAX or stale.actual.commit is None or removed(space):
+        return False
+    between = space.engine.moves(
+        space.name, stale.expected.timeline, before=stale.actual.version + 1, limit=moved
+    )
+    grew = all(move.act is Act.COMMIT for move in between) and len(between) == moved
+    return grew and between[-1].from_ == stale.expected.commit
+
+
+def _rebased(
+    space: Space, stale: StaleHead, proposals: Sequence[Proposal], *, covering: bool
+) -> tuple[Proposal, ...]:
+    """`proposals` on top of what came between; if they touch the same paths, raises `stale` or covers these."""
+    between = Touched.by(step.changeset for step in _between(space, stale))
+    root = space.root_at(stale.actual.commit)
+    rebased: list[Proposal] = []
+    for proposal in proposals:
+        if not _touched(proposal).meets(between):
+            proposal = _replayed(space, root, proposal)
+        elif covering:
+            proposal = _on_top(space, space.root_at(stale.expected.commit), root, proposal)
+        else:
+            raise stale
+        root = proposal.root
+        rebased.append(proposal)
+    return tuple(rebased)
+
+
+def _replayed(space: Space, root: Digest, proposal: Proposal) -> Proposal:
+    root, nodes = patching.replay(space, root, proposal.patch)
+    return msgspec.structs.replace(proposal, root=root, objects=(*_without_nodes(proposal), *nodes))
+
+
+def _on_top(space: Space, seen: Digest, root: Digest, proposal: Proposal) -> Proposal:
+    """`proposal` applied to `root`, whose author saw `seen`, with events that name what it covers."""
+    brought = {each.digest: each for each in proposal.objects}
+
+    def body(digest: Digest) -> bytes:
+        return brought[digest].body if digest in brought else space.body(digest)
+
+    def kept(stored: Stored) -> Kept:
+        new = brought.get(stored.value)
+        return Kept(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
+
+    ops = Ops(space, root)
+    for op in proposal.patch.ops:
+        reapply(ops, op, Source(kept, body))
+    patched = ops.finish()
+    told = tuple(covered(space, seen, root, proposal.patch))
+    return msgspec.structs.replace(
+        proposal,
+        root=patched.root,
+        patch=patched.patch,
+        events=(*proposal.events, *told),
+        minted=proposal.minted | {event.id for event in told},
+        objects=(*_without_nodes(proposal), *patched.objects),
+        cells=(*proposal.cells, *patched.cells),
+    )
+
+
+def _without_nodes(proposal: Proposal) -> tuple[Object, ...]:
+    return tuple(each for each in proposal.objects if each.kind is not Kind.NODE)
+
+
+def _between(space: Space, stale: StaleHead) -> Sequence[Step]:
+    """The commits after the one that was read, newest first; raises `stale` if it is no ancestor."""
+    assert stale.actual.commit is not None
+    expected = stale.expected.commit
+    low = -1 if expected is None else space.step(expected).commit.depth
+    count = space.step(stale.actual.commit).commit.depth - low
+    if not 0 < count <= BETWEEN_MAX:
+        raise stale
+    steps = space.back(stale.actual.commit, limit=count)
+    if steps[-1].commit.parents[:1] != (() if expected is None else (expected,)):
+        raise stale
+    return steps
+
+
+def _touched(proposal: Proposal) -> Touched:
+    touched = Touched()
+    touched.add_ops(proposal.patch.ops)
+    touched.add_events(proposal.events)
+    touched.paths |= proposal.reads.paths
+    touched.prefixes |= proposal.reads.prefixes
+    touched.transcript |= proposal.reads.transcript
+    return touched

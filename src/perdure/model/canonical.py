@@ -1,0 +1,192 @@
+"""Canonical bytes: one JSON text for one value, produced once and kept as it is.
+
+UTF-8, keys sorted by their UTF-8 bytes, no spaces, floats as Python's `repr` with
+-0.0 written 0.0, 1 and 1.0 distinct.  Only dict, list, str, int, float, bool and None
+within stated limits; everything else is refused by a walk *before* encoding, because
+encoders quietly turn NaN into null and a UUID into a string.
+
+What others wrote (tool arguments, results, vendorMetadata) never passes through here:
+it is kept as the text it came as.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from perdure.errors import Corrupt, Invalid
+
+__all__ = ["DEPTH_MAX", "INT_MAX", "Json", "decode", "encode", "encode_struct", "parse"]
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+DEPTH_MAX = 64
+INT_MAX = 2**53 - 1
+
+_STR: frozenset[object] = frozenset((str,))
+_WORDS: frozenset[object] = frozenset((str, bool, type(None)))  # what needs no second look
+
+_type: Callable[[object], object] = type
+
+_sorted = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder()
+
+
+def encode(value: object) -> bytes:
+    """The canonical bytes of `value`; raises `Invalid`, naming the place, for what JSON cannot hold."""
+    plain = _judge(value, 1)
+    if plain is None:
+        plain = _check(value, 1, ())
+    try:
+        return _sorted.encode(value) if plain else _by_repr(value)
+    except UnicodeEncodeError as error:
+        raise _surrogate(error) from error
+
+
+def encode_struct(value: msgspec.Struct) -> bytes:
+    """The canonical bytes of one of our own structs, whose fields hold no floats; raises `Invalid` as `encode`."""
+    try:
+        return _sorted.encode(value)
+    except UnicodeEncodeError as error:
+        raise _surrogate(error) from error
+
+
+def decode(body: bytes) -> Json:
+    """The value whose canonical bytes are `body`; raises `Corrupt` if it is not JSON."""
+    try:
+        return cast("Json", _decoder.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"stored JSON cannot be read: {error}. Run `perdure verify`.") from error
+
+
+def parse(text: str) -> Json:
+    """A value from JSON text that a person or a program wrote; raises `Invalid`, duplicate keys included."""
+    try:
+        value = cast("Json", json.loads(text, object_pairs_hook=_without_duplicates))
+    except Invalid:
+        raise
+    except (ValueError, RecursionError) as error:  # an integer of too many digits is a plain ValueError
+        raise Invalid(f"not JSON: {error}; nothing was written.") from error
+    encode(value)
+    return value
+
+
+def _judge(value: Any, depth: int) -> bool | None:
+    """What `_check` says, but None where it refuses: fast, because it does not remember where it is."""
+    kind = _type(value)
+    if kind is dict:
+        if not _STR.issuperset(map(_type, value)):
+            return None
+        items = value.values()
+    elif kind is list:
+        items = value
+    else:
+        return _judge_one(value)
+    if depth > DEPTH_MAX:
+        return None
+    if _WORDS.issuperset(map(_type, items)):
+        return True
+    plain = True
+    for item in items:
+        kind = _type(item)
+        if kind in _WORDS or (kind is int and -INT_MAX <= item <= INT_MAX):
+            continue
+        judged = _judge(item, depth + 1)
+        if judged is None:
+            return None
+        plain = plain and judged
+    return plain
+
+
+def _judge_one(value: object) -> bool | None:
+    try:
+        return _check(value, 1, ())
+    except Invalid:
+        return None
+
+
+def _check(value: object, depth: int, where: tuple[str | int, ...]) -> bool:
+    """Refuse what is not canonical; True if no float in `value` needs writing by `repr`."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return _check_int(cast("int", value), where)
+    if kind is float:
+        return _check_float(cast("float", value), where)
+    if depth > DEPTH_MAX:
+        raise _refused(where, f"is nested deeper than {DEPTH_MAX}")
+    if kind is dict:
+        return _check_dict(cast("dict[object, object]", value), depth, where)
+    if kind is list:
+        items = cast("list[object]", value)
+        # A list, not a generator inside all(): every item is checked even after the first that is not plain.
+        return all([_check(item, depth + 1, (*where, index)) for index, item in enumerate(items)])
+    raise _refused(where, f"is a {kind.__qualname__}, not dict, list, str, int, float, bool or None")
+
+
+def _check_dict(value: dict[object, object], depth: int, where: tuple[str | int, ...]) -> bool:
+    plain = True
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _refused(where, f"has the key {key!r}, which is not a string")
+        kind = type(item)
+        if kind is str or kind is bool or item is None:
+            continue
+        plain = _check(item, depth + 1, (*where, key)) and plain
+    return plain
+
+
+def _check_int(value: int, where: tuple[str | int, ...]) -> bool:
+    if not -INT_MAX <= value <= INT_MAX:
+        raise _refused(where, "is an integer beyond ±(2^53-1)")
+    return True
+
+
+def _check_float(value: float, where: tuple[str | int, ...]) -> bool:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise _refused(where, f"is {value!r}")
+    size = abs(value)
+    return 1e-4 <= size < 1e16 or (value == 0 and str(value) == "0.0")
+
+
+def _refused(where: tuple[str | int, ...], what: str) -> Invalid:
+    place = "the value" + "".join(f"[{step!r}]" for step in where)
+    return Invalid(f"{place} {what}; nothing was written. See the limits in docs/reference.")
+
+
+def _surrogate(error: UnicodeEncodeError) -> Invalid:
+    return Invalid(
+        f"a string holds a lone surrogate ({error.object[error.start : error.end]!r}), which is not text; "
+        "nothing was written. Replace it, or keep the text as bytes."
+    )
+
+
+def _by_repr(value: object) -> bytes:
+    """Encode with every float as Python's `repr`, which the fast encoder writes another way."""
+    text = json.dumps(_without_minus_zero(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _without_minus_zero(value: object) -> object:
+    match value:
+        case float():
+            return value + 0.0
+        case dict():
+            return {key: _without_minus_zero(item) for key, item in cast("dict[str, object]", value).items()}
+        case list():
+            return [_without_minus_zero(item) for item in cast("list[object]", value)]
+        case _:
+            return value
+
+
+def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise Invalid(f"the key {twice!r} appears twice in one object; nothing was written.")
+    return value

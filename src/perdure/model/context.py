@@ -1,0 +1,47 @@
+"""Context: what a backend is shown for one step, in no vendor's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from perdure.model.canonical import Json
+from perdure.model.message import Message
+
+__all__ = ["VENDOR_TOOLS", "Context", "ToolSpec", "VendorTool"]
+
+# Tools that a vendor declares to its models and a program carries out.
+VendorTool: TypeAlias = Literal[
+    "openai.apply_patch",
+    "openai.computer",
+    "openai.local_shell",
+    "openai.mcp_approval",
+    "openai.shell",
+    "openai.tool_search",
+]
+VENDOR_TOOLS: tuple[VendorTool, ...] = get_args(VendorTool)
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Json] = {}  # a JSON schema of an object
+    strict: bool | None = None  # whether arguments have to fit the schema; None: as the backend likes it
+    serves: VendorTool | None = None  # the vendor's own tool that it carries out; elsewhere it is a function
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """System words, messages whose calls and results are paired, tools and options."""
+
+    system: str = ""
+    messages: Sequence[Message] = ()
+    tools: Sequence[ToolSpec] = ()
+    options: Mapping[str, Json] = {}
+    earlier: int = 0  # how often a model spoke on the line before, in what is not shown as it was said
+    pending: str | None = (
+        None  # the id of an answer that the backend works on already; None: it is asked anew
+    )

@@ -1,0 +1,228 @@
+"""Events: facts that happened, never altered, each with a documented type name.
+
+A changeset holds ids, roles, sizes and digests; the words themselves are bodies with
+digests of their own, so that one of them can be forgotten while the chain still
+verifies.  The sequence number of an event on its timeline is derived, not stored here.
+The catalogue in docs/reference/events.md is compared with `CATALOGUE` by a test.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from perdure.model.digest import Digest
+from perdure.model.message import Role
+from perdure.model.run import Usage
+
+__all__ = [
+    "CATALOGUE",
+    "AgentChanged",
+    "ApprovalDecided",
+    "ArtifactCreated",
+    "BackendSwitched",
+    "CheckpointCreated",
+    "ConflictCovered",
+    "Event",
+    "MemoryWritten",
+    "Merged",
+    "MessageAppended",
+    "Picked",
+    "RunFinished",
+    "RunStarted",
+    "ThreadForked",
+    "TimelinePromoted",
+    "ToolCallCompleted",
+    "ToolCallRequested",
+    "ToolCallStarted",
+    "ToolCallSuspended",
+]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    """What every event has."""
+
+    id: str
+    provider: str | None = None  # who acted, where a model did
+    model: str | None = None
+
+
+class MessageAppended(_Event, frozen=True, tag="message.appended"):
+    """A message joined the conversation; its id is the event's."""
+
+    role: Role
+    body: Digest
+    size: int
+    vendor: Digest | None = None  # the vendorMetadata that came with it
+    vendor_size: int = 0
+    usage: Usage | None = None  # what the step took, where a model spoke
+    context: Digest | None = None  # a body: the recipe of what the model was shown, where one spoke
+    losses: Digest | None = None  # a body: what the step could not carry over unchanged, where one spoke
+
+
+class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):
+    """A model asked for a tool."""
+
+    call: str
+    tool: str
+    args: Digest
+    size: int
+    idempotency_key: str | None = None
+    side_effects: str | None = None
+
+
+class ToolCallStarted(_Event, frozen=True, tag="tool.call.started"):
+    """The tool is about to be called, or has been."""
+
+    call: str
+    attempt: int = 1
+
+
+class ToolCallCompleted(_Event, frozen=True, tag="tool.call.completed"):
+    """The call was settled."""
+
+    call: str
+    status: str
+    result_ref: str | None = None
+    side_effects: str | None = None
+
+
+class ToolCallSuspended(_Event, frozen=True, tag="tool.call.suspended"):
+    """The call waits for a decision."""
+
+    call: str
+    ticket: str
+
+
+class ApprovalDecided(_Event, frozen=True, tag="approval.decided"):
+    """Somebody decided on a suspended call."""
+
+    call: str
+    ticket: str
+    decision: Literal["approve", "deny", "edit", "answer", "expire", "cancel"]
+    by: str | None = None
+    why: str | None = None
+
+
+class RunStarted(_Event, frozen=True, tag="run.started"):
+    """A run began; its id is the changeset's run_id."""
+
+    agent: str
+    backend: str | None = None
+    server: str | None = None  # that the backend's requests go to; None: a model of the program's own
+
+
+class RunFinished(_Event, frozen=True, tag="run.finished"):
+    """A run ended."""
+
+    status: str
+    why: str | None = None
+
+
+class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
+    """Another backend takes the turns from here on."""
+
+    from_backend: str | None
+    to_backend: str
+    checkpoint: Digest | None = None
+    why: str | None = None
+    report: Digest | None = None  # a body: what was kept, converted and removed, and what the policy said
+    by: str | None = None  # who approved what needs an approval
+    from_server: str | None = None
+    to_server: str | None = None  # that requests go to from here on; None: a model of the program's own
+
+
+class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):
+    """A StateCheckpoint was derived."""
+
+    checkpoint: Digest
+
+
+class MemoryWritten(_Event, frozen=True, tag="memory.written"):
+    """Something was put into, or withdrawn from, an owner's memory."""
+
+    owner: str
+    item: str
+    body: Digest | None = None  # None: it is forgotten
+    size: int = 0
+    scope: str | None = None
+    call: str | None = None  # the call that wrote it
+
+
+class ArtifactCreated(_Event, frozen=True, tag="artifact.created"):
+    """A bulky result was kept by digest."""
+
+    artifact: Digest
+    media_type: str
+    size: int
+    name: str | None = None
+
+
+class AgentChanged(_Event, frozen=True, tag="agent.changed"):
+    """The thread changed its agent's own map; the patch is applied there by a second write."""
+
+    agent: str
+    timeline: str
+    patch: Digest
+    size: int
+
+
+class ThreadForked(_Event, frozen=True, tag="thread.forked"):
+    """A timeline began at a commit of another."""
+
+    timeline: str
+    at: Digest | None
+
+
+class TimelinePromoted(_Event, frozen=True, tag="timeline.promoted"):
+    """A timeline became main; the old main is kept, sealed."""
+
+    timeline: str
+    kept_as: str
+
+
+class Merged(_Event, frozen=True, tag="merged"):
+    """Another line's changes were taken in; the commit's second parent is that line."""
+
+    timeline: str
+    base: Digest | None
+    paths: int
+
+
+class Picked(_Event, frozen=True, tag="picked"):
+    """The change of state that one commit, or one turn, of elsewhere made was applied here."""
+
+    commit: Digest  # of a turn its last
+    since: Digest | None = None  # what the change is the difference to; None: the line began with it
+
+
+class ConflictCovered(_Event, frozen=True, tag="conflict"):
+    """A write was applied on top of somebody else's to the same path."""
+
+    path: str
+    covered: Digest | None  # the value that was there
+
+
+Event: TypeAlias = (
+    MessageAppended
+    | ToolCallRequested
+    | ToolCallStarted
+    | ToolCallCompleted
+    | ToolCallSuspended
+    | ApprovalDecided
+    | RunStarted
+    | RunFinished
+    | BackendSwitched
+    | CheckpointCreated
+    | MemoryWritten
+    | ArtifactCreated
+    | AgentChanged
+    | ThreadForked
+    | TimelinePromoted
+    | Merged
+    | Picked
+    | ConflictCovered
+)
+
+CATALOGUE: dict[str, type[_Event]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}

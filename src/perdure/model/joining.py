@@ -1,0 +1,124 @@
+"""Joining what two lines made of one value, by a rule that was declared for its path.
+
+Each rule is a pure function of the value where the lines parted and of both values now.
+It gives the same result whichever side is called ours, except `append`, which puts our
+additions first.  What a rule cannot join raises `Invalid`; the merge reports a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias, cast, get_args
+
+from perdure.errors import Invalid
+from perdure.model import canonical, names
+from perdure.model.canonical import Json
+
+__all__ = ["ADDING", "Rule", "adds_up", "check_rules", "join", "rule_for"]
+
+Rule: TypeAlias = Literal["counter", "set", "max", "min", "append"]
+
+RULES: tuple[Rule, ...] = get_args(Rule)
+ADDING: tuple[Rule, ...] = ("counter", "append")  # two equal steps are two
+
+
+def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
+    """`rules`, from path prefix to the name of a rule; raises `Invalid` for a name that is none."""
+    for prefix, rule in rules.items():
+        names.check_prefix(prefix)
+        if rule not in RULES:
+            raise Invalid(f"{rule!r} (for {prefix}) is not a merge rule: use one of {', '.join(RULES)}.")
+    return cast("dict[str, Rule]", dict(rules))
+
+
+def rule_for(path: str, rules: Mapping[str, Rule]) -> Rule | None:
+    """The rule of the longest prefix that covers `path`; None if none does."""
+    covering = [prefix for prefix in rules if names.under(path, prefix)]
+    return rules[max(covering, key=len)] if covering else None
+
+
+def adds_up(rule: Rule | None, *values: Json) -> bool:
+    """Whether the rule takes two equal steps for two, and these values are of the kind that it adds."""
+    match rule:
+        case "counter":
+            return all(type(value) in (int, float) for value in values)
+        case "append":
+            return all(isinstance(value, list) for value in values)
+        case _:
+            return False
+
+
+def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:
+    """One value out of two; `base` is None where there was nothing when the lines parted.
+
+    Raises `Invalid`, saying why, if the rule does not fit the values.
+    """
+    joined = _RULES[rule](base, ours, theirs)
+    canonical.encode(joined)  # a sum may be too large for a number of ours
+    return joined
+
+
+def _counter(base: Json, ours: Json, theirs: Json) -> Json:
+    """What both sides added."""
+    return _number(ours) + _number(theirs) - (0 if base is None else _number(base))
+
+
+def _set(base: Json, ours: Json, theirs: Json) -> Json:
+    """What either side has, without what either took away: first what was there, then what is new, sorted."""
+    before, mine, others = (_items_by_bytes(each) for each in ([] if base is None else base, ours, theirs))
+    stayed = [item for key, item in before.items() if key in mine and key in others]
+    new = {key: item for key, item in (mine | others).items() if key not in before}
+    return [*stayed, *(new[key] for key in sorted(new))]
+
+
+def _append(base: Json, ours: Json, theirs: Json) -> Json:
+    """Everything that was there, then our additions, then theirs."""
+    before, mine, others = (_items(each) for each in ([] if base is None else base, ours, theirs))
+    start = canonical.encode(before)
+    for side in (mine, others):
+        if canonical.encode(side[: len(before)]) != start:
+            raise Invalid("a side did more than append to the list")
+    return [*mine, *others[len(before) :]]
+
+
+def _max(_base: Json, ours: Json, theirs: Json) -> Json:
+    return max(ours, theirs, key=_rank(ours, theirs))
+
+
+def _min(_base: Json, ours: Json, theirs: Json) -> Json:
+    return min(ours, theirs, key=_rank(ours, theirs))
+
+
+_RULES: dict[Rule, Callable[[Json, Json, Json], Json]] = {
+    "counter": _counter,
+    "set": _set,
+    "max": _max,
+    "min": _min,
+    "append": _append,
+}
+
+
+def _rank(*sides: Json) -> Callable[[Json], tuple[float | str, bytes]]:
+    """How two values compare: numbers with numbers, texts with texts; 1 before 1.0, so that sides do not matter."""
+    if all(isinstance(side, str) for side in sides):
+        return lambda side: (cast("str", side), b"")
+    for side in sides:
+        _number(side)
+    return lambda side: (cast("float", side), canonical.encode(side))
+
+
+def _number(value: Json) -> int | float:
+    if type(value) is int or type(value) is float:
+        return value
+    raise Invalid("a side is not a number")
+
+
+def _items(value: Json) -> list[Json]:
+    if isinstance(value, list):
+        return value
+    raise Invalid("a side is not a list")
+
+
+def _items_by_bytes(value: Json) -> dict[bytes, Json]:
+    """The items of a list, each once; two items are the same if their canonical bytes are."""
+    return {canonical.encode(item): item for item in _items(value)}

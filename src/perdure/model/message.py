@@ -1,0 +1,265 @@
+"""Messages: what one party said, in the canonical form that belongs to no vendor.
+
+What others wrote is kept as they wrote it: the arguments of a call are the raw JSON
+text as one string, and vendorMetadata is a body of its own beside the message.
+`view` gives the shape of the documents, with both parsed and in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import msgspec
+
+from perdure.errors import Corrupt, Invalid
+from perdure.model import canonical, names
+
+__all__ = [
+    "Block",
+    "File",
+    "Image",
+    "Message",
+    "ReasoningSummary",
+    "Role",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "check_message",
+    "decode_message",
+    "encode_message",
+    "view",
+]
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+class _Named(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """JSON names are the documents' own: mimeType, toolCalls, callId."""
+
+
+class Text(_Named, frozen=True, tag_field="type", tag="text"):
+    """Words."""
+
+    text: str
+
+
+class Image(_Named, frozen=True, tag_field="type", tag="image"):
+    """A picture, by reference."""
+
+    uri: str
+    mime_type: str
+
+
+class File(_Named, frozen=True, tag_field="type", tag="file"):
+    """A document or a recording, by reference."""
+
+    uri: str
+    mime_type: str
+
+
+class ReasoningSummary(_Named, frozen=True, tag_field="type", tag="reasoning_summary"):
+    """What a model said about its own thinking."""
+
+    text: str
+
+
+Block: TypeAlias = Text | Image | File | ReasoningSummary
+
+
+class ToolCall(_Named, frozen=True):
+    """A model's request that a tool act."""
+
+    id: str
+    name: str
+    args: str  # the JSON text exactly as it came
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments, parsed; raises `Invalid` where the text is not JSON."""
+        try:
+            return json.loads(self.args)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(
+                f"the arguments of call '{self.id}' to {self.name} are not JSON: {error}."
+            ) from error
+
+
+class ToolResult(_Named, frozen=True):
+    """What a tool gave back to the model."""
+
+    call_id: str
+    status: Literal["success", "error"]
+    content: tuple[Block, ...] = ()
+
+
+class Message(_Named, frozen=True):
+    """What one party said: a role and content blocks."""
+
+    role: Role
+    content: tuple[Block, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    vendor_metadata: str | None = None  # raw JSON text; kept as a body of its own, not in the message's bytes
+
+    @property
+    def text(self) -> str:
+        """The words of all text blocks."""
+        return "".join(block.text for block in self.content if isinstance(block, Text))
+
+
+ROLES: tuple[Role, ...] = get_args(Role)
+BLOCKS = frozenset(get_args(Block))
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def check_message(message: Message) -> None:
+    """Raise `Invalid` for what is no message, or has parts that are none: types are not checked when one is made."""
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(f"a message is a perdure.Message, not {_shown(message)}", "Use say() for plain words.")
+    if message.role not in ROLES:
+        raise _refused(f"{_shown(message.role)} is not a role", f"Use one of {', '.join(ROLES)}.")
+    if not isinstance(message.vendor_metadata, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(
+            f"vendor_metadata is JSON text, not {_shown(message.vendor_metadata)}",
+            "Give it to json.dumps first.",
+        )
+    _check_blocks(message.content)
+    if message.tool_calls != ():
+        for call in _listed("tool_calls", message.tool_calls):
+            _check_call(call)
+    if message.tool_results != ():
+        _check_results(message.tool_results)
+
+
+def _check_results(results: Sequence[object]) -> None:
+    for result in _listed("tool_results", results):
+        if not isinstance(result, ToolResult):
+            raise _refused(f"{_shown(result)} is not a tool result", "Make it with perdure.ToolResult.")
+        names.check_id("call id", result.call_id)
+        _check_blocks(result.content)
+
+
+def encode_message(message: Message) -> bytes:
+    """The message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
+
+    Lone surrogates become U+FFFD in words, and stay as they came in the raw arguments of calls.
+    """
+    bare = (
+        msgspec.structs.replace(message, vendor_metadata=None)
+        if message.vendor_metadata is not None
+        else message
+    )
+    try:
+        body = _encode(bare)
+        _decode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refused(
+            f"this is not a message: {error}", "Give every part the type that it is declared with."
+        ) from error
+    return body
+
+
+def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:
+    """The message that `body` holds; raises `Corrupt` if it is not one."""
+    try:
+        message = _decode(body)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"a stored message cannot be read: {error}. Run `perdure verify`.") from error
+    if vendor_metadata is None:
+        return message
+    raw = vendor_metadata.decode("utf-8", "surrogatepass")
+    return msgspec.structs.replace(message, vendor_metadata=raw)
+
+
+def view(message: Message) -> dict[str, Any]:
+    """The documents' shape of a message: parsed args and vendorMetadata in place."""
+    shape: dict[str, Any] = {"content": []} | _well_formed(msgspec.to_builtins(message))
+    for result in shape.get("toolResults", ()):
+        result.setdefault("content", [])
+    for call, raw in zip(shape.get("toolCalls", ()), message.tool_calls, strict=True):
+        call["args"] = _parsed(raw.args)
+    if message.vendor_metadata is not None:
+        shape["vendorMetadata"] = _parsed(message.vendor_metadata)
+    return shape
+
+
+def _listed(what: str, parts: Sequence[object]) -> Sequence[object]:
+    if not isinstance(parts, tuple | list):
+        raise _refused(f"{what} is a list, not {_shown(parts)}", "Put it into a list.")
+    return parts
+
+
+def _check_blocks(content: Sequence[object]) -> None:
+    for block in _listed("content", content):
+        if type(block) not in BLOCKS:
+            raise _refused(
+                f"{_shown(block)} is not a content block",
+                "Use Text, Image, File or ReasoningSummary; plain words are given as they are, not in a list.",
+            )
+
+
+def _check_call(call: object) -> None:
+    if not isinstance(call, ToolCall):
+        raise _refused(f"{_shown(call)} is not a tool call", "Make it with perdure.ToolCall.")
+    names.check_id("call id", call.id)
+    if not 0 < len(str(call.name).encode("utf-8", "replace")) <= names.ID_BYTES_MAX:
+        raise _refused(f"a tool's name has 1 to {names.ID_BYTES_MAX} bytes", "Give another.")
+    if not isinstance(call.args, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(
+            f"the arguments of call '{call.id}' are {_shown(call.args)}, not text",
+            "Give the JSON text exactly as the model wrote it, or json.dumps(…).",
+        )
+
+
+def _shown(part: object) -> str:
+    shown = ascii(part)
+    return f"{shown if len(shown) <= 60 else shown[:57] + '…'} ({type(part).__name__})"
+
+
+def _refused(what: str, advice: str) -> Invalid:
+    return Invalid(f"{what}; nothing was written. {advice}")
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # not JSON, or deeper than Python reads: shown as it came rather than lost
+
+
+def _encode(message: Message) -> bytes:
+    try:
+        return canonical.encode_struct(message)
+    except Invalid:
+        return _encode_surrogates(message)
+
+
+def _encode_surrogates(message: Message) -> bytes:
+    shape = msgspec.to_builtins(message)
+    words = {key: _well_formed(value) for key, value in shape.items()}
+    for call, raw in zip(words.get("toolCalls", ()), message.tool_calls, strict=False):
+        call["args"] = raw.args
+    text = json.dumps(words, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decode(body: bytes) -> Message:
+    try:
+        return _decoder.decode(body)
+    except UnicodeDecodeError:
+        return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Message)
+
+
+def _well_formed(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list() | tuple():
+            return [_well_formed(item) for item in cast("list[Any]", value)]
+        case dict():
+            return {key: _well_formed(item) for key, item in cast("dict[str, Any]", value).items()}
+        case _:
+            return value

@@ -1,0 +1,159 @@
+"""Names: the rules for paths, agents, timelines, threads, calls and labels.
+
+Keys and names cannot be erased later, so they are checked before anything is written.
+The same rules hold in every engine; none of them depends on what an engine can store.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from perdure.errors import Invalid
+
+__all__ = [
+    "KERNEL_PREFIXES",
+    "PATH_BYTES_MAX",
+    "PATH_SEGMENTS_MAX",
+    "check_choice",
+    "check_flag",
+    "check_id",
+    "check_label",
+    "check_name",
+    "check_path",
+    "check_person",
+    "check_prefix",
+    "check_words",
+    "prefixes_of",
+    "reserved",
+    "under",
+    "with_article",
+]
+
+PATH_BYTES_MAX = 512
+PATH_SEGMENTS_MAX = 32
+ID_BYTES_MAX = 200
+KERNEL_PREFIXES = ("/__run", "/__kernel", "/__tool_call_scope")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}\Z")
+# Control characters, and the characters that make text run the other way: both can make one name look like another.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def with_article(noun: str) -> str:
+    """`noun` as one of its kind: an object, a list."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def check_path(path: str) -> str:
+    """`path` if it can name a value; raises `Invalid`."""
+    if not (type(path) is str and path.isascii() and path.isprintable() and 0 < len(path) <= PATH_BYTES_MAX):
+        _check_text("path", path, PATH_BYTES_MAX)
+    if not path.startswith("/") or path == "/":
+        raise Invalid(
+            f"path {_shown(path)} must start with '/' and name something below it; nothing was done."
+        )
+    if path.count("/") > PATH_SEGMENTS_MAX:
+        raise Invalid(f"path {_shown(path)} has more than {PATH_SEGMENTS_MAX} segments; nothing was done.")
+    return path
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix` if paths can lie under it: '/' for all of them, else a path, with or without a closing '/'."""
+    return prefix if prefix == "/" else check_path(prefix)
+
+
+def prefixes_of(prefix: str) -> tuple[str | None, str]:
+    """The one path that `prefix` itself names, if any, and the text that all paths below it start with.
+
+    '/notes' covers '/notes' and '/notes/…' but not '/notes2'; '/notes/' covers only what is below.
+    """
+    return (None, prefix) if prefix.endswith("/") else (prefix, prefix + "/")
+
+
+def under(path: str, prefix: str) -> bool:
+    """Whether `prefix` covers `path`."""
+    own, below = prefixes_of(prefix)
+    return path == own or path.startswith(below)
+
+
+def reserved(path: str) -> bool:
+    """Whether `path` belongs to Perdure: it is under one of `KERNEL_PREFIXES`."""
+    return str(path).startswith("/__") and any(under(path, prefix) for prefix in KERNEL_PREFIXES)
+
+
+def check_name(what: str, name: str) -> str:
+    """`name` if an agent or a timeline can have it; raises `Invalid`."""
+    if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"{what} {_shown(name)} is not a name: use a-z, 0-9, '.', '_', '-' in up to 8 parts of up to 63 "
+            "characters joined by '/', each starting with a letter or digit; nothing was done."
+        )
+    return name
+
+
+def check_id(what: str, text: str) -> str:
+    """`text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
+    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= ID_BYTES_MAX:
+        return text  # what most are
+    return _check_text(what, text, ID_BYTES_MAX)
+
+
+def check_label(what: str, text: str) -> str:
+    """`text` if it can stand as a reason or an author; raises `Invalid`."""
+    return check_id(what, text)
+
+
+def check_person(by: str | None) -> None:
+    """Raise `Invalid` unless `by` names somebody, in letters that can be seen, or is None."""
+    if by is not None and not any(
+        unicodedata.category(letter)[0] in "LNPS" for letter in check_label("by", by)
+    ):
+        raise Invalid(f"by {_shown(by)} names nobody; nothing was done.")
+
+
+def check_words(what: str, text: str | None) -> None:
+    """Raise `Invalid` unless `text` is free text that can be stored, or None."""
+    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} {_shown(text)} must be text; nothing was done.")
+    if text and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was done.")
+
+
+def check_flag(what: str, given: bool) -> None:
+    """Raise `Invalid` unless `given` is True or False; a text such as "false" would count as true."""
+    if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} is True or False, not {_shown(given)}; nothing was done.")
+
+
+def check_choice(what: str, given: str, choices: Sequence[str]) -> None:
+    """Raise `Invalid` unless `given` is one of the words that there are."""
+    if not isinstance(given, str) or given not in choices:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} is {' or '.join(choices)}, not {_shown(given)}; nothing was done.")
+
+
+def _check_text(what: str, text: str, bytes_max: int) -> str:
+    if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"{what} {_shown(text)} must be text and not empty; nothing was done.")
+    if not text.isascii() or not text.isprintable():
+        _check_unicode(what, text)
+    if len(text.encode()) > bytes_max:
+        raise Invalid(f"{what} {_shown(text)} is longer than {bytes_max} bytes; nothing was done.")
+    return text
+
+
+def _check_unicode(what: str, text: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Invalid(f"{what} {_shown(text)} holds a lone surrogate; nothing was done.")
+    if _UNSEEN.search(text):
+        raise Invalid(f"{what} {_shown(text)} holds a control or direction character; nothing was done.")
+    if not unicodedata.is_normalized("NFC", text):
+        raise Invalid(
+            f"{what} {_shown(text)} is not in Unicode form NFC; nothing was done. Normalise it first."
+        )
+
+
+def _shown(text: object) -> str:
+    shown = ascii(text)
+    return shown if len(shown) <= 100 else shown[:97] + "…'"

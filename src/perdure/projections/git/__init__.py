@@ -1,0 +1,57 @@
+"""A thread as a git repository, in words alone: names, files, commit messages, and the stream that git reads.
+
+Pure: everything is made of what a commit of the history holds, so the same history makes the
+same bytes, and git the same hashes, on every machine.  docs/reference/git.md is the layout.
+"""
+
+from __future__ import annotations
+
+from perdure.projections.git.escaping import BRANCHES, branch_of, path_of, segment_of
+from perdure.projections.git.files import (
+    STATE,
+    PutFile,
+    indented,
+    is_indented,
+    lost_state,
+    lost_value,
+    message_files,
+    state_file,
+)
+from perdure.projections.git.stream import (
+    DONE,
+    Stamp,
+    begin_commit,
+    delete_file,
+    end_commit,
+    get_mark,
+    move_ref,
+    put_header,
+)
+from perdure.projections.git.telling import COMMITTER, author_of, message_of, told_in
+
+__all__ = [
+    "BRANCHES",
+    "COMMITTER",
+    "DONE",
+    "STATE",
+    "PutFile",
+    "Stamp",
+    "author_of",
+    "begin_commit",
+    "branch_of",
+    "delete_file",
+    "end_commit",
+    "get_mark",
+    "indented",
+    "is_indented",
+    "lost_state",
+    "lost_value",
+    "message_files",
+    "message_of",
+    "move_ref",
+    "path_of",
+    "put_header",
+    "segment_of",
+    "state_file",
+    "told_in",
+]

@@ -1,0 +1,158 @@
+"""The transcript: what was said along one line, in order, and the turns it falls into.
+
+A fold over commits and their changesets.  The words are bodies of their own, which the
+caller reads and hands in; one that was forgotten leaves its place in the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from perdure.errors import Forgotten
+from perdure.model.changeset import Changeset
+from perdure.model.commit import Commit
+from perdure.model.digest import Digest
+from perdure.model.event import BackendSwitched, MessageAppended
+from perdure.model.message import Message, Role, ToolCall, decode_message
+from perdure.model.run import Usage
+
+__all__ = ["Said", "TranscriptEntry", "Turn", "entries", "said", "turn"]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message by reference: the event that appended it, and the commit that holds the event."""
+
+    event: MessageAppended
+    digest: Digest
+    commit: Commit
+
+    @property
+    def bodies(self) -> tuple[Digest, ...]:
+        """The bodies to read for it."""
+        return (self.event.body,) if self.event.vendor is None else (self.event.body, self.event.vendor)
+
+
+class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a conversation, and the moment it belongs to."""
+
+    id: str
+    role: Role
+    commit: Digest
+    state: Digest  # the root of the state at that commit
+    at: int  # µs since 1970, UTC
+    run: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    usage: Usage | None = None  # what the step took, where a model spoke
+    losses: Digest | None = None  # a body: what could not be carried over unchanged in the step that said it
+    words: Message | None = None  # None: forgotten
+    forgotten: str | None = None  # why
+
+    @property
+    def message(self) -> Message:
+        """What was said; raises `Forgotten` if a policy removed it."""
+        if self.words is None:
+            raise Forgotten(f"message '{self.id}'", self.forgotten or "no reason is recorded")
+        return self.words
+
+    @property
+    def text(self) -> str:
+        """The words; empty if they were forgotten."""
+        return self.words.text if self.words else ""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What one input led to: a run, or one change made by hand."""
+
+    number: int  # from 1
+    before: Digest | None  # the commit it began from; None: the line began with it
+    after: Digest  # its last commit
+    reason: str
+    at: int  # µs since 1970, UTC, of its first commit
+    run: str | None = None
+    backend: str | None = None  # provider:model, where one acted or took over
+    entries: tuple[TranscriptEntry, ...] = ()
+
+    @property
+    def input(self) -> str:
+        """The words that the turn began with: what the user said in it."""
+        return "\n".join(entry.text for entry in self.entries if entry.role == "user")
+
+    @property
+    def text(self) -> str:
+        """The words that it ended with: the assistant's last message."""
+        spoken = [entry.text for entry in self.entries if entry.role == "assistant"]
+        return spoken[-1] if spoken else ""
+
+    @property
+    def usage(self) -> Usage:
+        """What the models that spoke in it took, in tokens."""
+        return sum((entry.usage for entry in self.entries if entry.usage is not None), Usage())
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls that the model asked for in it."""
+        return tuple(call for entry in self.entries if entry.words for call in entry.words.tool_calls)
+
+
+def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[Said]:
+    """The messages that one commit appended, in order."""
+    for event in changeset.events:
+        if isinstance(event, MessageAppended):
+            yield Said(event, digest, commit)
+
+
+def entries(messages: Iterable[Said], bodies: Mapping[Digest, bytes | Forgotten]) -> list[TranscriptEntry]:
+    """The transcript that `messages` make with their `bodies`."""
+    return [_entry(each, bodies) for each in messages]
+
+
+def turn(
+    number: int, steps: Sequence[tuple[Digest, Commit, Changeset]], said: Iterable[TranscriptEntry]
+) -> Turn:
+    """The turn that these commits make, oldest first; `said` are their messages."""
+    first, last = steps[0], steps[-1]
+    spoken = tuple(said)
+    return Turn(
+        number=number,
+        before=first[1].first_parent,
+        after=last[0],
+        reason=first[1].reason,
+        at=first[1].at,
+        run=last[1].run,
+        backend=_backend([changeset for _, _, changeset in steps], spoken),
+        entries=spoken,
+    )
+
+
+def _entry(each: Said, bodies: Mapping[Digest, bytes | Forgotten]) -> TranscriptEntry:
+    body = bodies[each.event.body]
+    vendor = bodies[each.event.vendor] if each.event.vendor else None
+    gone = isinstance(body, Forgotten)
+    return TranscriptEntry(
+        id=each.event.id,
+        role=each.event.role,
+        commit=each.digest,
+        state=each.commit.root,
+        at=each.commit.at,
+        run=each.commit.run,
+        provider=each.event.provider,
+        model=each.event.model,
+        usage=each.event.usage,
+        losses=each.event.losses,
+        words=None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor),
+        forgotten=body.why if gone else None,
+    )
+
+
+def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry]) -> str | None:
+    for changeset in reversed(changesets):
+        for event in changeset.events:
+            if isinstance(event, BackendSwitched):
+                return event.to_backend
+        if changeset.run_meta is not None and changeset.run_meta.backend is not None:
+            return changeset.run_meta.backend
+    named = [f"{entry.provider}:{entry.model}" for entry in spoken if entry.provider and entry.model]
+    return named[-1] if named else None

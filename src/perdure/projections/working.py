@@ -1,0 +1,97 @@
+"""Working memory: what a line of work keeps in mind, as its state says it.
+
+    /task/goal.json        the user's goal, a text          /task/decisions.json   what was decided, texts
+    /task/current.json     what is being done, a text       /task/questions.json   what is open, texts
+    /task/goals.json       goals that are active, texts     /task/scratchpad/…     anything
+
+Whoever writes these paths says what is so; no rule over messages stands against them.  A value
+that has another shape says nothing, and the fault says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias, cast
+
+import msgspec
+
+from perdure.model.digest import Digest
+
+__all__ = [
+    "CURRENT",
+    "DECISIONS",
+    "GOAL",
+    "GOALS",
+    "QUESTIONS",
+    "SCRATCHPAD",
+    "TASK",
+    "Note",
+    "WorkingMemory",
+    "working",
+]
+
+TASK = "/task/"
+GOAL, CURRENT = "/task/goal.json", "/task/current.json"
+GOALS, DECISIONS, QUESTIONS = "/task/goals.json", "/task/decisions.json", "/task/questions.json"
+SCRATCHPAD = "/task/scratchpad/"
+
+_Texts: TypeAlias = tuple[str, ...]
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One path of working memory, by what it holds."""
+
+    path: str
+    value: Digest
+    size: int
+
+
+class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Task state, goals and scratchpad at one commit; None and nothing where the state does not say."""
+
+    goal: str | None = None
+    current: str | None = None
+    goals: _Texts | None = None
+    decisions: _Texts | None = None
+    questions: _Texts | None = None
+    notes: tuple[Note, ...] = ()  # every path under /task/, the above among them, sorted
+    faults: _Texts = ()  # which of the known paths hold something else than they should
+
+    @property
+    def scratchpad(self) -> tuple[Note, ...]:
+        """What is under /task/scratchpad/."""
+        return tuple(note for note in self.notes if note.path.startswith(SCRATCHPAD))
+
+
+def working(values: Mapping[str, object], notes: Iterable[Note]) -> WorkingMemory:
+    """The working memory that these values make; `values` holds what stands at the known paths, decoded."""
+    faults: list[str] = []
+    return WorkingMemory(
+        goal=_text(values, GOAL, faults),
+        current=_text(values, CURRENT, faults),
+        goals=_texts(values, GOALS, faults),
+        decisions=_texts(values, DECISIONS, faults),
+        questions=_texts(values, QUESTIONS, faults),
+        notes=tuple(notes),
+        faults=tuple(faults),
+    )
+
+
+def _text(values: Mapping[str, object], path: str, faults: list[str]) -> str | None:
+    value = values.get(path)
+    if value is None or isinstance(value, str):
+        return value
+    faults.append(f"{path} is no text")
+    return None
+
+
+def _texts(values: Mapping[str, object], path: str, faults: list[str]) -> _Texts | None:
+    value = values.get(path)
+    if value is None:
+        return None
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if all(isinstance(item, str) for item in items):
+            return tuple(cast("list[str]", items))
+    faults.append(f"{path} is no list of texts")
+    return None

@@ -1,0 +1,279 @@
+"""Options as Anthropic takes them, by model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from perdure.providers.anthropic.capabilities import (
+    EFFORT_BUDGETS,
+    room_for,
+    thinking_budget,
+    traits_of,
+)
+from perdure.providers.anthropic.parse import VENDOR
+from perdure.providers.anthropic.request import API, reasoning_of
+from perdure.providers.anthropic.tools import closed
+from perdure.providers.contract import Loss, LossKind
+from perdure.providers.wire.options import output_words, own_options
+
+__all__ = ["Settings"]
+
+_BUDGET_USUAL = 8_192
+_WRITTEN = frozenset({"tools", "system", "thinking", "output_config", "output_format", "metadata"})
+_KNOWN = frozenset(
+    {
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stop",
+        "tool_choice",
+        "parallel_tool_calls",
+        "output",
+        "reasoning",
+        "user",
+        "stream",
+        "service_tier",
+        "vendor",
+        "cache",
+    }
+)
+_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
+class Settings:
+    """The options of one request, as they are written."""
+
+    def __init__(
+        self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str, provider: str | None
+    ) -> None:
+        """`vendor` is what a request of this format said beyond canonical options; `provider` is whose server it is."""
+        self.losses: list[Loss] = []
+        self.words: list[str] = []  # what could only be said in words, to the system's
+        self._options, self._traits, self._provider = options, traits_of(model), provider
+        self._vendor = own_options(vendor, API, provider, self.losses)
+        self._body: dict[str, Any] = {}
+
+    def write(
+        self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
+    ) -> dict[str, Any]:
+        """All options; `names` are those of tools here, `loop` says that they have just answered a turn without thinking."""
+        self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
+        self._limits()
+        self._choice(tools, names)
+        self._output()
+        self._reasoning(loop=loop)
+        self._sampling()
+        self._rest()
+        return self._body
+
+    def _lose(self, kind: LossKind, option: str, why: str) -> None:
+        self.losses.append(Loss(kind=kind, where=f"options.{option}", what=option, why=why))
+
+    def _limits(self) -> None:
+        self._body["max_tokens"] = self._given_limit() or self._traits.max_tokens
+        stops = self._options.get("stop")
+        listed = [stops] if isinstance(stops, str) else cast("list[Any]", stops or [])
+        told = [stop for stop in listed if isinstance(stop, str) and stop.strip()]
+        if len(told) != len(listed):
+            self._lose("dropped", "stop", "Anthropic refuses stops of white space only")
+        if told:
+            self._body["stop_sequences"] = told
+
+    def _given_limit(self) -> int | None:
+        """The longest answer that the options name; None: they name none."""
+        wanted = self._options.get("max_tokens")
+        return wanted if isinstance(wanted, int) and wanted > 0 else None
+
+    def _choice(self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
+        wanted, parallel = self._options.get("tool_choice"), self._options.get("parallel_tool_calls")
+        if wanted is None and parallel is not False:
+            return
+        if not tools:
+            for name in ("tool_choice", "parallel_tool_calls"):
+                if self._options.get(name) is not None:
+                    self._lose("dropped", name, "there is no tool to choose")
+            return
+        declared = {str(tool.get("name")) for tool in tools}
+        choice = self._chosen(wanted, names, declared)
+        if isinstance(parallel, bool) and choice["type"] != "none":
+            choice["disable_parallel_tool_use"] = not parallel
+        self._body["tool_choice"] = choice
+
+    def _chosen(self, wanted: object, names: Mapping[str, str], declared: set[Any]) -> dict[str, Any]:
+        if isinstance(wanted, Mapping):
+            name = str(cast("Mapping[str, Any]", wanted).get("name"))
+            name = names.get(name, name)
+            if name in declared:
+                return {"type": "tool", "name": name}
+            self._lose("dropped", "tool_choice", f"no tool '{name}' is declared")
+        elif isinstance(wanted, str) and wanted in _CHOICES:
+            return {"type": _CHOICES[wanted]}
+        elif wanted is not None:
+            self._lose("dropped", "tool_choice", "Anthropic has no such choice")
+        return {"type": "auto"}
+
+    def _output(self) -> None:
+        wanted = self._options.get("output")
+        raw = self._vendor.get("output_format")
+        if wanted is None:
+            if isinstance(raw, Mapping):
+                self._body["output_format"] = raw
+            return
+        schema = cast("Mapping[str, Any]", wanted).get("schema") if isinstance(wanted, Mapping) else None
+        if not isinstance(schema, Mapping) or not self._traits.output:
+            why = "asked for in words: this model keeps to no schema, or there is none"
+            self._lose("converted", "output", why)
+            self.words.append(output_words(cast("object", wanted)))
+            return
+        for name in cast("Mapping[str, Any]", wanted):
+            if name not in ("schema", "strict"):
+                self._lose("dropped", f"output.{name}", "Anthropic knows only the schema")
+        if cast("Mapping[str, Any]", wanted).get("strict") is False:
+            self._lose("converted", "output.strict", "Anthropic always keeps to the schema")
+        form = {"type": "json_schema", "schema": closed(schema, "options.output.schema", self.losses)}
+        if raw is True:
+            self._body["output_format"] = form
+        else:
+            self._body["output_config"] = {"format": form}
+
+    def _reasoning(self, *, loop: bool) -> None:
+        told = self._options.get("reasoning")
+        wanted = _mapping(told)
+        config = self._effort(wanted)
+        if config:
+            self._body["output_config"] = {**config, **self._body.get("output_config", {})}
+        thinking = self._thinking(wanted)
+        if thinking is not None and thinking["type"] != "disabled":
+            thinking = self._possible(thinking, loop=loop)
+        if thinking is not None:
+            self._body["thinking"] = thinking
+        self._summary(wanted.get("summary"), thinks=thinking is not None)
+        asked = _mapping(self._vendor.get("thinking"))
+        for name in sorted(asked.keys() - {"type", "budget_tokens"} - (thinking or {}).keys()):
+            where, why = (
+                f"options.vendor.{API}.thinking.{name}",
+                "the thinking that it belongs to is not asked for",
+            )
+            self.losses.append(Loss(kind="dropped", where=where, what=name, why=why))
+
+    def _summary(self, asked: object, *, thinks: bool) -> None:
+        if asked not in (None, "none", False) and not thinks:
+            self._lose("dropped", "reasoning.summary", "no thinking is asked for, so none is told of")
+        elif asked not in (None, "none", False, "auto"):
+            self._lose("converted", "reasoning.summary", "Anthropic has one kind of summary")
+
+    def _effort(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """What `output_config` says beside the form of the answer."""
+        raw = self._vendor.get("output_config")
+        config: dict[str, Any] = dict(cast("Mapping[str, Any]", raw)) if isinstance(raw, Mapping) else {}
+        effort = wanted.get("effort")
+        if config.get("effort") == effort:
+            return config
+        config.pop("effort", None)
+        if not isinstance(effort, str) or effort == "none" or not self._traits.efforts:
+            return config
+        nearest = effort if effort in self._traits.efforts else {"minimal": "low"}.get(effort, "high")
+        if nearest != effort:
+            self._lose("converted", "reasoning.effort", f"'{effort}' is '{nearest}' here")
+        return config | {"effort": nearest}
+
+    def _thinking(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The thinking that is asked for; None leaves it to the model."""
+        raw = self._vendor.get("thinking")
+        asked = {key: wanted[key] for key in ("enabled", "budget_tokens") if key in wanted}
+        if isinstance(raw, Mapping) and "type" in raw and reasoning_of(cast("object", raw)) == asked:
+            return dict(cast("Mapping[str, Any]", raw))
+        effort = wanted.get("effort")
+        if wanted.get("enabled") is False or effort == "none":
+            return {"type": "disabled"}
+        if not asked and (effort is None or effort == self._own_effort()):
+            return None
+        return self._asked(wanted)
+
+    def _own_effort(self) -> object:
+        raw = self._vendor.get("output_config")
+        return cast("Mapping[str, Any]", raw).get("effort") if isinstance(raw, Mapping) else None
+
+    def _asked(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        budget, effort = wanted.get("budget_tokens"), wanted.get("effort")
+        shown: dict[str, Any] = (
+            {"display": "summarized"} if wanted.get("summary") and not self._traits.budget else {}
+        )
+        if isinstance(budget, int) and self._traits.budget:
+            return {"type": "enabled", "budget_tokens": budget}
+        if isinstance(budget, int):
+            self._lose("converted", "reasoning.budget_tokens", "this model thinks as much as it likes")
+        if self._traits.adaptive:
+            return {"type": "adaptive", **shown}
+        if isinstance(effort, str) and not self._traits.efforts:
+            self._lose("converted", "reasoning.effort", "this model takes a number of tokens")
+        return {"type": "enabled", "budget_tokens": EFFORT_BUDGETS.get(str(effort), _BUDGET_USUAL)}
+
+    def _possible(self, thinking: dict[str, Any], *, loop: bool) -> dict[str, Any] | None:
+        """The thinking within what else is asked; None if that excludes it."""
+        if not self._traits.thinking:
+            return self._unthought("this model does not think")
+        if thinking["type"] != "enabled":
+            return thinking
+        if self._body.get("tool_choice", {}).get("type") in ("any", "tool"):
+            return self._unthought("a tool is forced, and then Claude does not think")
+        if loop:
+            return self._unthought("tools have just answered a turn that has no thinking of this model")
+        wanted, given = thinking.get("budget_tokens", _BUDGET_USUAL), self._given_limit()
+        limit = given or room_for(wanted, self._traits)
+        budget = thinking_budget(wanted, limit, is_exact=self._is_budgeted() and given is not None)
+        if budget is None:
+            return self._unthought(f"max_tokens of {limit} leaves no room for it")
+        if budget != thinking.get("budget_tokens") and self._is_budgeted():
+            why = f"it is {budget} here, so that max_tokens of {limit} leaves room for an answer"
+            self._lose("repaired", "reasoning.budget_tokens", why)
+        self._body["max_tokens"] = limit
+        return thinking | {"budget_tokens": budget}
+
+    def _is_budgeted(self) -> bool:
+        """Whether the options name a number of tokens; one that was derived from an effort is ours to change."""
+        return "budget_tokens" in _mapping(self._options.get("reasoning"))
+
+    def _unthought(self, why: str) -> None:
+        self._lose("dropped", "reasoning", why)
+
+    def _sampling(self) -> None:
+        thinks = self._body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+        for name in ("temperature", "top_p", "top_k"):
+            value = self._options.get(name)
+            if not isinstance(value, int | float):
+                continue
+            if not self._traits.sampling:
+                self._lose("dropped", name, "this model takes none")
+            elif thinks and not (name == "temperature" and value == 1):
+                self._lose("dropped", name, "it is not taken beside thinking")
+            elif name == "top_p" and "temperature" in self._body and not self._traits.both_samplings:
+                self._lose("dropped", name, "this model takes no top_p beside temperature")
+            elif name != "top_k" and not 0 <= value <= 1:
+                self._body[name] = min(max(value, 0), 1)
+                self._lose("repaired", name, f"it is {self._body[name]} here: between 0 and 1")
+            else:
+                self._body[name] = value
+
+    def _rest(self) -> None:
+        if isinstance(self._options.get("stream"), bool) and self._options["stream"]:
+            self._body["stream"] = True
+        metadata = self._vendor.get("metadata")
+        if metadata or self._options.get("user"):
+            told = {"user_id": self._options["user"]} if self._options.get("user") else {}
+            self._body["metadata"] = {**told, **(metadata if isinstance(metadata, Mapping) else {})}
+        tier = self._options.get("service_tier")
+        if tier in ("auto", "standard_only") and self._provider in (None, VENDOR):
+            self._body["service_tier"] = tier
+        elif tier is not None:
+            whose = "Anthropic" if self._provider is None else self._provider
+            self._lose("dropped", "service_tier", f"{whose} has no tier '{tier}'")
+        for name, value in self._options.items():
+            if name not in _KNOWN and value is not None:
+                self._lose("dropped", name, "Anthropic has no such option")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,121 @@
+"""A backend, declared: which model on whose server, and how it is reached.
+
+    Agent("planner", backend="anthropic:claude-sonnet-5-5")
+    Agent("planner", backend=Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"))
+
+The server is recorded with each thread, so that a conversation never moves to another one unless
+someone switches it.  A plain value without I/O.  Nothing is imported, opened or sent before a run takes a step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import UnionType
+from typing import Any
+from urllib.parse import urlsplit
+
+from perdure.errors import Invalid
+from perdure.model import names
+from perdure.model.canonical import Json
+from perdure.providers import registry
+from perdure.providers.registry import Target
+from perdure.providers.transport.address import LOCAL, UNKNOWN, UNRESOLVED, identity
+
+__all__ = ["RETRIES", "Backend"]
+
+RETRIES = 2
+
+_SERVER = re.compile(r"[\w.-]{1,100}")
+
+# Vendors that are also the names of their own servers; at another address it is another issuer.
+_VENDORS = {
+    "openai": "api.openai.com",
+    "anthropic": "api.anthropic.com",
+    "google": "generativelanguage.googleapis.com",
+    "mistral": "api.mistral.ai",
+}
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A model on a server, by `provider:model`; what is not given is as the vendor's SDK has it."""
+
+    name: str
+    _: KW_ONLY
+    base_url: str | None = None  # where the server is; None: the vendor's own, or as its SDK finds it
+    client: Any = field(default=None, repr=False)  # of the vendor's SDK, sync or async; None: one is made
+    api_key: str | None = field(
+        default=None, repr=False
+    )  # None: where its SDK looks, if the server is the vendor's own
+    provider: str | None = None  # whose server it is, where the address does not tell
+    server: str | None = None  # a name to record instead of the address; None: the address is recorded
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
+    timeout: float = 600.0  # seconds of silence after which a request is given up
+    retries: int | None = None  # further attempts; None: as the given client does, or 2
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for what names no backend, `NotFound` for an unknown provider."""
+        if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"a backend is named provider:model, not {self.name!r}; nothing was declared.")
+        registry.target(self.name)
+        self._check_types()
+        if self.base_url is not None:
+            _check_address(self.base_url)
+        if self.server is not None:
+            self._check_server(self.server)
+
+    def _check_types(self) -> None:
+        for what in ("base_url", "api_key", "provider", "server"):
+            if not isinstance(getattr(self, what), str | None):
+                raise Invalid(f"{what} of a backend is text or None; nothing was declared.")
+        if self.provider is not None:
+            names.check_label("provider", self.provider)
+        if not isinstance(self.options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"options of a backend are a dict, not {self.options!r}; nothing was declared.")
+        if not _is_number(self.timeout, int | float) or not self.timeout > 0:
+            raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")
+        if self.retries is not None and (not _is_number(self.retries, int) or self.retries < 0):
+            raise Invalid(f"retries are counted from 0, not {self.retries!r}; nothing was declared.")
+
+    def _check_server(self, server: str) -> None:
+        """Raise `Invalid` for a name that could be an address, and for one that could lead to the vendor."""
+        if not _SERVER.fullmatch(server) or server in (LOCAL, UNKNOWN, UNRESOLVED):
+            raise Invalid(
+                f"a server goes by a name of up to 100 letters, digits and ._-, not {server!r}; nothing was declared."
+            )
+        if self.base_url is None and self.client is None:
+            raise Invalid(
+                f"no address leads to the server '{server}', so requests would go to the vendor; nothing was declared. "
+                "Give its address or a client too."
+            )
+
+    @property
+    def target(self) -> Target:
+        """Which wire format, whose server, which model."""
+        named = registry.target(self.name)
+        return named._replace(provider=self.provider or self._elsewhere(named) or named.provider)
+
+    def _elsewhere(self, named: Target) -> str | None:
+        """The host, if it is none of the vendor's own: what one server signs another cannot read."""
+        own = _VENDORS.get(named.provider)
+        address = self.base_url or str(getattr(self.client, "base_url", "") or "")
+        host = urlsplit(address).netloc.rpartition("@")[2]
+        return None if own is None or not host or host == own else host
+
+
+def _is_number(given: object, kind: type | UnionType) -> bool:
+    return isinstance(given, kind) and not isinstance(given, bool)
+
+
+def _check_address(address: str) -> None:
+    try:
+        is_address = urlsplit(address).scheme in ("http", "https") and "://" in identity(address)
+    except (Invalid, ValueError):
+        is_address = False
+    if not is_address:
+        raise Invalid(
+            "the address of a backend is one such as http://localhost:8000/v1, and this one names no host; nothing was "
+            "declared."
+        )

@@ -1,0 +1,244 @@
+"""Bedrock's event streams, in pieces of any size."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from perdure.errors import Invalid
+from perdure.providers.bedrock.blocks import Raw, as_list, as_object
+from perdure.providers.bedrock.parse import reply_of
+from perdure.providers.contract import (
+    CallDelta,
+    Loss,
+    ModelEvent,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
+from perdure.providers.wire.frames import Frame, Frames
+from perdure.providers.wire.telling import with_events
+
+__all__ = ["Stream"]
+
+
+class _Open:
+    """A block that is being written."""
+
+    def __init__(self, start: Raw, call: int) -> None:
+        self.start = dict(start)
+        self.call = call  # which of the step's calls, if it is one
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.signatures: list[str] = []
+        self.hidden: list[str] = []
+        self.arguments: list[str] = []
+        self.results: list[object] = []
+        self.citations: list[object] = []
+        self.others: dict[str, Any] = {}  # deltas of kinds that are not known
+        self.whole = False
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of a tool that the caller has."""
+        use = self.start.get("toolUse")
+        return isinstance(use, Mapping) and cast("Raw", use).get("type") != "server_tool_use"
+
+    @property
+    def name(self) -> str:
+        return str(as_object(self.start["toolUse"], "start.toolUse").get("name"))
+
+    def block(self) -> dict[str, Any] | None:
+        """The block as a whole answer would have it; None if it says nothing."""
+        if "toolUse" in self.start:
+            use = as_object(self.start["toolUse"], "start.toolUse")
+            return {"toolUse": {**use, "input": {} if self.is_call else _parsed(self.raw_arguments())}}
+        if "toolResult" in self.start:
+            return {"toolResult": {**as_object(self.start["toolResult"], "start"), "content": self.results}}
+        if self.hidden:
+            return {"reasoningContent": {"redactedContent": _joined(self.hidden)}}
+        if self.thoughts or self.signatures:
+            told = {"text": "".join(self.thoughts)}
+            signature = {"signature": "".join(self.signatures)} if self.signatures else {}
+            return {"reasoningContent": {"reasoningText": told | signature}}
+        return self._said()
+
+    def _said(self) -> dict[str, Any] | None:
+        words = "".join(self.texts)
+        if self.citations:
+            content = {"content": [{"text": words}]} if words else {}
+            return {"citationsContent": content | {"citations": self.citations}}
+        if words or self.texts:
+            return {"text": words}
+        return self.others or {key: value for key, value in self.start.items() if value} or None
+
+    def raw_arguments(self) -> str:
+        """The arguments as they came."""
+        return "".join(self.arguments) or "{}"
+
+
+class Stream:
+    """A stream that is being read."""
+
+    def __init__(self, *, provider: str | None = None) -> None:
+        """`provider` is whose server it comes from."""
+        self._provider = provider
+        self._frames = Frames()
+        self._begun = False
+        self._blocks: dict[int, _Open] = {}
+        self._calls = 0
+        self._beside: dict[str, Any] = {}
+        self._told: list[ModelEvent] = []
+        self._losses: list[Loss] = []
+        self._error: str | None = None
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Take some more bytes; what they tell."""
+        told = [event for frame in self._frames.feed(data) for event in self._take(frame)]
+        self._told += told
+        return told
+
+    def close(self) -> Reply:
+        """What was said in all."""
+        if not self._begun or (self._error and not self._blocks):
+            why = self._error or "it ended before it began"
+            raise Invalid(f"this stream of Bedrock Converse holds no answer: {why}.")
+        if self._frames.pending:
+            self._lose("the stream", "rest of the answer", "the stream ended in the middle of a frame")
+        if self._error:
+            self._lose("the stream", "rest of the answer", f"it ended in an error: {self._error}")
+        blocks = [(made, block) for block in self._whole_blocks() if (made := block.block()) is not None]
+        raw_arguments = {at: block.raw_arguments() for at, (_, block) in enumerate(blocks) if block.is_call}
+        body = self._beside | {"output": {"message": {"content": [made for made, _ in blocks]}}}
+        losses = tuple(self._losses)
+        reply = reply_of(body, provider=self._provider, raw_arguments=raw_arguments, losses=losses)
+        return with_events(reply, self._told)
+
+    def _whole_blocks(self) -> list[_Open]:
+        """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
+        kept: list[_Open] = []
+        for index in sorted(self._blocks):
+            block = self._blocks[index]
+            if block.whole or "toolUse" not in block.start or "stopReason" in self._beside:
+                kept.append(block)
+            else:
+                self._lose(f"content[{index}]", "tool call", "the stream ended in the middle of it")
+        return kept
+
+    def _lose(self, where: str, what: str, why: str) -> None:
+        self._losses.append(Loss(kind="dropped", where=where, what=what, why=why))
+
+    def _take(self, frame: Frame) -> list[ModelEvent]:
+        kind = frame.headers.get(":message-type", "event")
+        if kind == "error":
+            self._error = f"{frame.headers.get(':error-code')}: {frame.headers.get(':error-message')}"
+            return []
+        payload = _object(frame.payload)
+        if kind == "exception":
+            self._error = f"{frame.headers.get(':exception-type')}: {payload.get('message')}"
+            return []
+        return self._event(str(frame.headers.get(":event-type")), payload)
+
+    def _event(self, kind: str, event: Raw) -> list[ModelEvent]:
+        self._begun = True
+        match kind:
+            case "contentBlockStart":
+                return self._start(_index(event), as_object(event.get("start") or {}, "start"))
+            case "contentBlockDelta":
+                return self._delta(_index(event), as_object(event.get("delta"), "delta"))
+            case "contentBlockStop":
+                self._block(_index(event)).whole = True
+            case "messageStop" | "metadata":
+                self._beside |= {key: value for key, value in event.items() if key != "p"}
+            case "messageStart":
+                pass
+            case _:
+                self._lose("the stream", f"event {kind}", "this kind of event is not known")
+        return []
+
+    def _start(self, index: int, start: Raw) -> list[ModelEvent]:
+        block = _Open(start, self._calls)
+        self._blocks[index] = block
+        if not block.is_call:
+            return []
+        self._calls += 1
+        return [CallDelta(block.call, block.name, "")]
+
+    def _block(self, index: int) -> _Open:
+        """The block; the first delta begins one that is only words."""
+        block = self._blocks.get(index)
+        if block is None:
+            block = self._blocks[index] = _Open({}, self._calls)
+        return block
+
+    def _delta(self, index: int, delta: Raw) -> list[ModelEvent]:
+        block = self._block(index)
+        told: list[ModelEvent] = []
+        for kind, value in delta.items():
+            match kind:
+                case "text" if isinstance(value, str):
+                    block.texts.append(value)
+                    if value:
+                        told.append(TextDelta(value))
+                case "toolUse":
+                    text = str(as_object(value, "delta.toolUse").get("input") or "")
+                    block.arguments.append(text)
+                    told += [CallDelta(block.call, block.name, text)] if block.is_call and text else []
+                case "reasoningContent":
+                    told += _thought(block, as_object(value, "delta.reasoningContent"))
+                case "citation":
+                    block.citations.append(value)
+                case "toolResult":
+                    block.results += as_list(value, "delta.toolResult")
+                case "type":
+                    pass
+                case _:
+                    block.others[kind] = value
+        return told
+
+
+def _thought(block: _Open, delta: Raw) -> list[ModelEvent]:
+    if isinstance(delta.get("signature"), str):
+        block.signatures.append(delta["signature"])
+    if isinstance(delta.get("redactedContent"), str):
+        block.hidden.append(delta["redactedContent"])
+    text = delta.get("text")
+    if not isinstance(text, str):
+        return []
+    block.thoughts.append(text)
+    return [ReasoningDelta(text)] if text else []
+
+
+def _index(event: Raw) -> int:
+    index = event.get("contentBlockIndex")
+    if not isinstance(index, int):
+        raise Invalid("an event of the stream has no contentBlockIndex. Nothing was read.")
+    return index
+
+
+def _object(payload: bytes) -> Raw:
+    try:
+        value: object = json.loads(payload or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"a frame of the stream holds no JSON: {error}. Nothing was read.") from error
+    return as_object(value, "a frame of the stream")
+
+
+def _parsed(text: str) -> object:
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _joined(parts: list[str]) -> str:
+    """Bytes that came in parts, each in base64."""
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return base64.b64encode(b"".join(base64.b64decode(part) for part in parts)).decode()
+    except binascii.Error:
+        return "".join(parts)

@@ -1,0 +1,86 @@
+"""The adapter for Chat Completions, and for the formats that are Chat with other words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.providers.capabilities import Level, Levels
+from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
+from perdure.providers.openai_chat.beside import Origin
+from perdure.providers.openai_chat.capabilities import at
+from perdure.providers.openai_chat.parse import parse
+from perdure.providers.openai_chat.render import render
+from perdure.providers.openai_chat.request import read_request
+from perdure.providers.openai_chat.servers import Server, server
+from perdure.providers.openai_chat.stream import ChatStream
+from perdure.providers.wire.depth import GuardedStream, check_depth, too_deep
+from perdure.providers.wire.sending import detached, sendable
+from perdure.providers.wire.unsent import unsent
+
+__all__ = ["ChatAdapter"]
+
+
+class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One format of the family: whose it is, which servers speak it, what it can do."""
+
+    api: str
+    vendor: str  # its key in vendorMetadata
+    provider: str  # whose server it is where nobody says
+    servers: Mapping[str, Server]
+    capabilities: Levels
+
+    def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
+        """A request that the server takes, whatever the history looks like."""
+        origin, place = self._origin(provider, model), self._server(provider)
+        try:
+            shown, losses = detached(context)
+            rendered = render(shown, origin, place, self.api)
+            server = {"vendor": self.vendor, "endpoint": origin.endpoint}
+            losses += unsent(context.messages, rendered, **server, is_chat=True)
+            return sendable(rendered, losses)
+        except RecursionError as error:
+            raise too_deep("the context", "nothing was rendered") from error
+
+    def read_request(
+        self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
+    ) -> Asked:
+        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+        check_depth(body, "the request", "nothing was read")
+        named = body.get("model")
+        origin = self._origin(provider, model or (named if isinstance(named, str) else None))
+        return read_request(body, origin, self._server(provider), self.api)
+
+    def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
+        """The answer; raises `Invalid` if it is none."""
+        check_depth(body, "the answer", "nothing was read")
+        return parse(body, self._origin(provider), self._server(provider), self.api)
+
+    def stream(self, *, provider: str | None = None) -> StreamParser:
+        """A parser for a streamed answer."""
+        return GuardedStream(ChatStream(self._origin(provider), self._server(provider), self.api))
+
+    def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
+        """The same as `stream`, fed with all chunks."""
+        stream = self.stream(provider=provider)
+        for chunk in chunks:
+            stream.feed(chunk)
+        return stream.close()
+
+    def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
+        """How well the format, or that model on that server, does one thing; what is not known is not done."""
+        if provider is None and model is None:
+            return self.capabilities.get(capability, "none")
+        return at(self._server(provider), model, self.capabilities).get(capability, "none")
+
+    def _origin(self, provider: str | None, model: str | None = None) -> Origin:
+        return Origin(self.vendor, provider or self.provider, model)
+
+    def _server(self, provider: str | None) -> Server:
+        return server(provider, self.servers, self.provider)

@@ -1,0 +1,180 @@
+"""Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
+
+Each server has its address and the name of the variable that holds its key; the key in a variable
+goes to no other address than its owner's, unless the user says that it does (`api_key=`).  What the
+SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body goes out exactly
+as it was rendered, and the bytes of the answer come back as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any, NamedTuple
+
+from perdure.errors import Invalid
+from perdure.providers.transport.address import (
+    LOCAL,
+    check_address,
+    guard_redirects,
+)
+from perdure.providers.transport.contract import Request
+from perdure.providers.transport.faults import AccessRefused
+from perdure.providers.transport.finding import missing
+from perdure.providers.transport.holding import held, settings
+from perdure.providers.transport.keys import NO_KEY, host_of, is_under, is_vouched
+from perdure.providers.transport.responses import answer_of, estranged, patient, translated
+
+__all__ = ["AZURE", "PLACES", "Place", "address", "client_of", "created", "send", "sent"]
+
+
+class Place(NamedTuple):
+    """Where a server is."""
+
+    base_url: str | None  # None: OpenAI's own; "": one has to be given
+    key: str = ""  # the variable that holds the key; "": it needs none
+
+
+PLACES: dict[str, Place] = {
+    "openai": Place(None, "OPENAI_API_KEY"),
+    "azure-openai": Place("", "AZURE_OPENAI_API_KEY"),
+    "groq": Place("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": Place("https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+    "openrouter": Place("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "vercel-gateway": Place("https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY"),
+    "ollama": Place("http://localhost:11434/v1"),
+    "ollama-cloud": Place("https://ollama.com/v1", "OLLAMA_API_KEY"),
+    "llama.cpp": Place("http://localhost:8080/v1"),
+    "vllm": Place("http://localhost:8000/v1"),
+    "lmstudio": Place("http://localhost:1234/v1"),
+    "xai": Place("https://api.x.ai/v1", "XAI_API_KEY"),
+    "together": Place("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "cerebras": Place("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "zai": Place("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    "moonshotai": Place("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "alibaba": Place("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "huggingface": Place("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "perplexity": Place("https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    "fireworks": Place("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+}
+_OWN = "https://api.openai.com/v1"
+_ELSEWHERE = Place("")  # an address that the user gave; whose key it would take nobody can know
+_OPENAI = "openai.com"
+_SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
+# Where Microsoft serves models itself, in its three clouds; other names under azure.com are its customers' machines.
+AZURE = (
+    *(f"{service}.azure.{cloud}" for cloud in ("com", "us", "cn") for service in _SERVICES),
+    "api.cognitive.microsoft.com",
+)
+
+
+async def send(request: Request) -> AsyncGenerator[bytes]:
+    """Send to `/chat/completions`."""
+    if request.provider == "local":
+        from perdure.providers.local.serving import addressed
+
+        request = await addressed(request)
+    client = await client_of(request)
+    async with aclosing(sent(request, client, created)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+def address(request: Request) -> str:
+    """Where a request would go; raises `Invalid` if the server has no address."""
+    if request.provider == "local" and request.base_url is None:
+        return LOCAL
+    return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN
+
+
+async def sent(request: Request, client: Any, create: Callable[[Any, Request], Any]) -> AsyncGenerator[bytes]:
+    """Send by one of the SDK's methods; the bytes of the answer."""
+    import httpx2
+    import openai
+
+    check_address(request, client)
+    begun = False
+    try:
+        opening = create(patient(client, request), request)
+        guard = partial(guard_redirects, request, getattr(client, "_client", None))
+        async with aclosing(answer_of(opening, guard)) as pieces:
+            async for piece in pieces:
+                begun = True
+                yield piece
+    except (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError) as error:
+        secret = getattr(client, "api_key", None)
+        raise translated(request, error, begun=begun, secret=secret) from error
+
+
+async def client_of(request: Request) -> Any:
+    """The user's client, or one for the address and the key of the request."""
+    if request.client is not None:
+        return request.client
+    try:
+        import openai
+    except ImportError as error:
+        raise missing(request.backend, "openai", "openai") from error
+    base_url, api_key = _whereabouts(request)
+    ours = base_url is None or is_under(host_of(base_url), _OPENAI) or is_vouched(request, "openai")
+
+    def made() -> Any:
+        client = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key, timeout=request.timeout, max_retries=0
+        )
+        return client if ours else estranged(client)
+
+    key = ("openai", base_url, api_key, ours, request.timeout, settings("OPENAI_"))
+    try:
+        return await held(key, made, openai.AsyncOpenAI.close)
+    except openai.OpenAIError as error:
+        raise AccessRefused(
+            f"{request.backend} needs a key, and there is none; set OPENAI_API_KEY, or give api_key="
+        ) from error
+
+
+def _base_url(request: Request) -> str | None:
+    """The address that was given, or that the server is known by; None: where the SDK looks for it."""
+    base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
+    if base_url == "":
+        raise Invalid(
+            f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
+        )
+    return base_url
+
+
+def _whereabouts(request: Request) -> tuple[str | None, str | None]:
+    """The address and the key; None: where the SDK looks for it."""
+    base_url, place = _base_url(request), PLACES.get(request.provider, _ELSEWHERE)
+    if request.api_key or base_url is None:
+        return base_url, request.api_key or None
+    key = _key(base_url, request, place)
+    if key is None and place.key and request.base_url is None:
+        raise AccessRefused(
+            f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
+        )
+    return base_url, key or NO_KEY
+
+
+def _key(base_url: str, request: Request, place: Place) -> str | None:
+    """The key in the variable of whoever is at an address; None where that cannot be known."""
+    host = host_of(base_url)
+    if is_under(host, _OPENAI):
+        return os.environ.get("OPENAI_API_KEY")
+    domains = AZURE if request.provider == "azure-openai" else (host_of(place.base_url or ""),)
+    own = is_vouched(request, "openai", "azure-openai") or is_under(host, *domains)
+    return os.environ.get(place.key) if place.key and own else None
+
+
+def created(client: Any, request: Request) -> Any:
+    """A request to `/chat/completions` that is not sent yet."""
+    body = request.body
+    return client.chat.completions.with_streaming_response.create(
+        model=request.model,
+        messages=body.get("messages", []),
+        stream=request.stream,
+        extra_body=body,
+        timeout=request.timeout,
+    )

@@ -1,0 +1,229 @@
+"""Items of the Responses API, read: each adds its blocks and calls to a turn and leaves a shell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from perdure.errors import Invalid
+from perdure.model.message import File, Image
+from perdure.providers.contract import Loss
+from perdure.providers.openai_responses.client_tools import arguments_of, is_client_call, name_of
+from perdure.providers.wire.media import data_url, inline, kind_of, media_type_of
+from perdure.providers.wire.server_tools import account
+from perdure.providers.wire.shells import Turn, is_list, items_of, object_of, text_of
+
+__all__ = ["CALL", "CALLS", "SERVER_ITEMS", "file_of", "image_of", "read_item", "read_parts"]
+
+CALL = "#call"  # in the shell of a call: which of the message's calls it is
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+
+# What the model's own tools did, what was asked of the user, and what only the server can read.
+SERVER_ITEMS = frozenset(
+    {
+        "additional_tools",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "code_interpreter_call",
+        "compaction",
+        "computer_call",
+        "computer_call_output",
+        "file_search_call",
+        "image_generation_call",
+        "item_reference",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "shell_call",
+        "shell_call_output",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    }
+)
+_ASKED = ("arguments", "input", "queries", "query", "code", "action", "operation", "revised_prompt", "prompt")
+_GAVE = ("output", "outputs", "results", "result", "approve", "error")
+
+
+def read_item(
+    item: Any, turn: Turn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
+) -> Any:
+    """Add what an item of the model says to its turn; the item's shell.
+
+    `answered` are the calls of an answer that have their output in it; None: it is a request, whose calls
+    of OpenAI's own tools are history.
+    """
+    told = object_of(item)
+    if answered is not None and is_client_call(told, answered):
+        id = text_of(told.get("call_id")) or text_of(told.get("id"))
+        return {**told, CALL: turn.call(id, name_of(told), arguments_of(told))}
+    match told.get("type"):
+        case None | "message" if "content" in told:
+            return {**told, "content": read_parts(told["content"], turn, losses, where)}
+        case "reasoning":
+            return _reasoning(told, turn)
+        case "function_call" | "custom_tool_call":
+            return _call(told, turn, where)
+        case "image_generation_call":
+            return _picture(told, turn)
+        case str(kind):
+            return _server_item(kind, told, turn, losses, where)
+        case _:
+            raise Invalid(f"{where} is no item of the Responses API: it has neither a type nor content.")
+
+
+def read_parts(parts: Any, turn: Turn, losses: list[Loss], where: str) -> Any:
+    """The content of a message or a result: words, or a list of parts."""
+    if parts is None or isinstance(parts, str):
+        return turn.text(parts or "")
+    if not is_list(parts):
+        raise Invalid(f"{where} has a content that is neither text nor a list.")
+    return [
+        _part(object_of(part), turn, losses, f"{where}.content[{at}]")
+        for at, part in enumerate(items_of(parts))
+    ]
+
+
+def _part(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -> Any:
+    match part.get("type"):
+        case "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text":
+            return {**part, "text": turn.text(text_of(part.get("text")))}
+        case "refusal":
+            return {**part, "refusal": turn.text(text_of(part.get("refusal")))}
+        case "input_image" if isinstance(url := part.get("image_url"), str):
+            return {**part, "image_url": turn.media(image_of(url))}
+        case "input_file" if isinstance(url := part.get("file_url"), str):
+            return {**part, "file_url": turn.media(file_of(url))}
+        case "input_file" if isinstance(data := part.get("file_data"), str):
+            return _file(part, data, turn)
+        case "input_image" | "input_file" if isinstance(id := part.get("file_id"), str):
+            kind = Image if part["type"] == "input_image" else File
+            turn.add(kind(uri=f"file-id://openai/{id}", mime_type=_named(part)))
+            return part
+        case kind:
+            turn.add(account(str(kind), str(kind), input={k: v for k, v in part.items() if k != "type"}))
+            losses.append(_opaque(where, str(kind)))
+            return part
+
+
+def image_of(url: str) -> Image:
+    """A picture by its address; the media type is that of its bytes, if they are there."""
+    held = inline(url)
+    if held is None:
+        return Image(uri=url, mime_type=_by_ending(url, "image/*"))
+    uri = url if held.declared == held.media_type else data_url(held.media_type, held.base64)
+    return Image(uri=uri, mime_type=held.media_type)
+
+
+def file_of(url: str, name: str = "") -> File:
+    """A file by its address."""
+    held = inline(url)
+    if held is None:
+        return File(uri=url, mime_type=_by_ending(name or url, "application/octet-stream"))
+    uri = url if held.declared == held.media_type else data_url(held.media_type, held.base64)
+    return File(uri=uri, mime_type=held.media_type)
+
+
+def _file(part: dict[str, Any], data: str, turn: Turn) -> Any:
+    if data.startswith("data:"):
+        return {**part, "file_data": turn.media(file_of(data))}
+    declared = _by_ending(text_of(part.get("filename")), "application/octet-stream")
+    held = inline(data_url(declared, data))
+    uri = data_url(declared if held is None else media_type_of(declared, held.bytes), data)
+    return {**part, "file_data": turn.media(file_of(uri), base64=True)}
+
+
+def _named(part: dict[str, Any]) -> str:
+    fallback = "image/*" if part["type"] == "input_image" else "application/octet-stream"
+    return _by_ending(text_of(part.get("filename")), fallback)
+
+
+def _by_ending(name: str, fallback: str) -> str:
+    ending = name.partition("?")[0].rpartition(".")[2].lower()
+    return _ENDINGS.get(ending, fallback) if kind_of("", name) != "file" or ending in _ENDINGS else fallback
+
+
+_ENDINGS = {
+    "csv": "text/csv",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "gif": "image/gif",
+    "html": "text/html",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "json": "application/json",
+    "md": "text/markdown",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "txt": "text/plain",
+    "webp": "image/webp",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+
+
+def _reasoning(item: dict[str, Any], turn: Turn) -> Any:
+    parts = [
+        {**object_of(part), "text": turn.reasoning(text_of(object_of(part).get("text")))}
+        for part in items_of(item.get("summary"))
+    ]
+    return {**item, "summary": parts} if "summary" in item else item
+
+
+def _call(item: dict[str, Any], turn: Turn, where: str) -> Any:
+    field = CALLS[item["type"]]
+    name, args = item.get("name"), item.get(field, "")
+    if not isinstance(name, str) or not name:
+        raise Invalid(f"{where} is a call that names no tool.")
+    if not isinstance(args, str):
+        args = json.dumps(args, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    at = turn.call(text_of(item.get("call_id")) or text_of(item.get("id")), name, args)
+    rest = {key: value for key, value in item.items() if key not in ("call_id", "name", field)}
+    return {**rest, CALL: at}
+
+
+def _picture(item: dict[str, Any], turn: Turn) -> Any:
+    turn.add(
+        account(item["type"], "image_generation", input=item.get("revised_prompt") or item.get("prompt"))
+    )
+    data = item.get("result")
+    if not isinstance(data, str) or not data:
+        return item
+    if data.startswith("data:"):
+        return {**item, "result": turn.media(image_of(data))}
+    declared = f"image/{text_of(item.get('output_format')) or 'png'}"
+    held = inline(data_url(declared, data))
+    named = declared if held is None else held.media_type
+    if held is None or held.base64 != data:
+        return item
+    return {
+        **item,
+        "result": turn.media(Image(uri=data_url(named, data), mime_type=named), base64=True),
+    }
+
+
+def _server_item(
+    kind: str, item: dict[str, Any], turn: Turn, losses: list[Loss], where: str
+) -> dict[str, Any]:
+    name = text_of(item.get("name")) or kind.removesuffix("_output").removesuffix("_call")
+    asked = next((item[key] for key in _ASKED if item.get(key) not in (None, "", [], {})), None)
+    gave = next((item[key] for key in _GAVE if item.get(key) not in (None, "", [], {})), None)
+    if gave is None and isinstance(item.get("tools"), list):
+        gave = [object_of(tool).get("name") or object_of(tool).get("type") for tool in item["tools"]]
+    turn.add(account(kind, name, input=asked, result=gave))
+    if kind not in SERVER_ITEMS:
+        losses.append(_opaque(where, kind))
+    return item
+
+
+def _opaque(where: str, kind: str) -> Loss:
+    return Loss(
+        kind="converted",
+        where=where,
+        what=kind,
+        why="its kind is not known; it is kept as it came for OpenAI",
+    )

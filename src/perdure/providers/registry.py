@@ -1,0 +1,177 @@
+"""The registry: from names to adapters, and the only place that knows which adapters exist.
+
+    adapter("openai-chat")            by the name of the wire format
+    target("openai:gpt-5.6")          by the name of a backend: wire format, whose server, model
+    target("gpt-5.6")                 the same: the name is unique in the catalog
+
+Other packages add wire formats by entry points in the group `perdure.adapters`, each an adapter
+under the name of its format.  An adapter is imported when it is asked for, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from perdure.errors import Invalid, NotFound, Unsupported
+from perdure.model import names
+from perdure.model.nearness import did_you_mean
+from perdure.providers import catalog
+from perdure.providers.catalog import Catalog
+from perdure.providers.contract import Adapter
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+__all__ = ["APIS", "GROUP", "Target", "adapter", "in_full", "providers", "target"]
+
+GROUP = "perdure.adapters"
+
+_MODULES = {
+    "openai-chat": "perdure.providers.openai_chat",
+    "openai-responses": "perdure.providers.openai_responses",
+    "anthropic-messages": "perdure.providers.anthropic",
+    "gemini-generate": "perdure.providers.gemini",
+    "bedrock-converse": "perdure.providers.bedrock",
+    "mistral-chat": "perdure.providers.mistral",
+    "azure-inference-chat": "perdure.providers.foundry",
+    "ollama-chat": "perdure.providers.ollama",
+    "gemini-interactions": "perdure.providers.interactions",
+}
+
+APIS: tuple[str, ...] = tuple(_MODULES)
+
+# What stands before the colon of a backend's name: the wire format, and whose server it is.
+_BACKENDS = {
+    "openai": ("openai-responses", "openai"),
+    "openai-responses": ("openai-responses", "openai"),
+    "openai-chat": ("openai-chat", "openai"),
+    "anthropic": ("anthropic-messages", "anthropic"),
+    "google": ("gemini-generate", "google"),
+    "gemini": ("gemini-generate", "google"),
+    "vertex": ("gemini-generate", "google-vertex"),
+    "bedrock": ("bedrock-converse", "bedrock"),
+    "mistral": ("mistral-chat", "mistral"),
+    "azure": ("azure-inference-chat", "azure"),
+    "foundry": ("azure-inference-chat", "azure"),
+    "ollama-chat": ("ollama-chat", "ollama"),
+    "gemini-interactions": ("gemini-interactions", "google"),
+}
+
+
+class Target(NamedTuple):
+    """What a backend's name means."""
+
+    api: str  # the wire format
+    provider: str  # whose server
+    model: str
+
+
+def adapter(api: str) -> Adapter:
+    """The adapter for a wire format; raises `NotFound` if no package has one of that name."""
+    module = _MODULES.get(names.check_label("api", api))
+    return _shipped(api, module) if module is not None else _installed(api)
+
+
+def target(backend: str, models: Catalog | None = None) -> Target:
+    """What `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
+
+    Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
+    """
+    name, colon, model = backend.partition(":")
+    known = _provider(name) if colon and model else None
+    if known is not None:
+        return Target(*known, model)
+    found = (models or catalog.shipped()).resolve(backend) if backend else None
+    if found is not None:
+        provider, _, model = found.partition(":")
+        return Target(*(_provider(provider) or ("openai-chat", provider)), model)
+    if not colon or not name or not model:
+        raise Invalid(
+            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5.6."
+        )
+    known = _known()
+    raise NotFound(
+        f"no provider is called '{name}'; nothing was done. {did_you_mean(name, known)}There are: {', '.join(known)}."
+    )
+
+
+def in_full(backend: str, models: Callable[[], Catalog]) -> str:
+    """`provider:model` for what names a backend in that catalog; the name as it is for what does not."""
+    provider, colon, _ = backend.partition(":")
+    if not backend or (colon and _provider(provider) is not None):
+        return backend
+    return models().resolve(backend) or backend
+
+
+def providers() -> dict[str, tuple[str, str]]:
+    """Every name that may stand before the colon: its wire format, and whose server it is."""
+    return {name: found for name in _known() if (found := _provider(name)) is not None}
+
+
+def _provider(name: str) -> tuple[str, str] | None:
+    """The wire format and the server that stand behind what is written before the colon."""
+    return _BACKENDS.get(name) or _compatible(name) or _third(name)
+
+
+def _compatible(name: str) -> tuple[str, str] | None:
+    """A server that speaks OpenAI's Chat Completions under a name of its own."""
+    return ("openai-chat", name) if name in _servers() else None
+
+
+def _third(name: str) -> tuple[str, str] | None:
+    """A format of another package, which is also the name of its backend."""
+    return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
+
+
+def _servers() -> frozenset[str]:
+    from perdure.providers.openai_chat.servers import SERVERS
+
+    return frozenset(SERVERS)
+
+
+def _known() -> list[str]:
+    return sorted({*_BACKENDS, *_servers(), *(point.name for point in _entry_points())})
+
+
+@cache
+def _shipped(api: str, module: str) -> Adapter:
+    try:
+        return cast("Adapter", import_module(module).ADAPTER)
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.") from error
+
+
+def _installed(api: str) -> Adapter:
+    """What an installed package serves under that name."""
+    found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
+    if not found:
+        known = sorted({*APIS, *(point.name for point in _entry_points())})
+        raise NotFound(
+            f"no adapter is called '{api}'; nothing was done. {did_you_mean(api, known)}There are: {', '.join(known)}. "
+            f"Others register in the entry point group '{GROUP}'."
+        )
+    if len({point.value for point in found}) > 1:
+        packages = ", ".join(point.value for point in found)
+        raise Invalid(
+            f"several packages serve '{api}' ({packages}); nothing was done. Uninstall all but one."
+        )
+    return _loaded(found[0])
+
+
+def _loaded(point: EntryPoint) -> Adapter:
+    try:
+        return cast("Adapter", point.load())
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(
+            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done."
+        ) from error
+
+
+def _entry_points() -> EntryPoints:
+    # Reading what is installed is slow, and few need it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)

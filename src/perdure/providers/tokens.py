@@ -1,0 +1,228 @@
+"""Tokens: how many a text or a whole request has.
+
+    tokens.count(context, model="anthropic:claude-sonnet-5-5")     Tokens(count=812, margin=157, …)
+
+Where the model's tokenizer is at hand a text is counted exactly.  Otherwise, and for what servers
+add around the words, the count is an estimate with a margin that held for 95 of 100 recorded
+requests of text.  Pictures and files are guessed at, and the margin says so.  Counting never fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.model.context import Context
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from perdure.providers.measures import Family, family, units
+from perdure.providers.tokenizers import LlamaServer, Tokenizer, at_hand
+from perdure.providers.wire.server_tools import is_account, told
+
+__all__ = ["Scale", "Tokens", "Weight", "count"]
+
+_IMAGE = 1_000  # tokens, and as much again for the margin
+_FILE = 3_000
+_KEPT_MAX = 4  # characters of sealed reasoning that make a token, at the most
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens there are, or are likely to be."""
+
+    count: int
+    margin: int  # it may be so many more or fewer; 0 where it is exact
+    exact: bool
+    how: str  # in words: the tokenizer, or whose estimate
+
+    @property
+    def most(self) -> int:
+        """What to reckon with where there must be room."""
+        return self.count + self.margin
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """What a part of a request weighs; weights are added."""
+
+    tokens: float = 0.0
+    media: int = 0  # tokens that pictures and files are guessed at; as much again may be off
+    sealed: int = 0  # characters that only their issuer can read
+
+    def __add__(self, other: Weight) -> Weight:
+        """Both together."""
+        return Weight(self.tokens + other.tokens, self.media + other.media, self.sealed + other.sealed)
+
+
+class Scale:
+    """Weighs a request part by part, where it is put together bit by bit; no server is asked."""
+
+    __slots__ = ("_counter", "_known")
+
+    def __init__(self, model: str, tokenizer: Tokenizer | None = None) -> None:
+        """Weigh for a model by its name or its backend's, as `count` does."""
+        self._known = family(model)
+        found = tokenizer if tokenizer is not None else at_hand(model)
+        self._counter = None if isinstance(found, LlamaServer) else found
+
+    def frame(self, context: Context) -> Weight:
+        """What the request itself, its system words, its tools and the schema of its answer weigh."""
+        parts = _parts(msgspec.structs.replace(context, messages=()))
+        return self._weight(parts, self._known.base)
+
+    def message(self, message: Message) -> Weight:
+        """What one message weighs."""
+        parts = _parts(_NOTHING)
+        parts.messages = 1
+        _add(parts, message)
+        return self._weight(parts, 0.0)
+
+    def tokens(self, weight: Weight, *, tooled: bool) -> Tokens:
+        """The tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
+        estimate = round(weight.tokens)
+        margin = self._known.margin(estimate, tooled=tooled) + weight.media + weight.sealed // _KEPT_MAX
+        return Tokens(count=estimate + weight.media, margin=margin, exact=False, how=_estimated(self._known))
+
+    def _weight(self, parts: _Parts, base: float) -> Weight:
+        counted = self._counter.text("\n".join(parts.words)) if self._counter and parts.words else None
+        said = counted if counted is not None else self._known.text * sum(map(units, parts.words))
+        around = _around(parts, self._known) - self._known.base + base
+        return Weight(said + around, parts.images * _IMAGE + parts.files * _FILE, parts.sealed)
+
+
+class _Parts(msgspec.Struct, kw_only=True):
+    """What a context consists of, for counting."""
+
+    words: list[str]  # said by anybody, calls and results included
+    schemas: list[str]  # of tools
+    output: str  # the schema of the answer
+    messages: int
+    calls: int
+    tools: int
+    images: int
+    files: int
+    sealed: int  # characters that only their issuer can read
+
+
+def count(what: Context | str, *, model: str, tokenizer: Tokenizer | None = None) -> Tokens:
+    """The tokens of a text, or of a request with `what`, for a model by its name or its backend's.
+
+    `tokenizer` counts the words; None takes the model's own if it is at hand.
+    """
+    known = family(model)
+    counter = tokenizer if tokenizer is not None else at_hand(model)
+    if isinstance(what, str):
+        return _text(what, known, counter)
+    whole = counter.request(what) if counter is not None else None
+    if counter is not None and whole is not None:
+        return Tokens(count=whole, margin=0, exact=True, how=counter.name)
+    return _request(_parts(what), known, counter)
+
+
+def _text(text: str, known: Family, counter: Tokenizer | None) -> Tokens:
+    counted = counter.text(text) if counter is not None else None
+    if counter is not None and counted is not None:
+        return Tokens(count=counted, margin=0, exact=True, how=counter.name)
+    estimate = round(known.text * units(text))
+    margin = min(known.margin(estimate, tooled=False), 2 * len(text) + 1)
+    return Tokens(count=estimate, margin=margin, exact=False, how=_estimated(known))
+
+
+def _request(parts: _Parts, known: Family, counter: Tokenizer | None) -> Tokens:
+    words = "\n".join(parts.words)
+    counted = counter.text(words) if counter is not None else None
+    said = counted if counted is not None else known.text * sum(map(units, parts.words))
+    media = parts.images * _IMAGE + parts.files * _FILE
+    estimate = round(said + _around(parts, known))
+    tooled = bool(parts.tools or parts.output)
+    return Tokens(
+        count=estimate + media,
+        margin=known.margin(estimate, tooled=tooled) + media + parts.sealed // _KEPT_MAX,
+        exact=False,
+        how=_explained(parts, known, counter if counted is not None else None),
+    )
+
+
+def _around(parts: _Parts, known: Family) -> float:
+    """What a server adds to the words."""
+    return (
+        known.base
+        + known.message * parts.messages
+        + known.call * parts.calls
+        + (known.tools if parts.tools else 0)
+        + known.tool * parts.tools
+        + known.schema * sum(map(units, parts.schemas))
+        + known.output * units(parts.output)
+    )
+
+
+def _estimated(known: Family) -> str:
+    return f"estimated for {known.name}"
+
+
+def _explained(parts: _Parts, known: Family, counter: Tokenizer | None) -> str:
+    how = f"{counter.name} for the words, the rest " if counter is not None else ""
+    guessed = [
+        *([f"{parts.images} images at {_IMAGE} each"] if parts.images else []),
+        *([f"{parts.files} files at {_FILE} each"] if parts.files else []),
+        *(["sealed reasoning only in the margin"] if parts.sealed else []),
+    ]
+    return "; ".join([how + _estimated(known), *guessed])
+
+
+def _parts(context: Context) -> _Parts:
+    output = context.options.get("output")
+    parts = _Parts(
+        words=[context.system] if context.system else [],
+        schemas=[f"{tool.name} {tool.description} {_json(tool.parameters)}" for tool in context.tools],
+        output=_json(output.get("schema")) if isinstance(output, Mapping) else "",
+        messages=len(context.messages) + bool(context.system),
+        calls=0,
+        tools=len(context.tools),
+        images=0,
+        files=0,
+        sealed=0,
+    )
+    for message in context.messages:
+        _add(parts, message)
+    return parts
+
+
+def _add(parts: _Parts, message: Message) -> None:
+    _add_blocks(parts, message.content)
+    for call in message.tool_calls:
+        parts.calls += 1
+        parts.words.append(f"{call.name} {call.args}")
+    for result in message.tool_results:
+        parts.calls += 1
+        _add_blocks(parts, result.content)
+    parts.sealed += len(message.vendor_metadata or "") if _seals(message.vendor_metadata) else 0
+
+
+def _add_blocks(parts: _Parts, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        match block:
+            case Text(text=text):
+                parts.words.append(text)
+            case Image():
+                parts.images += 1
+            case File() if is_account(block):
+                parts.words.append(told(block))
+            case File():
+                parts.files += 1
+            case ReasoningSummary():
+                pass  # vendors do not take told thinking back as words
+
+
+def _seals(metadata: str | None) -> bool:
+    return metadata is not None and any(word in metadata for word in ("ignature", "encrypted", "redacted"))
+
+
+_NOTHING = Context()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

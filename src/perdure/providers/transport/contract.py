@@ -1,0 +1,44 @@
+"""What a transport is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol
+
+from perdure.providers.contract import Loss
+
+__all__ = ["Request", "Send"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A rendered request, and where it is to go.  Its `repr` shows neither key nor content."""
+
+    backend: str  # provider:model, for the words of errors
+    _: KW_ONLY
+    provider: str  # whose server it goes to
+    model: str
+    body: dict[str, Any] = field(repr=False)
+    losses: tuple[Loss, ...] = field(default=(), repr=False)  # what it could not carry over unchanged
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # of tools, from theirs to ours
+    stream: bool = True  # whether the answer comes in pieces
+    pending: str | None = None  # fetch the answer of this id, which the server works on; None: ask for one
+    base_url: str | None = None  # None: the vendor's own
+    address: str | None = None  # where the conversation may go, as it was resolved; None: not checked
+    client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
+    api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
+    is_vouched: bool = False  # whether the user said, by name, whose server `base_url` is
+    timeout: float = 600.0  # seconds of silence after which it is given up
+    client_retries: bool = False  # whether a client of the user's may repeat the request by itself
+
+
+class Send(Protocol):
+    """A transport."""
+
+    def __call__(self, request: Request, /) -> AsyncIterator[bytes]:
+        """Send the request; the bytes of the answer as they come.
+
+        A whole answer is the JSON of its body.  Raises one of the errors in `faults` if there is none.
+        """
+        ...

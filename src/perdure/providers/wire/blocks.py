@@ -1,0 +1,195 @@
+"""Turns of blocks: what formats share in which a message is a list of blocks, calls and results among them.
+
+A message that the vendor itself made goes back in the vendor's own order and with its own blocks (see
+`layout`); any other is written plainly, content first, then calls.  A format adds how each block looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+
+import msgspec
+
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary
+from perdure.providers.contract import Loss, LossKind
+from perdure.providers.wire.depth import is_shallow, is_shallow_text
+from perdure.providers.wire.exchanges import Answer, Exchange, exchanges
+from perdure.providers.wire.ids import CallIds
+from perdure.providers.wire.layout import Piece, fits, layout_of
+from perdure.providers.wire.native import kept, own_ids
+from perdure.providers.wire.server_tools import is_account
+
+__all__ = ["BlockTurns", "Called", "Layout", "parsed", "words_of"]
+
+_STANDS_FOR = " "  # in the place of thinking that has no words, so that it counts as something said
+
+
+class Layout(NamedTuple):
+    """What the vendor itself said with a message."""
+
+    pieces: tuple[Piece, ...]
+    thinking: bool  # whether its model is the one that is asked now
+
+
+class Called(NamedTuple):
+    """A call as the target takes it."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class BlockTurns:
+    """The turns of one request, as they are written."""
+
+    vendor: ClassVar[str]  # its key in vendorMetadata
+    legal_id: ClassVar[str]  # which ids of calls it takes
+    id_prefix: ClassVar[str]  # of ids that are made here
+
+    def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
+        """`names` are tools by their canonical names, as they are called here."""
+        self.turns: list[dict[str, Any]] = []
+        self.losses: list[Loss] = []
+        self.system: list[str] = []  # words of system messages that stood before everything else
+        self._model, self._provider, self._names = model, provider, names
+        self._ids = CallIds(self.legal_id, prefix=self.id_prefix)
+        self._given: dict[int, str] = {}  # the id of a call here, by its answer
+        self._layouts: dict[int, Layout] = {}
+        self._messages: Sequence[Message] = ()
+        self._answered: set[int | None] = set()  # the messages whose results are in the last turn
+
+    def write(self, messages: Sequence[Message]) -> None:
+        """All messages."""
+        own = own_ids(messages, self.vendor, endpoint=self._provider)
+        self._ids = CallIds(self.legal_id, prefix=self.id_prefix, own=own)
+        self._layouts = {
+            at: layout for at, message in enumerate(messages) if (layout := self._layout(message)) is not None
+        }
+        self._messages = [
+            _standing(message, self._layouts[at].pieces) if at in self._layouts else message
+            for at, message in enumerate(messages)
+        ]
+        found, losses = exchanges(self._messages)
+        self.losses += losses
+        for exchange in found:
+            self._write(exchange)
+
+    def _write(self, exchange: Exchange) -> None:
+        """Add an exchange to the turns."""
+        raise NotImplementedError
+
+    def _is_asked(self, made_by: object) -> bool:
+        """Whether the model that made a message is the one that is asked now."""
+        raise NotImplementedError
+
+    def _lose(self, kind: LossKind, where: str, what: str, why: str) -> None:
+        self.losses.append(Loss(kind=kind, where=where, what=what, why=why))
+
+    def _layout(self, message: Message) -> Layout | None:
+        facts = kept(message, self.vendor, endpoint=self._provider)
+        pieces = layout_of(facts, message)
+        if facts is None or pieces is None:
+            return None
+        return Layout(pieces, self._is_asked(facts.get("model")))
+
+    def _laid_out(self, exchange: Exchange) -> tuple[Message, Sequence[Piece], Layout | None]:
+        """A message, the pieces that it is written in, and what the vendor itself said with it."""
+        layout = self._layouts.get(exchange.where)
+        if layout is not None:
+            return self._messages[exchange.where], layout.pieces, layout
+        message = exchange.message
+        return message, _plain(len(message.content), len(exchange.answers)), None
+
+    def _called(self, answer: Answer, where: str) -> Called:
+        """A call by the id and the name that it has here; `where` is its place in the context."""
+        call = answer.call
+        id_here = self._ids.of(call.id)
+        if self._ids.changed(call.id):
+            self._lose("converted", where, "tool call id", f"'{call.id}' is called '{id_here}' here")
+        self._given[id(answer)] = id_here
+        name = self._names.get(call.name, call.name)
+        if name != call.name:
+            self._lose("converted", where, "tool name", f"'{call.name}' is called '{name}' here")
+        return Called(id_here, name, self._input(call.args, where))
+
+    def _input(self, args: str, where: str) -> dict[str, Any]:
+        value = parsed(args or "{}", default=args)
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+        why = "they are no JSON object; they were put into one, under 'arguments'"
+        self._lose("repaired", where, "arguments", why)
+        return {"arguments": value}
+
+    def _inside(self, answer: Answer) -> tuple[Sequence[Piece], dict[str, Any]]:
+        """The pieces that a result is written in, and what the vendor said beside it."""
+        piece = self._piece_of(answer)
+        count = len(answer.result.content)
+        if piece is None:
+            return _plain(count), {}
+        inside = piece.inside if piece.inside and fits(piece.inside, count) else None
+        return inside or _plain(count), piece.add or {}
+
+    def _words_alone(self, message: Message, where: str) -> None:
+        """Report pictures, files and vendors' own blocks of a system message, of which only the words are told."""
+        for at, block in enumerate(message.content):
+            if isinstance(block, Image | File):
+                what = "server-side tool" if is_account(block) else "media"
+                why = "a system message is told in words alone"
+                self._lose("dropped", f"{where}.content[{at}]", what, why)
+
+    def _piece_of(self, answer: Answer) -> Piece | None:
+        layout = self._layouts.get(answer.where) if answer.where is not None else None
+        if layout is None:
+            return None
+        return next((piece for piece in layout.pieces if piece.result == answer.at), None)
+
+
+def parsed(text: str, *, default: object = None) -> object:
+    """The JSON value of a text; `default` if it is none, or nested too deeply."""
+    try:
+        value = cast("object", _DECODER.decode(text))
+    except (ValueError, RecursionError):
+        return default
+    return value if is_shallow_text(text) or is_shallow(value) else default
+
+
+def words_of(block: ReasoningSummary) -> str:
+    """The words of thinking; none where something was put in their place."""
+    return "" if block.text == _STANDS_FOR else block.text
+
+
+def _standing(message: Message, pieces: Sequence[Piece]) -> Message:
+    """The message with something in the place of thinking that has no words, so that it is not taken for empty."""
+    wordless = {
+        piece.content
+        for piece in pieces
+        if piece.native is not None
+        and piece.content is not None
+        and _is_wordless(message.content[piece.content])
+    }
+    if not wordless:
+        return message
+    content = tuple(
+        ReasoningSummary(_STANDS_FOR) if at in wordless else block for at, block in enumerate(message.content)
+    )
+    return msgspec.structs.replace(message, content=content)
+
+
+def _is_wordless(block: Block) -> bool:
+    return isinstance(block, ReasoningSummary) and not block.text
+
+
+def _plain(content: int, calls: int = 0) -> list[Piece]:
+    if content <= 1 and calls <= 1:  # nearly all messages
+        return [*_ONE[:content], *_CALL[:calls]]
+    return [*[Piece(content=at) for at in range(content)], *[Piece(call=at) for at in range(calls)]]
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_ONE, _CALL = [Piece(content=0)], [Piece(call=0)]

@@ -1,0 +1,71 @@
+"""How deep JSON may be nested: what is deeper is refused as a body, and stays text within one.
+
+A hostile body of a few kilobytes can be nested deeper than a program can follow.  Bodies are looked at
+before they are read; whatever is met later and still too deep ends in `Invalid`, never in a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from perdure.errors import Invalid
+from perdure.providers.contract import ModelEvent, Reply, StreamParser
+
+__all__ = ["DEPTH_MAX", "GuardedStream", "check_depth", "is_shallow", "is_shallow_text", "too_deep"]
+
+DEPTH_MAX = 200
+
+
+def is_shallow(value: object) -> bool:
+    """Whether a value is nested no deeper than can be read."""
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                below.extend(cast("Mapping[str, Any]", each).values())
+            elif isinstance(each, list | tuple):
+                below.extend(cast("list[Any]", each))
+        if not below:
+            return True
+        level = [each for each in below if isinstance(each, Mapping | list | tuple)]
+    return not level
+
+
+def is_shallow_text(text: str) -> bool:
+    """Whether a JSON text is certainly so: it opens too few objects and lists to be otherwise."""
+    return text.count("{") + text.count("[") <= DEPTH_MAX
+
+
+def check_depth(value: object, what: str, not_done: str) -> None:
+    """Raise `Invalid` for what is nested too deeply."""
+    if not is_shallow(value):
+        raise too_deep(what, not_done)
+
+
+def too_deep(what: str, not_done: str) -> Invalid:
+    """The error for what is nested too deeply."""
+    return Invalid(f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.")
+
+
+class GuardedStream:
+    """A stream whose events may be nested too deeply: that is `Invalid`, whichever event it is."""
+
+    def __init__(self, parser: StreamParser) -> None:
+        """Guard `parser`."""
+        self._parser = parser
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Take some more bytes; what they tell."""
+        try:
+            return self._parser.feed(data)
+        except RecursionError as error:
+            raise too_deep("an event of the stream", "nothing of it was read") from error
+
+    def close(self) -> Reply:
+        """The stream has ended; what was said in all."""
+        try:
+            return self._parser.close()
+        except RecursionError as error:
+            raise too_deep("the answer", "nothing of it was read") from error

@@ -1,0 +1,84 @@
+"""Layouts: in which order a vendor wrote the blocks of a message, and what it said beside them.
+
+The canonical form keeps content, calls and results apart.  Where a vendor's own order, or something
+that only it can read, would be lost, vendorMetadata holds one *piece* for each of its blocks, and
+the vendor gets every block back in its place.  Words and media are not kept twice: a piece points
+at the canonical block.
+
+    [{"content": 0, "native": {"type": "thinking", "signature": "…"}, "fill": "thinking"},
+     {"call": 0, "add": {"caller": …}}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.model.message import Message
+
+__all__ = ["Piece", "fits", "layout_of", "shown"]
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One block of the vendor's."""
+
+    content: int | None = None  # the canonical block that it is, or stands for
+    call: int | None = None
+    result: int | None = None
+    native: dict[str, Any] | None = None  # the vendor's own block, verbatim
+    fill: str | None = None  # the field of `native` that takes the words of the canonical block
+    add: dict[str, Any] | None = None  # what the vendor said beside the canonical block
+    inside: tuple[Piece, ...] | None = None  # the blocks inside a result
+
+    @property
+    def plain(self) -> bool:
+        """Whether the canonical block says it all."""
+        return self.native is None and self.add is None and self.inside is None
+
+
+def shown(pieces: Sequence[Piece], *, results_first: bool = False) -> list[dict[str, Any]] | None:
+    """A layout as it is kept; None where the canonical form says the same: content, then calls."""
+    if all(piece.plain for piece in pieces) and _in_order(pieces, results_first=results_first):
+        return None
+    return [msgspec.to_builtins(piece) for piece in pieces]
+
+
+def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece, ...] | None:
+    """The layout that was kept with a message, if it is one and still fits it."""
+    told = None if facts is None else facts.get("blocks")
+    if told is None:
+        return None
+    try:
+        pieces = msgspec.convert(told, tuple[Piece, ...])
+    except (msgspec.ValidationError, UnicodeError):
+        return None
+    counts = (len(message.content), len(message.tool_calls), len(message.tool_results))
+    return pieces if fits(pieces, *counts) else None
+
+
+def fits(pieces: Sequence[Piece], content: int, calls: int = 0, results: int = 0) -> bool:
+    """Whether every block, call and result has exactly one place."""
+    found = (
+        [piece.content for piece in pieces if piece.content is not None],
+        [piece.call for piece in pieces if piece.call is not None],
+        [piece.result for piece in pieces if piece.result is not None],
+    )
+    return all(
+        sorted(places) == list(range(count))
+        for places, count in zip(found, (content, calls, results), strict=True)
+    )
+
+
+def _in_order(pieces: Sequence[Piece], *, results_first: bool) -> bool:
+    keys = [_key(piece, results_first=results_first) for piece in pieces]
+    return keys == sorted(keys)
+
+
+def _key(piece: Piece, *, results_first: bool) -> tuple[int, int]:
+    if piece.content is not None:
+        return (1, piece.content)
+    if piece.call is not None:
+        return (2, piece.call)
+    return (0 if results_first else 3, piece.result or 0)

@@ -1,0 +1,73 @@
+"""Names of tools for one target: legal there, no two the same, and the same every time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from perdure.model.context import Context
+from perdure.providers.contract import Loss
+
+__all__ = ["ToolNames", "names_in"]
+
+
+class ToolNames:
+    """The names of one request: a legal one stays, whatever others become."""
+
+    def __init__(
+        self, names: Iterable[str], legal: str, *, strange: str = r"[^a-zA-Z0-9_-]", length: int = 64
+    ) -> None:
+        """Names must match `legal` as a whole; in others, what is `strange` becomes `_`."""
+        self._legal, self._strange, self._length = re.compile(legal), re.compile(strange), length
+        wanted = list(dict.fromkeys(names))
+        self._given = {name: name for name in wanted if self._legal.fullmatch(name)}
+        self._taken = set(self._given)
+        for name in wanted:
+            self.of(name)
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """What every tool is called here, by its canonical name."""
+        return self._given
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """What tools are called canonically, by their names here, where that is another."""
+        return {here: name for name, here in self._given.items() if here != name}
+
+    def of(self, name: str) -> str:
+        """What a tool is called here."""
+        known = self._given.get(name)
+        if known is not None:
+            return known
+        legal = name if self._legal.fullmatch(name) else self._mended(name)
+        made, count = legal, 1
+        while made in self._taken:
+            count += 1
+            made = f"{legal[: self._length - 8]}_{count}"
+        self._given[name] = made
+        self._taken.add(made)
+        return made
+
+    def losses(self, context: Context) -> list[Loss]:
+        """The tools of a context that are declared under another name."""
+        return [
+            Loss(
+                kind="converted",
+                where=f"tools[{at}].name",
+                what="tool name",
+                why=f"'{tool.name}' is called '{self.of(tool.name)}' here",
+            )
+            for at, tool in enumerate(context.tools)
+            if self.of(tool.name) != tool.name
+        ]
+
+    def _mended(self, name: str) -> str:
+        made = self._strange.sub("_", name)[: self._length] or "tool"
+        return made if self._legal.fullmatch(made) else f"_{made}"[: self._length]
+
+
+def names_in(context: Context) -> list[str]:
+    """All tools of a context: those that it declares, and those that its history calls."""
+    called = [call.name for message in context.messages for call in message.tool_calls]
+    return [*(tool.name for tool in context.tools), *called]

@@ -1,0 +1,164 @@
+"""What a stream of a run consists of: one ordered sequence of typed events.
+
+Durable ones come from commits.  Each has a cursor, and comes exactly once, in order, from any
+process.  The others tell what is going on at this moment: words as they are written, calls as
+they take shape.  They are not kept; whoever returns gets `TextSoFar` instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from perdure.errors import Invalid
+from perdure.model.digest import Digest
+from perdure.model.event import Event, RunFinished
+from perdure.model.message import Message
+
+__all__ = [
+    "CallProgress",
+    "Committed",
+    "Cursor",
+    "Happened",
+    "Happening",
+    "Live",
+    "ReasoningDelta",
+    "RunEnded",
+    "TextDelta",
+    "TextSoFar",
+]
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A place in the stream: after the n-th durable event of a commit."""
+
+    depth: int
+    commit: Digest
+    index: int
+
+    def __str__(self) -> str:
+        """The place as text, to be given back later."""
+        return f"{self.depth}.{self.index}.{self.commit}"
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """The place that `text` names; raises `Invalid`."""
+        parts = str(text).split(".")
+        if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
+            raise Invalid(
+                f"{text!r} is not a cursor; nothing was followed. Give event.cursor of an earlier event."
+            )
+        return cls(int(parts[0]), Digest(parts[2]), int(parts[1]))
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable event: a message, a call's progress, the run's beginning or end."""
+
+    cursor: str
+    commit: Digest
+    event: Event
+    run: str | None = None
+    message: Message | None = None  # the words, where a message was appended
+
+    @property
+    def type(self) -> str:
+        """The event's type name, as in the catalogue."""
+        return str(type_name(self.event))
+
+    @property
+    def text(self) -> str:
+        """The words of a message; empty for anything else."""
+        return self.message.text if self.message else ""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run ended with it."""
+        return isinstance(self.event, RunFinished)
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit is whole: everything before it is durable."""
+
+    cursor: str
+    commit: Digest
+    reason: str
+    root: Digest
+    run: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "committed"
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """Some more words of the assistant."""
+
+    text: str
+    cursor: str | None = None  # of the last durable event before it
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "text.delta"
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    """Some more of what the model tells of its thinking."""
+
+    text: str
+    cursor: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "reasoning.delta"
+
+
+class TextSoFar(msgspec.Struct, frozen=True):
+    """The words that were written before you came."""
+
+    text: str
+    cursor: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "text.so_far"
+
+
+class CallProgress(msgspec.Struct, frozen=True):
+    """A call takes shape, or is being carried out."""
+
+    call: str  # our id, or the index within the step while the model still writes it
+    tool: str
+    state: str  # `writing`, `started` or what it came to
+    arguments: str = ""  # the part that came now, while it is written
+    cursor: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "call.progress"
+
+
+class RunEnded(msgspec.Struct, frozen=True):
+    """The run has ended, or waits; nothing more comes."""
+
+    result: Any  # a Result
+    cursor: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "run.ended"
+
+
+Live: TypeAlias = TextDelta | ReasoningDelta | CallProgress
+Happening: TypeAlias = Happened | Committed | TextSoFar | Live | RunEnded
+
+
+def type_name(event: Event) -> str:
+    """The type name of an event, as in the catalogue."""
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,54 @@
+"""Points: named places in a run at which a test can stop the world.
+
+A run passes them in silence.  `perdure.testing` arms one, and the next time that it is
+reached the test's own action happens there: the process is killed, or stopped, or an error
+is raised.  They are part of the product because what a crash leaves behind is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+__all__ = ["POINTS", "Point", "arm", "disarm", "reach"]
+
+Point: TypeAlias = Literal[
+    "before_intent",  # the model has asked for tools; nothing of that is durable
+    "after_intent",  # the request is durable
+    "after_started",  # `started` is durable, the tool has not been called
+    "during_effect",  # the tool is being called; a tool reaches this point itself
+    "after_effect",  # the tool has returned; nothing of that is durable
+    "while_recording",  # the result is handed to the store
+    "after_result",  # the result is durable; the round is not committed
+    "after_turn",  # the round is committed
+    "before_finish",  # the last words are there; nothing of that is durable
+    "after_finish",  # the run's end is durable; nobody was told
+    "switch_begun",  # a switch was asked for; nothing was read
+    "switch_settled",  # no run is on the line, and no call is under way
+    "switch_checkpointed",  # the checkpoint is derived; nothing of it is durable
+    "switch_checked",  # the check is made and the policy lets it pass; nothing of it is durable
+    "switch_written",  # the switch is durable; nobody was told
+]
+
+POINTS: tuple[str, ...] = Point.__args__  # pyright: ignore[reportAttributeAccessIssue]
+
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def arm(point: Point, action: Callable[[], None]) -> None:
+    """Do `action` whenever `point` is reached, until it is disarmed."""
+    _armed[point] = action
+
+
+def disarm(point: Point | None = None) -> None:
+    """Pass `point` in silence again; None: all of them."""
+    if point is None:
+        _armed.clear()
+    else:
+        _armed.pop(point, None)
+
+
+def reach(point: Point) -> None:
+    """Be at `point`."""
+    if _armed and point in _armed:
+        _armed[point]()

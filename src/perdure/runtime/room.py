@@ -1,0 +1,283 @@
+"""The room of one call: the state that its tool sees, and what it writes there.
+
+A call sees the state as it was at the start of its round and its own writes at once, never
+its siblings'.  Nothing is written until `finish` hands the patches over.  Once the room is
+closed, a tool that is still running, in a thread that nobody can stop, can neither read nor
+change anything here.
+
+The call's scratch lies under a prefix of its own in the thread's state.  It is kept while
+the call is suspended, and goes when the call settles.  Paths that are declared with call scope
+are there too, whatever the tool calls them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from threading import RLock
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.errors import Invalid, NotFound
+from perdure.history import artifacts
+from perdure.history.patching import Ops, Patched
+from perdure.history.reading import declared, typed
+from perdure.history.space import Space
+from perdure.history.touched import Touched
+from perdure.history.values import Given, Kept
+from perdure.ledger import results
+from perdure.memory import Recollection
+from perdure.memory.reach import Line
+from perdure.model import names
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.patch import Delete, Put, Stored
+from perdure.runtime.remembering import CallMemory
+
+__all__ = ["Room", "State", "scratch_prefix"]
+
+_T = TypeVar("_T")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+
+def scratch_prefix(call: str) -> str:
+    """Where the scratch of that call lies in the thread's state, without a closing '/'."""
+    if _PLAIN_ID.match(call):
+        return f"/__tool_call_scope/{call}"
+    return f"/__tool_call_scope/~{sha256(call.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+class _Gate:
+    """Whether the tool may still come in; one lock for all that it does here."""
+
+    __slots__ = ("closed", "lock")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.closed = False
+
+    def check(self) -> None:
+        """Raise `Invalid` if the call is over."""
+        if self.closed:
+            raise Invalid(
+                "this call is over: it has ended, was cancelled or ran out of time; nothing was read or written."
+            )
+
+
+class State:
+    """A map as one call sees it, with its own writes."""
+
+    __slots__ = ("_begin", "_defaults", "_gate", "_ops", "_prefix", "_reads")
+
+    def __init__(
+        self,
+        gate: _Gate,
+        begin: Callable[[], Ops],
+        *,
+        prefix: str = "",
+        defaults: Mapping[str, bytes] | None = None,
+        reads: Touched | None = None,
+    ) -> None:
+        """A map that `begin` gives when it is first needed; with a `prefix`, the part of it that lies there."""
+        self._gate, self._begin, self._prefix = gate, begin, prefix
+        self._defaults = defaults or {}
+        self._reads = reads
+        self._ops: Ops | None = None
+
+    @overload
+    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`, with this call's own writes; `default` if there is none, else `NotFound`."""
+        with self._gate.lock:
+            ops, full = self._open(), self._full(path)
+            if self._reads is not None:
+                self._reads.paths.add(full)
+            if ops.entry(full) is not None:
+                return typed(path, ops.value(full), type)
+        found = declared(self._defaults, path, type) if default is UNSET else default
+        if found is UNSET:
+            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+        return found
+
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold a JSON document, or bytes with a media type; the digest of the value."""
+        with self._gate.lock:
+            return self._writing(path).put(self._full(path), value, media_type=media_type)
+
+    def delete(self, path: str) -> None:
+        """Let `path` hold nothing; raises `NotFound` if that is so already."""
+        with self._gate.lock:
+            self._writing(path).delete(self._full(path))
+
+    def paths(self, prefix: str = "/") -> list[str]:
+        """The paths that `prefix` covers, sorted, with this call's own writes."""
+        with self._gate.lock:
+            full = self._prefix + names.check_prefix(prefix)
+            found = self._open().paths(full)
+            if self._reads is not None:
+                self._reads.prefixes.add(full)
+        return [path.removeprefix(self._prefix) for path in found]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything was looked at."""
+        return self._ops is not None
+
+    @property
+    def written(self) -> bool:
+        """Whether anything was changed."""
+        return bool(self._ops)
+
+    def ops(self) -> Ops:
+        """The ops themselves, for whoever ends the room."""
+        if self._ops is None:
+            self._ops = self._begin()
+        return self._ops
+
+    def _full(self, path: str) -> str:
+        return self._prefix + names.check_path(path)
+
+    def _writing(self, path: str) -> Ops:
+        if not self._prefix and names.reserved(path):
+            raise Invalid(
+                f"{path} is under a prefix that is reserved for Perdure ({', '.join(names.KERNEL_PREFIXES)}); "
+                "nothing was written. Choose another path; what only this call needs goes to `call.scratch`."
+            )
+        return self._open()
+
+    def _open(self) -> Ops:
+        self._gate.check()
+        return self.ops()
+
+
+class Room:
+    """What one attempt at a call reads and writes; good for that attempt alone."""
+
+    __slots__ = (
+        "_agent",
+        "_call_scoped",
+        "_finished",
+        "_gate",
+        "_line",
+        "_prefix",
+        "_space",
+        "memory",
+        "reads",
+        "scratch",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        call: str,
+        space: Space,
+        root: Digest,
+        *,
+        agent: tuple[Space, Digest] | None = None,
+        defaults: Mapping[str, bytes] | None = None,
+        call_scoped: Sequence[str] = (),
+        memory: Recollection | None = None,
+        line: Line | None = None,
+    ) -> None:
+        """Begin from the thread's map, and from the agent's own if it has one, at the start of the round.
+
+        `memory` is the owner's, seen from where `line` stands; None: the thread has no owner.
+        """
+        self._gate = _Gate()
+        self.memory = CallMemory(memory, line or (space.name, None), self._gate.check)
+        self._space, self._line = space, line
+        self._call_scoped = call_scoped
+        self._prefix = scratch_prefix(call)
+        self._finished = False
+        self.reads = Touched()  # what was looked at in the thread's map
+        self.thread = State(self._gate, lambda: Ops(space, root), defaults=defaults, reads=self.reads)
+        self.scratch = State(
+            self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
+        )
+        self._agent = None if agent is None else State(self._gate, lambda: Ops(*agent, into=space))
+
+    @property
+    def agent(self) -> State:
+        """The agent's own map; raises `Invalid` where there is no agent."""
+        if self._agent is None:
+            raise Invalid("this call has no agent, and so no map of an agent's; nothing was read or written.")
+        return self._agent
+
+    def artifact(self, reference: str) -> bytes:
+        """The content of an artifact in the history of the line; raises `NotFound` for any other."""
+        with self._gate.lock:
+            self._gate.check()
+            at = self._line[1] if self._line is not None else None
+            digest = results.in_history(self._space, reference, at=at)
+            return b"".join(artifacts.get(self._space, digest))
+
+    def home(self, path: str) -> State:
+        """Where `path` lies: in the thread's map, or, if it is declared with call scope, in the scratch."""
+        return self.scratch if self._is_own(path) else self.thread
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the tool has neither read nor written any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return not any(state is not None and state.is_open for state in states)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the tool has changed any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return any(state is not None and state.written for state in states)
+
+    def close(self) -> None:
+        """Let the tool in no more.  It may be done twice."""
+        with self._gate.lock:
+            self._gate.closed = True
+
+    def finish(self, *, keep_scratch: bool) -> tuple[Patched | None, Patched | None]:
+        """What the call changes in the thread's map and in the agent's; None where that is nothing.  Once only.
+
+        Scratch is among it if it is to be kept; else none of it, and what an earlier attempt left is cleared.
+        """
+        self.close()
+        assert not self._finished
+        self._finished = True
+        brought = self._keep_scratch() if keep_scratch else ()
+        if not keep_scratch and self.thread.ops().paths(self._prefix):
+            self.thread.ops().clear(self._prefix)
+        thread = self.thread.ops().finish() if self.thread.written else None
+        agent = self._agent.ops().finish() if self._agent and self._agent.written else None
+        return _with(thread, brought), agent
+
+    def _own(self, defaults: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {path: default for path, default in defaults.items() if self._is_own(path)}
+
+    def _is_own(self, path: str) -> bool:
+        return any(names.under(path, prefix) for prefix in self._call_scoped)
+
+    def _keep_scratch(self) -> tuple[Patched, ...]:
+        """Let the thread's ops do what was done to the scratch; what that brings along."""
+        if not self.scratch.written:
+            return ()
+        done, into = self.scratch.ops().finish(), self.thread.ops()
+        for op in done.patch.ops:
+            match op:
+                case Put(path, value, size, form, media_type):
+                    into.put_stored(path, Kept(Stored(value, size, form, media_type), ()))
+                case Delete(path):
+                    into.delete(path)
+                case _:
+                    raise AssertionError(op)  # a call can do nothing else to its scratch
+        return (done,)
+
+
+def _with(patched: Patched | None, brought: tuple[Patched, ...]) -> Patched | None:
+    """`patched` with the values, but not the nodes, that came by another way."""
+    if patched is None or not brought:
+        return patched
+    objects: dict[Digest, Object] = {item.digest: item for item in patched.objects}
+    objects |= {item.digest: item for item in brought[0].objects if item.kind is not Kind.NODE}
+    cells = (*patched.cells, *brought[0].cells)
+    return msgspec.structs.replace(patched, objects=tuple(objects.values()), cells=cells)

@@ -1,0 +1,203 @@
+"""Streaming: a run as it goes on, for one who watches; leaving never stops it.
+
+Durable events come from the store, words from the run's feed if it lives in this process.  Whoever
+comes in the middle of a message gets one `TextSoFar`, then what is written after that; where the
+run lives elsewhere, the finished message.
+
+A feed hands nothing to a forked child.  There a stream of a run is refused, and whoever follows a line
+goes on with what the store says.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from perdure.errors import Unavailable
+from perdure.history import reader
+from perdure.ledger import lease as leases
+from perdure.runtime.beginning import Begun
+from perdure.runtime.ended import Result
+from perdure.runtime.feed import Feed, Nudge, Watcher
+from perdure.runtime.following import Follower, cursor_at
+from perdure.runtime.ground import Ground
+from perdure.runtime.happening import Cursor, Happening, Live, RunEnded, TextSoFar
+
+__all__ = ["Following", "Watching", "follow", "stream"]
+
+_POLL_SECONDS = 0.1
+
+
+class Watching:
+    """A run that is being started, and what comes of it; made known by whoever runs it."""
+
+    def __init__(self, ground: Ground, wake: Callable[[], None] | None = None) -> None:
+        """Watch the line; `wake` is called whenever there is something new."""
+        self._ground, self._wake = ground, wake
+        self._pid = os.getpid()
+        head = reader.head_of(ground.space, ground.timeline).commit
+        self.follower = Follower(ground.space, ground.timeline, cursor_at(ground.space, head))
+        self.ready = threading.Event()  # it has begun, or never will
+        self.settled = threading.Event()  # it is known what came of it
+        self.watcher: Watcher | None = None
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self._feed: Feed | None = None
+
+    def begun(self, start: Begun) -> None:
+        """The run has begun."""
+        self._feed = start.journal.feed
+        self.watcher = self._feed.watch(self._wake)
+        self.watcher.give(Nudge(start.journal.head.commit))  # the input is durable already
+        self._tell()
+
+    def ended(self, result: Result | None, error: BaseException | None) -> None:
+        """It has come to its end."""
+        self.result, self.error = result, error
+        if self.watcher is not None:
+            self.watcher.end()
+        self.settled.set()
+        self._tell()
+
+    def leave(self) -> None:
+        """Watch no longer."""
+        if self._feed is not None and self.watcher is not None:
+            self._feed.leave(self.watcher)
+
+    def news(self, timeout: float) -> Iterator[Happening]:
+        """What has happened since, waiting for it up to `timeout` seconds."""
+        assert self.watcher is not None
+        if self._pid != os.getpid():
+            raise Unavailable(
+                "this stream belongs to the process that this one was forked from, where its run lives; nothing more "
+                "is read here. Read on with follow()."
+            )
+        for item in self.watcher.take(timeout):
+            if isinstance(item, Nudge):
+                yield from self.follower.read(item.commit)
+            else:
+                yield _placed(item, self.follower.cursor)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes from the feed."""
+        return self.watcher is None or self.watcher.over
+
+    def rest(self) -> Iterator[Happening]:
+        """What is left once the run is over."""
+        if self.watcher is not None:
+            yield from self.news(0)
+        if self.error is None:  # else only what was confirmed to be durable counts
+            yield from self.follower.read()
+
+    def end(self) -> RunEnded:
+        """What the run came to; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None, "a run that is over has come to something"
+        return RunEnded(self.result, self.follower.cursor)
+
+    def _tell(self) -> None:
+        self.ready.set()
+        if self._wake is not None:
+            self._wake()
+
+
+class Following:
+    """Whoever reads a line from a place on, and the words of the run that lives there."""
+
+    def __init__(self, ground: Ground, after: str | None, *, wait: bool = False) -> None:
+        """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
+        self._ground, self._wait = ground, wait
+        self._pid = os.getpid()
+        self._follower = Follower(ground.space, ground.timeline, _place(ground, after))
+        self._feed: Feed | None = None
+        self._watcher: Watcher | None = None
+
+    def step(self, timeout: float) -> list[Happening] | None:
+        """What has happened since, waiting for it up to `timeout` seconds; None: nothing more comes."""
+        if self._pid != os.getpid():
+            self._pid, self._feed, self._watcher = os.getpid(), None, None
+        if self._watcher is not None:
+            return self._watched(self._watcher, timeout)
+        self._feed = self._ground.feeds.find(self._ground.space.name, self._ground.timeline)
+        if self._feed is not None:
+            self._watcher = self._feed.watch()
+        found: list[Happening] = list(self._follower.read(self._watcher.at if self._watcher else None))
+        if self._watcher is not None:
+            so_far = self._watcher.text
+            return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
+        if not found and not self._wait and not _is_live(self._ground):
+            return list(self._follower.read()) or None  # the run may have ended just now
+        if not found:
+            time.sleep(timeout)
+        return found
+
+    def leave(self) -> None:
+        """Read no longer."""
+        if self._feed is not None and self._watcher is not None:
+            self._feed.leave(self._watcher)
+        self._feed = self._watcher = None
+
+    def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
+        found: list[Happening] = []
+        for item in watcher.take(timeout):
+            if isinstance(item, Nudge):
+                found += self._follower.read(item.commit)
+            else:
+                found.append(_placed(item, self._follower.cursor))
+        if watcher.over:
+            self.leave()
+        return found
+
+
+def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happening]:
+    """The events of a run that `start` begins elsewhere; leaving the iteration does not stop it."""
+    watching = Watching(ground)
+    start(watching)
+    watching.ready.wait()
+    try:
+        while not watching.is_over:
+            yield from watching.news(_POLL_SECONDS)
+        watching.settled.wait()
+        yield from watching.rest()
+        yield watching.end()
+    finally:
+        watching.leave()
+
+
+def follow(ground: Ground, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
+    """The events of the line after a cursor; None begins with the run that lives there, or now.
+
+    Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
+    """
+    following = Following(ground, after, wait=wait)
+    try:
+        while (events := following.step(_POLL_SECONDS)) is not None:
+            yield from events
+    finally:
+        following.leave()
+
+
+def _place(ground: Ground, after: str | None) -> Cursor | None:
+    if after is not None:
+        return Cursor.read(after)
+    space = ground.space
+    held = leases.current(space, ground.timeline)
+    if held is None:
+        return cursor_at(space, reader.head_of(space, ground.timeline).commit)
+    first = space.engine.labelled(space.name, held.run)
+    return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
+
+
+def _is_live(ground: Ground) -> bool:
+    held = leases.current(ground.space, ground.timeline)
+    return held is not None and leases.state(ground.space, held, owners=ground.owners) == "live"
+
+
+def _placed(item: Live, cursor: str | None) -> Live:
+    return msgspec.structs.replace(item, cursor=cursor)

@@ -1,0 +1,174 @@
+"""Another process at work on the store under test: what the suite starts, talks to and kills.
+
+It opens the directory with the suite's own engine and does one job there: `apply_told`
+applies each write that it reads from its standard input, `go_on` writes until it is
+killed.  Both say on their standard output what became of each write, one line for each.
+The jobs that hold say who they are, and stay until they are ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+import msgspec
+
+from perdure.engines.contract import CellWrite, Engine, Instant, Receipt, Write
+from perdure.errors import StaleHead
+from perdure.model.head import Head
+from perdure.testing.engines.ground import Ground
+from perdure.testing.engines.hand import START, Made, made, moved, value, write
+
+__all__ = ["WRITERS", "Answer", "Child", "child", "main", "turn_of"]
+
+WRITERS = 2
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What became of a write that another process made, or who that process is."""
+
+    space: str = ""
+    receipt: Receipt | None = None
+    expected: Head | None = None  # the heads of a `StaleHead`
+    actual: Head | None = None
+    holder: str = ""
+    instant: Instant | None = None
+
+
+class Child:
+    """A process that was started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Talk to `process` through its pipes."""
+        self.process = process
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Send one line."""
+        _pipe(self.process.stdin).write(msgspec.json.encode(message) + b"\n")
+        _pipe(self.process.stdin).flush()
+
+    def answer(self) -> Answer:
+        """The next answer; fails if the process ended before it came."""
+        line = _pipe(self.process.stdout).readline()
+        assert line.endswith(b"\n"), f"the other process ended early: {self.process.wait()}"
+        return msgspec.json.decode(line, type=Answer)
+
+    def kill(self) -> list[Answer]:
+        """Kill it with SIGKILL and read what it had still said, without a line that it did not finish."""
+        self.process.kill()
+        rest = _pipe(self.process.stdout).read().splitlines(keepends=True)
+        self.process.wait()
+        return [msgspec.json.decode(line, type=Answer) for line in rest if line.endswith(b"\n")]
+
+
+@contextmanager
+def child(ground: type[Ground], path: Path, job: str) -> Generator[Child]:
+    """Start another process that opens the same directory with the same engine, and end it afterwards."""
+    program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, f"{ground.__module__}:{ground.__qualname__}", str(path), job]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield Child(process)
+        finally:
+            process.kill()
+
+
+def turn_of(writer: int, turn: int, after: Made | None, head: Head) -> tuple[Made, Write]:
+    """One of the writes of the job `go_on`: commit, value, cell and entry, all of the same turn."""
+    text = f"{writer} {turn}"
+    new = made(text, after, messages=[text])
+    cell = CellWrite(name="turn", expected=turn, value=b"%d" % turn)
+    parts = (value(f"value {text} " * 30), new, moved(head, new), cell, b'"%d"' % turn)
+    return new, write(f"turn {turn}", *parts, space=f"space-{writer}")
+
+
+def apply_told(engine: Engine) -> None:
+    """Apply each write that is told, and say what became of it."""
+    _say(Answer())
+    for line in sys.stdin.buffer:
+        told = msgspec.json.decode(line, type=Write)
+        try:
+            _say(Answer(told.space, engine.apply(told)))
+        except StaleHead as refused:
+            _say(Answer(told.space, None, refused.expected, refused.actual))
+
+
+def go_on(engine: Engine) -> None:
+    """Write for ever, each writer in its own space, and say so after each acknowledged write."""
+    threads = [Thread(target=_write_on, args=(engine, writer)) for writer in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def hold_on(engine: Engine) -> None:
+    """Say who holds, and since when."""
+    _say(Answer(holder=engine.holder(), instant=engine.instant()))
+    _stay()
+
+
+def hold_and_fork(engine: Engine) -> None:
+    """Say who holds, then have a forked child say the same of itself; both stay."""
+    _say(Answer(holder=engine.holder()))
+    if os.fork() == 0:
+        _say(Answer(holder=engine.holder()))
+    _stay()
+
+
+def hold_while_children_end(engine: Engine) -> None:
+    """Say who holds before and after children that use the engine, close it, or do neither."""
+    _say(Answer(holder=engine.holder()))
+    for work in (engine.holder, engine.close, lambda: None):
+        pid = os.fork()
+        if pid == 0:
+            work()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        _say(Answer(holder=engine.holder()))
+    _stay()
+
+
+def _stay() -> None:
+    sys.stdin.buffer.read()  # until the test closes its end, or this process is killed
+
+
+def _write_on(engine: Engine, writer: int) -> None:
+    tip, head = None, START
+    for turn in itertools.count():
+        tip, wanted = turn_of(writer, turn, tip, head)
+        receipt = engine.apply(wanted)
+        _say(Answer(wanted.space, receipt))
+        head = receipt.heads[0]
+
+
+def _say(answer: Answer) -> None:
+    # One system call for each line, so that lines of two threads, or a kill, never mix.
+    os.write(sys.stdout.fileno(), msgspec.json.encode(answer) + b"\n")
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+JOBS: dict[str, Callable[[Engine], None]] = {
+    job.__name__: job for job in (apply_told, go_on, hold_on, hold_and_fork, hold_while_children_end)
+}
+
+
+def main(ground: str, path: str, job: str) -> None:
+    """Open the store of the suite `ground` in `path` and do `job` there."""
+    module, _, name = ground.partition(":")
+    suite: type[Ground] = getattr(importlib.import_module(module), name)
+    engine = suite().open(Path(path))
+    JOBS[job](engine)
+    engine.close()

@@ -1,0 +1,222 @@
+"""The laws of cells: small named records whose revision only grows, written by compare-and-set."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.engines.contract import Cell, CellWrite, Engine, Fence
+from perdure.errors import Invalid, Moved
+from perdure.testing.engines.ground import Ground
+from perdure.testing.engines.hand import SPACE, portrait, value, write
+
+__all__ = ["CellLaws"]
+
+
+def put(name: str, expected: int, content: bytes | None, *, listed: bool = False) -> CellWrite:
+    """The wanted value of a cell."""
+    return CellWrite(name=name, expected=expected, value=content, listed=listed)
+
+
+class CellLaws(Ground):
+    """What cells and fences promise, and `cell`, `cells` and `listed`."""
+
+    def test_a_cell_that_was_never_written_is_none(self, engine: Engine) -> None:
+        """Nothing is made by looking."""
+        assert engine.cell(SPACE, "lease") is None
+        assert list(engine.cells(SPACE, limit=9)) == []
+        assert list(engine.spaces(limit=9)) == []
+
+    def test_each_write_raises_the_revision_by_one(self, engine: Engine) -> None:
+        """The receipt and the cell agree on it."""
+        receipts = [engine.apply(write(f"op-{n}", put("lease", n, b"%d" % n))) for n in range(3)]
+
+        assert [receipt.revisions for receipt in receipts] == [(1,), (2,), (3,)]
+        assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 3, b"2")
+
+    @pytest.mark.parametrize("expected", [0, 1, 3, -1])
+    def test_a_cell_at_another_revision_is_not_written(self, engine: Engine, expected: int) -> None:
+        """Compare-and-set: whoever did not read the last value does not replace it."""
+        engine.apply(write("op-1", put("lease", 0, b"ann")))
+        engine.apply(write("op-2", put("lease", 1, b"bob")))
+        before = portrait(engine)
+
+        with pytest.raises(Moved, match=f"'lease' is at revision 2, not {expected}"):
+            engine.apply(write("op-3", value("milk"), put("lease", expected, b"eve")))
+
+        assert portrait(engine) == before
+
+    def test_a_new_cell_must_be_expected_at_0(self, engine: Engine) -> None:
+        """A cell that is not there is at revision 0 and no other."""
+        with pytest.raises(Moved, match="at revision 0, not 1"):
+            engine.apply(write("op", put("lease", 1, b"ann")))
+
+        assert engine.cell(SPACE, "lease") is None
+
+    def test_an_emptied_cell_goes_on_counting(self, engine: Engine) -> None:
+        """Emptying is a write; a cell is never as if it had not been there."""
+        engine.apply(write("op-1", put("lease", 0, b"ann")))
+        engine.apply(write("op-2", put("lease", 1, None)))
+        assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
+        with pytest.raises(Moved, match="at revision 2, not 0"):
+            engine.apply(write("op-3", put("lease", 0, b"eve")))
+
+        engine.apply(write("op-4", put("lease", 2, b"bob")))
+
+        assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 3, b"bob")
+
+    def test_an_empty_value_is_not_an_emptied_cell(self, engine: Engine) -> None:
+        """No bytes are a value."""
+        engine.apply(write("op", put("mark", 0, b"", listed=True)))
+
+        assert engine.cell(SPACE, "mark") == Cell(SPACE, "mark", 1, b"")
+        assert [cell.name for cell in engine.cells(SPACE, limit=9)] == ["mark"]
+        assert [cell.name for cell in engine.listed(prefix="", limit=9)] == ["mark"]
+
+    @pytest.mark.parametrize("content", [b"a\0b", b"'); --", b" 1.0 ", "日本語 𝄞".encode(), b"x" * 100_000])
+    def test_a_cell_keeps_any_text(self, engine: Engine, content: bytes) -> None:
+        """What is in a cell is its writer's business."""
+        engine.apply(write("op", put("any", 0, content, listed=True)))
+
+        assert engine.cell(SPACE, "any") == Cell(SPACE, "any", 1, content)
+        assert [cell.value for cell in engine.cells(SPACE, limit=9)] == [content]
+        assert [cell.value for cell in engine.listed(prefix="", limit=9)] == [content]
+
+    @pytest.mark.parametrize("content", [b"\xff\xfe", "\ud83d".encode("utf-8", "surrogatepass")])
+    def test_a_cell_that_is_no_text_is_refused(self, engine: Engine, content: bytes) -> None:
+        """People read cells, so they hold UTF-8 and nothing else, in every engine."""
+        with pytest.raises(Invalid, match="UTF-8"):
+            engine.apply(write("op", value("milk"), put("any", 0, content)))
+
+        assert list(engine.spaces(limit=9)) == []
+
+    def test_if_one_of_several_cells_is_refused_none_is_written(self, engine: Engine) -> None:
+        """Cells of one write change together."""
+        engine.apply(write("op-1", put("b", 0, b"1")))
+        before = portrait(engine)
+
+        with pytest.raises(Moved, match="'b'"):
+            engine.apply(write("op-2", put("a", 0, b"2"), put("b", 0, b"2"), put("c", 0, b"2")))
+
+        assert portrait(engine) == before
+        assert engine.cell(SPACE, "a") is None
+
+    def test_a_fence_lets_only_the_right_revision_through(self, engine: Engine) -> None:
+        """A write that relies on a cell without changing it says so by a fence."""
+        engine.apply(write("op-1", put("lease", 0, b"ann")))
+        engine.apply(write("op-2", Fence("lease", 1), value("milk")))
+        engine.apply(write("op-3", put("lease", 1, b"bob")))
+        before = portrait(engine)
+
+        with pytest.raises(Moved, match="'lease' is at revision 2, not 1"):
+            engine.apply(write("op-4", Fence("lease", 1), value("eggs")))
+
+        assert portrait(engine) == before
+
+    def test_a_fence_at_0_wants_a_cell_that_was_never_written(self, engine: Engine) -> None:
+        """An emptied cell does not pass for one that never was."""
+        engine.apply(write("op-1", Fence("lease", 0)))
+        engine.apply(write("op-2", put("lease", 0, b"ann")))
+        engine.apply(write("op-3", put("lease", 1, None)))
+
+        with pytest.raises(Moved, match="'lease' is at revision 2, not 0"):
+            engine.apply(write("op-4", Fence("lease", 0)))
+
+    def test_a_fence_looks_at_the_cell_before_the_write(self, engine: Engine) -> None:
+        """A write may fence a cell that it also writes."""
+        engine.apply(write("op-1", put("lease", 0, b"ann")))
+
+        receipt = engine.apply(write("op-2", Fence("lease", 1), put("lease", 1, b"bob")))
+
+        assert receipt.revisions == (2,)
+
+    def test_every_fence_must_hold(self, engine: Engine) -> None:
+        """The first that does not is named."""
+        engine.apply(write("op-1", put("a", 0, b"1"), put("b", 0, b"1"), put("c", 0, b"1")))
+
+        with pytest.raises(Moved, match="'b'"):
+            engine.apply(write("op-2", Fence("a", 1), Fence("b", 2), Fence("c", 2)))
+
+    def test_cells_belong_to_their_space(self, engine: Engine) -> None:
+        """The same name in two spaces is two cells, for fences too."""
+        engine.apply(write("op", put("lease", 0, b"ann"), space="theirs"))
+
+        assert engine.cell(SPACE, "lease") is None
+        assert list(engine.cells(SPACE, limit=9)) == []
+        engine.apply(write("op", Fence("lease", 0), put("lease", 0, b"bob")))
+        assert engine.cell("theirs", "lease") == Cell("theirs", "lease", 1, b"ann")
+
+    def test_cells_are_listed_by_name_from_a_cursor(self, engine: Engine) -> None:
+        """Emptied cells are left out, and each page goes on after the last name of the one before."""
+        names = ["call/1", "call/10", "call/2", "run/1", "run/2"]
+        engine.apply(
+            write("op-1", *(put(name, 0, b"x") for name in reversed(names)), put("call/11", 0, b"x"))
+        )
+        engine.apply(write("op-2", put("call/11", 1, None)))
+
+        pages = [engine.cells(SPACE, after=after, limit=2) for after in ["", "call/10", "run/1", "run/2"]]
+
+        listed = [[cell.name for cell in page] for page in pages]
+        assert listed == [["call/1", "call/10"], ["call/2", "run/1"], ["run/2"], []]
+
+    def test_cells_are_listed_by_prefix_letter_by_letter(self, engine: Engine) -> None:
+        """Nothing in a prefix is a wildcard, and letters differ from their capitals."""
+        names = ["a%b", "a_b", "aXb", "A%b", "a%", "a*", "é", "a\\%b", "ab"]
+        engine.apply(write("op", *(put(name, 0, b"x", listed=True) for name in names)))
+
+        for prefix in ["", "a", "a%", "a_", "A", "a*", "a\\", "é", "e", "z"]:
+            wanted = sorted(name for name in names if name.startswith(prefix))
+            assert [cell.name for cell in engine.cells(SPACE, prefix=prefix, limit=99)] == wanted
+            assert [cell.name for cell in engine.listed(prefix=prefix, limit=99)] == wanted
+
+    def test_a_prefix_and_a_cursor_work_together(self, engine: Engine) -> None:
+        """A cursor outside the prefix neither hides nor adds anything."""
+        engine.apply(write("op", *(put(f"{kind}/{n}", 0, b"x") for kind in "abc" for n in range(3))))
+
+        found = [
+            engine.cells(SPACE, prefix="b/", after=after, limit=2) for after in ["", "a/2", "b/1", "c/0"]
+        ]
+
+        assert [[cell.name for cell in page] for page in found] == [
+            ["b/0", "b/1"],
+            ["b/0", "b/1"],
+            ["b/2"],
+            [],
+        ]
+
+    def test_listed_cells_are_found_across_spaces(self, engine: Engine) -> None:
+        """By name and then by space; cells that are not listed, or emptied, are left out."""
+        for space in ("s2", "s1", "s3"):
+            engine.apply(write("op", put("thread", 0, b"x", listed=True), put("lease", 0, b"x"), space=space))
+        engine.apply(write("op-2", put("agent", 0, b"y", listed=True), space="s2"))
+        engine.apply(write("op-2", put("thread", 1, None, listed=True), space="s3"))
+
+        found = engine.listed(prefix="", limit=9)
+
+        assert [(cell.name, cell.space) for cell in found] == [
+            ("agent", "s2"),
+            ("thread", "s1"),
+            ("thread", "s2"),
+        ]
+        assert [cell.value for cell in found] == [b"y", b"x", b"x"]
+
+    def test_listed_cells_are_paged_by_name_and_space(self, engine: Engine) -> None:
+        """Pages of any size put together are the whole list."""
+        for space in ("s1", "s2", "s3"):
+            cells = (put(name, 0, b"x", listed=True) for name in ("a", "b"))
+            engine.apply(write("op", *cells, space=space))
+        whole = [(cell.name, cell.space) for cell in engine.listed(prefix="", limit=99)]
+
+        for limit in (1, 2, 4):
+            seen: list[tuple[str, str]] = []
+            while page := engine.listed(prefix="", after=seen[-1] if seen else ("", ""), limit=limit):
+                seen += [(cell.name, cell.space) for cell in page]
+            assert seen == whole == [(name, space) for name in "ab" for space in ("s1", "s2", "s3")]
+
+    def test_a_cell_is_listed_as_its_last_write_says(self, engine: Engine) -> None:
+        """Listing can be taken back and given again."""
+        seen: list[int] = []
+        for revision, listed in enumerate([True, False, True]):
+            engine.apply(write(f"op-{revision}", put("thread", revision, b"x", listed=listed)))
+            seen.append(len(engine.listed(prefix="", limit=9)))
+
+        assert seen == [1, 0, 1]

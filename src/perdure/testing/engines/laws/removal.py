@@ -1,0 +1,356 @@
+"""The laws of forgetting: content goes, what names it stays; and of scanning, which finds both."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.engines.contract import Cell, CellWrite, Engine, Fact, Fence, Hold
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound
+from perdure.model.digest import Digest, Kind, Object
+from perdure.testing.engines.ground import Ground
+from perdure.testing.engines.hand import (
+    SPACE,
+    START,
+    Pen,
+    made,
+    move_digest,
+    moved,
+    portrait,
+    value,
+    write,
+)
+
+__all__ = ["RemovalLaws"]
+
+MILK, EGGS = value("milk " * 40), value("eggs " * 40)
+
+
+def scanned(engine: Engine, *, limit: int, space: str = SPACE) -> list[Fact]:
+    """All facts of a space, page by page."""
+    facts, cursor = engine.scan(space, limit=limit)
+    found = list(facts)
+    while cursor is not None:
+        facts, cursor = engine.scan(space, after=cursor, limit=limit)
+        found += facts
+    return found
+
+
+class RemovalLaws(Ground):
+    """What `forget`, `drop` and `scan` promise."""
+
+    @pytest.mark.parametrize("kind", [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT])
+    def test_a_forgotten_object_says_so_and_why(self, engine: Engine, kind: Kind) -> None:
+        """Reading it raises `Forgotten` with the reason; its bytes are free."""
+        secret = Object.of(kind, b"secret " * 40)
+        engine.apply(write("op", secret))
+
+        freed = engine.forget(SPACE, [secret.digest], why="user asked", standing=engine.standing(SPACE))
+
+        assert freed > 0
+        with pytest.raises(Forgotten, match=secret.digest) as refused:
+            engine.objects(SPACE, [secret.digest])
+        assert refused.value.why == "user asked"
+
+    def test_forgetting_leaves_everything_else(self, engine: Engine) -> None:
+        """Other objects, heads, cells and entries are as they were."""
+        cell = CellWrite(name="lease", expected=0, value=b"x")
+        first = made("milk")
+        engine.apply(write("op", MILK, EGGS, first, moved(START, first), cell, b"{}"))
+        before = portrait(engine)
+
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
+
+        assert portrait(engine) == before
+        assert engine.objects(SPACE, [EGGS.digest])[0].body == EGGS.body
+        assert engine.recorded(SPACE, "op") is not None
+
+    def test_a_message_can_be_forgotten_while_its_history_is_read_on(self, engine: Engine) -> None:
+        """A changeset holds digests; the words are objects of their own."""
+        pen = Pen(engine)
+        first = pen.commit("said", messages=["m-1", "m-2"])
+        tip = pen.commit("eggs")
+        one, two = first.objects[:2]
+
+        engine.forget(SPACE, [one.digest], why="user asked", standing=engine.standing(SPACE))
+
+        assert [step.digest for step in engine.steps(SPACE, tip.digest, limit=9)] == [
+            tip.digest,
+            first.digest,
+        ]
+        assert list(engine.labelled(SPACE, "m-1")) == [first.digest]
+        assert engine.objects(SPACE, [two.digest])[0].body == two.body
+        with pytest.raises(Forgotten):
+            engine.objects(SPACE, [two.digest, one.digest])
+
+    def test_a_forgotten_object_is_not_missing(self, engine: Engine) -> None:
+        """The space had it; its digest stays."""
+        engine.apply(write("op", MILK))
+
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
+
+        assert list(engine.missing(SPACE, [MILK.digest, EGGS.digest])) == [EGGS.digest]
+
+    def test_forgetting_again_frees_nothing_and_keeps_the_reason(self, engine: Engine) -> None:
+        """The first reason is the true one."""
+        engine.apply(write("op", MILK))
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
+
+        freed = engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE))
+
+        assert freed == 0
+        with pytest.raises(Forgotten, match="user asked"):
+            engine.objects(SPACE, [MILK.digest])
+
+    def test_what_proves_the_chain_cannot_be_forgotten(self, engine: Engine) -> None:
+        """Commits and changesets stay, and so does all else in a call that names one of them."""
+        first = made("milk")
+        engine.apply(write("op", MILK, first, moved(START, first)))
+
+        for digest in (first.digest, first.commit.changeset):
+            with pytest.raises(Invalid, match=digest):
+                engine.forget(SPACE, [MILK.digest, digest], why="too old", standing=engine.standing(SPACE))
+
+        assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
+        assert [step.digest for step in engine.steps(SPACE, first.digest, limit=1)] == [first.digest]
+
+    def test_forgetting_nothing_frees_nothing(self, engine: Engine) -> None:
+        """What is not there is not an error: it is as forgotten as it can be."""
+        engine.apply(write("op", MILK, space="theirs"))
+
+        assert engine.forget(SPACE, [], why="too old", standing=engine.standing(SPACE)) == 0
+        assert engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE)) == 0
+        assert engine.objects("theirs", [MILK.digest])[0].body == MILK.body
+        with pytest.raises(NotFound) as refused:
+            engine.objects(SPACE, [MILK.digest])
+        assert not isinstance(refused.value, Forgotten)
+
+    def test_a_forgotten_object_that_is_written_again_is_there_again(self, engine: Engine) -> None:
+        """A new action may have the same content; it must not be lost because an old one was forgotten."""
+        engine.apply(write("op-1", MILK))
+        engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE))
+
+        engine.apply(write("op-2", MILK))
+
+        assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
+
+    def test_what_resembles_a_forgotten_object_is_still_whole(self, engine: Engine) -> None:
+        """An engine that stores differences must not lose what was built on the forgotten bytes."""
+        text = "".join(f"line {number} of a document\n" for number in range(100))
+        chain = [value(text)]
+        for number in range(5):
+            chain.append(value(text.replace(f"line {number} ", "changed "), base=chain[-1]))
+        engine.apply(write("op", *chain))
+
+        engine.forget(
+            SPACE, [chain[0].digest, chain[2].digest], why="too old", standing=engine.standing(SPACE)
+        )
+
+        kept = [each for index, each in enumerate(chain) if index not in (0, 2)]
+        assert [each.body for each in engine.objects(SPACE, [each.digest for each in kept])] == [
+            each.body for each in kept
+        ]
+
+    def test_many_objects_are_forgotten_at_once(self, engine: Engine) -> None:
+        """The size of a batch is not bounded by what a database takes as parameters."""
+        many = [value(f"value {number}") for number in range(3_000)]
+        engine.apply(write("op", *many))
+
+        engine.forget(
+            SPACE, [each.digest for each in many[1:]], why="too old", standing=engine.standing(SPACE)
+        )
+
+        assert engine.objects(SPACE, [many[0].digest])[0].body == b"value 0"
+        with pytest.raises(Forgotten, match=many[-1].digest):
+            engine.objects(SPACE, [many[-1].digest])
+
+    def test_standing_grows_with_every_write_of_the_space(self, engine: Engine) -> None:
+        """Whatever the write holds; not with refused or repeated ones, nor with those of other spaces."""
+        cell = CellWrite(name="lease", expected=0, value=b"x")
+        first = made("milk")
+        writes = [write("op-1", MILK), write("op-2", cell), write("op-3", b"{}"), write("op-4", first)]
+        writes += [write("op-5", moved(START, first)), write("op-6", MILK), write("op-7")]
+        stood = [engine.standing(SPACE)]
+
+        for each in writes:
+            engine.apply(each)
+            stood.append(engine.standing(SPACE))
+        engine.apply(writes[0])
+        engine.apply(write("op-1", MILK, space="theirs"))
+        with pytest.raises(Conflict):
+            engine.apply(write("op-8", cell))
+
+        assert stood == sorted(set(stood))
+        assert engine.standing(SPACE) == stood[-1]
+        assert (stood[0], engine.standing("nowhere")) == (0, 0)
+
+    @pytest.mark.parametrize("what", ["the same value", "another value", "a move", "a cell", "an entry"])
+    def test_nothing_is_forgotten_once_anything_was_written(self, engine: Engine, what: str) -> None:
+        """Whoever wrote may need it, also if what he wrote was there already."""
+        first = made("milk")
+        engine.apply(write("op-1", MILK, first))
+        standing = engine.standing(SPACE)
+        later = {
+            "the same value": MILK,
+            "another value": EGGS,
+            "a move": moved(START, first),
+            "a cell": CellWrite(name="lease", expected=0, value=b"x"),
+            "an entry": b"{}",
+        }
+        engine.apply(write("op-2", later[what]))
+
+        with pytest.raises(Conflict, match="nothing was forgotten"):
+            engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+
+        assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
+        assert engine.cell(SPACE, "gc") is None
+
+    def test_several_batches_can_be_forgotten_after_one_look(self, engine: Engine) -> None:
+        """Forgetting is no write; nor is what others write to their own spaces."""
+        engine.apply(write("op", MILK, EGGS))
+        standing = engine.standing(SPACE)
+
+        engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+        engine.apply(write("op", MILK, space="theirs"))
+        engine.forget(SPACE, [EGGS.digest], why="too old", standing=standing)
+
+        for gone in (MILK, EGGS):
+            with pytest.raises(Forgotten):
+                engine.objects(SPACE, [gone.digest])
+
+    def test_a_fence_tells_that_something_was_forgotten(self, engine: Engine) -> None:
+        """The cell `gc` counts it, without a value; whoever read before is refused."""
+        engine.apply(write("op-1", MILK, EGGS))
+        standing = engine.standing(SPACE)
+        engine.apply(write("op-2", Fence("gc", 0), space=SPACE))
+        with pytest.raises(Conflict):
+            engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
+        for revision, gone in ((1, MILK), (2, EGGS)):
+            engine.forget(SPACE, [gone.digest], why="too old", standing=engine.standing(SPACE))
+
+            assert engine.cell(SPACE, "gc") == Cell(SPACE, "gc", revision, None)
+        engine.forget(SPACE, [gone.digest], why="too old", standing=engine.standing(SPACE))
+
+        assert list(engine.cells(SPACE, limit=9)) == []
+        engine.apply(write("op-3", Fence("gc", 2)))
+        with pytest.raises(Conflict, match="'gc' is at revision 2, not 1"):
+            engine.apply(write("op-4", Fence("gc", 1)))
+
+    def test_a_dropped_space_is_empty(self, engine: Engine) -> None:
+        """Objects, heads, cells, names and ledger are gone."""
+        cell = CellWrite(name="thread", expected=0, value=b"x", listed=True)
+        first = made("milk", run="run-1", messages=["m-1"])
+        engine.apply(write("op", MILK, first, moved(START, first), cell, b"{}"))
+
+        freed = engine.drop(SPACE, why="user asked")
+
+        assert freed > 0
+        assert engine.hold(SPACE, "main") == Hold(START)
+        for listing in ("holds", "moves", "commits", "cells", "listed", "entries"):
+            assert portrait(engine)[listing] == []
+        assert list(engine.labelled(SPACE, "m-1")) == []
+        for digest in (MILK.digest, first.digest):
+            with pytest.raises(NotFound):
+                engine.objects(SPACE, [digest])
+        with pytest.raises(NotFound):
+            engine.steps(SPACE, first.digest, limit=1)
+
+    def test_a_write_of_a_dropped_space_is_never_made_again(self, engine: Engine) -> None:
+        """Its op_ids stay: whoever repeats one is told that it was forgotten."""
+        first = made("milk")
+        engine.apply(write("op", first, moved(START, first)))
+        engine.drop(SPACE, why="user asked")
+
+        with pytest.raises(Forgotten) as refused:
+            engine.apply(write("op", first, moved(START, first)))
+        with pytest.raises(Forgotten):
+            engine.recorded(SPACE, "op")
+
+        assert refused.value.why == "user asked"
+        assert engine.hold(SPACE, "main") == Hold(START)
+
+    def test_dropping_leaves_other_spaces(self, engine: Engine) -> None:
+        """A space is dropped alone."""
+        for space in (SPACE, "theirs"):
+            Pen(engine, space=space).commit("milk", messages=["m-1"])
+        before = portrait(engine, "theirs")
+
+        engine.drop(SPACE, why="user asked")
+
+        after = portrait(engine, "theirs")
+        assert before | {"spaces": []} == after | {"spaces": []}
+
+    def test_a_dropped_space_can_be_written_anew(self, engine: Engine) -> None:
+        """It begins at version 0 and position 1, with nothing of what it was."""
+        first = made("milk", messages=["m-1"])
+        engine.apply(write("op-1", first, moved(START, first), b"1", b"2"))
+        engine.drop(SPACE, why="user asked")
+
+        receipt = engine.apply(write("op-2", first, moved(START, first), b"3"))
+
+        assert (receipt.heads[0].version, receipt.position) == (1, 1)
+        assert list(engine.labelled(SPACE, "m-1")) == [first.digest]
+        assert list(engine.commits(SPACE, "", limit=9)) == [first.digest]
+
+    def test_cells_of_a_dropped_space_go_on_counting(self, engine: Engine) -> None:
+        """They are emptied by one more revision, so that a fence from before the drop is refused."""
+        engine.apply(write("op-1", CellWrite(name="lease", expected=0, value=b"x", listed=True)))
+
+        engine.drop(SPACE, why="user asked")
+
+        assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
+        with pytest.raises(Conflict, match="'lease' is at revision 2, not 1"):
+            engine.apply(write("op-2", Fence("lease", 1), MILK))
+
+    def test_dropping_again_changes_nothing(self, engine: Engine) -> None:
+        """The first reason stays, and a space that was never written does not come to be."""
+        engine.apply(write("op", MILK))
+        engine.drop(SPACE, why="user asked")
+
+        engine.drop(SPACE, why="too old")
+
+        assert engine.drop("nowhere", why="too old") == 0
+        assert list(engine.spaces(limit=9)) == [SPACE]
+        with pytest.raises(Forgotten, match="user asked"):
+            engine.recorded(SPACE, "op")
+
+    @pytest.mark.parametrize("limit", [1, 2, 7, 1_000])
+    def test_a_scan_finds_everything_whatever_its_steps(self, engine: Engine, limit: int) -> None:
+        """Objects, changesets, commits and moves all come by, each with its bytes."""
+        pen = Pen(engine)
+        written = [
+            each
+            for number in range(5)
+            for each in pen.commit(f"n {number}", messages=[f"m-{number}"]).objects
+        ]
+        written += [MILK, EGGS]
+        engine.apply(write("op", MILK, EGGS))
+        bodies: dict[Digest | None, bytes] = {each.digest: each.body for each in written}
+        moves = {move_digest(record) for record in engine.moves(SPACE, "main", limit=9)}
+
+        facts = scanned(engine, limit=limit)
+
+        found = {fact.digest: fact.object and fact.object.body for fact in facts}
+        assert set(found) == set(bodies) | moves
+        assert {digest: found[digest] for digest in bodies} == bodies
+        assert all(fact.fault is None and fact.forgotten is None for fact in facts)
+
+    def test_a_scan_sees_one_space(self, engine: Engine) -> None:
+        """What others have does not come by."""
+        engine.apply(write("op", MILK, space="theirs"))
+        engine.apply(write("op", EGGS))
+
+        assert [fact.digest for fact in scanned(engine, limit=1)] == [EGGS.digest]
+        assert scanned(engine, limit=1, space="nowhere") == []
+
+    def test_a_scan_tells_what_was_forgotten(self, engine: Engine) -> None:
+        """A tombstone is a fact, with its reason and without a fault."""
+        engine.apply(write("op", MILK, EGGS))
+        engine.forget(SPACE, [MILK.digest], why="user asked", standing=engine.standing(SPACE))
+
+        facts = {fact.digest: fact for fact in scanned(engine, limit=1)}
+
+        gone = facts[MILK.digest]
+        assert (gone.kind, gone.object, gone.forgotten, gone.fault) == ("value", None, "user asked", None)
+        kept = facts[EGGS.digest].object
+        assert kept is not None
+        assert kept.body == EGGS.body

@@ -1,0 +1,182 @@
+"""A scripted model: what it will say is written down before, so that an agent can be tested without a network.
+
+    thread = store.thread("test", agent=planner.on(Script(use("book", flight="SK1"), say("Done."))))
+    thread.run("Book it")
+
+One item is one step of the model.  Where the script stands follows from the conversation, not from
+memory: a run that was killed and is resumed by another process goes on at the right place.
+`crash("after_effect")` kills the process at a named point of the run, to see what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from perdure.errors import Invalid
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
+from perdure.model.run import Usage
+from perdure.providers.capabilities import Capability, Level
+from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, TextDelta
+from perdure.runtime import points
+from perdure.runtime.points import POINTS, Point
+
+__all__ = ["Crash", "Script", "Step", "crash", "fail", "say", "step", "think", "use"]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model says and asks for in one step."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    error: Exception | None = None  # raised instead
+    usage: Usage = Usage()
+    stop: str = "end"  # the word that the answer ends with, as a backend would say it
+
+
+class Crash(msgspec.Struct, frozen=True, kw_only=True):
+    """A point at which the process is killed."""
+
+    point: Point
+    nth: int = 1
+
+
+Item: TypeAlias = Step | Crash | Callable[[Context], Step]
+
+
+def say(text: str, *, usage: Usage | None = None, stop: str = "end") -> Step:
+    """Say something; `usage` is what the step is said to have taken, `stop` the word that the answer ends with."""
+    return Step(text=text, usage=usage or Usage(), stop=stop)
+
+
+def think(text: str) -> Step:
+    """Tell something of its thinking; put it into one step with words or calls by `step`."""
+    return Step(reasoning=text)
+
+
+def use(tool: str, /, *, id: str | None = None, raw: str | None = None, **arguments: Any) -> Step:
+    """Ask for a tool.  `id` is what the vendor would call it; `raw` is the JSON text of the arguments, as it is."""
+    text = json.dumps(arguments) if raw is None else raw
+    return Step(calls=(ToolCall(id or f"call_{tool}", tool, text),))
+
+
+def step(*parts: Step) -> Step:
+    """Several things in one step: words, thoughts and calls side by side."""
+    return Step(
+        text="".join(part.text for part in parts),
+        reasoning="".join(part.reasoning for part in parts),
+        calls=tuple(call for part in parts for call in part.calls),
+        error=next((part.error for part in parts if part.error), None),
+        usage=sum((part.usage for part in parts), Usage()),
+        stop=next((part.stop for part in parts if part.stop != "end"), "end"),
+    )
+
+
+def fail(error: Exception | None = None) -> Step:
+    """Fail, as a model that cannot be reached does."""
+    return Step(error=error or ConnectionError("the scripted model cannot be reached"))
+
+
+def crash(point: Point, *, nth: int = 1) -> Crash:
+    """Kill this process with SIGKILL when the run reaches `point` for the nth time; armed when the script begins."""
+    if point not in POINTS:
+        raise Invalid(f"{point!r} is not a point of a run. Use one of {', '.join(POINTS)}.")
+    return Crash(point=point, nth=nth)
+
+
+class Script:
+    """A model that takes the steps that it was given, in order."""
+
+    def __init__(
+        self,
+        *items: Item,
+        backend: str = "script:test",
+        pieces: int = 3,
+        lacks: Iterable[str] = (),
+        window: int | None = None,
+    ) -> None:
+        """Take `items` one by one; words are handed out in that many pieces.
+
+        `lacks` are capabilities that it is said not to have, and `window` the tokens that it is said to
+        take, where a switch or a route looks at that; else it is what it is named after.
+        """
+        for item in items:
+            if not (isinstance(item, Step | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"a script is made of steps, not of {item!r}. Use say(…), use(…), step(…), fail(…)."
+                )
+        self.backend, self.window = backend, window
+        self._lacks = frozenset(lacks)
+        for each in sorted(self._lacks - set(Capability)):
+            raise Invalid(f"{each!r} is no capability. Use one of {', '.join(Capability)}.")
+        self.contexts: list[Context] = []  # what it was shown, step by step
+        self._steps = [item for item in items if not isinstance(item, Crash)]
+        self._crashes = [item for item in items if isinstance(item, Crash)]
+        self._pieces = max(1, pieces)
+        self._offset: int | None = None
+
+    def supports(self, capability: str) -> Level | None:
+        """`none` for what it is said to lack; None for the rest: as what it is named after."""
+        return "none" if capability in self._lacks else None
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Take the next step; raises `Invalid` if there is none."""
+        taken = self._next(context)
+        if taken.error is not None:
+            raise taken.error
+        for delta in _deltas(taken, self._pieces):
+            yield delta
+        content = (
+            *((ReasoningSummary(taken.reasoning),) if taken.reasoning else ()),
+            *((Text(taken.text),) if taken.text else ()),
+        )
+        yield Finished(message=Message("assistant", content, taken.calls), usage=taken.usage, stop=taken.stop)
+
+    def _next(self, context: Context) -> Step:
+        self.contexts.append(context)
+        spoken = [index for index, message in enumerate(context.messages) if message.role == "assistant"]
+        if self._offset is None:
+            self._begin(context, spoken)
+        assert self._offset is not None
+        place = context.earlier + len(spoken) - self._offset
+        if place >= len(self._steps):
+            raise Invalid(f"the script has {len(self._steps)} steps, and the model was asked for one more.")
+        item = self._steps[place]
+        return item if isinstance(item, Step) else item(context)
+
+    def _begin(self, context: Context, spoken: list[int]) -> None:
+        """Begin with the turn that is under way: what was said before it is none of the script's."""
+        asked = [index for index, message in enumerate(context.messages) if message.role == "user"]
+        last = asked[-1] if asked else -1
+        self._offset = context.earlier + sum(1 for index in spoken if index < last)
+        for each in self._crashes:
+            points.arm(each.point, _killer(each.nth))
+
+
+def _killer(nth: int) -> Callable[[], None]:
+    left = nth
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
+def _deltas(taken: Step, pieces: int) -> list[ModelEvent]:
+    found: list[ModelEvent] = []
+    if taken.reasoning:
+        found.append(ReasoningDelta(taken.reasoning))
+    size = max(1, -(-len(taken.text) // pieces))
+    found += [TextDelta(taken.text[start : start + size]) for start in range(0, len(taken.text), size)]
+    found += [CallDelta(index, call.name, call.args) for index, call in enumerate(taken.calls)]
+    return found

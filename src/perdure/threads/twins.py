@@ -1,0 +1,187 @@
+"""Twins: how a blocking object is given an awaitable face, one line a method.
+
+Each descriptor here stands for a method or property of the blocking class and runs it on a
+worker thread that the store owns.  What was handed to a worker is finished there, also if
+the task that waits for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from perdure.errors import Unavailable
+
+__all__ = ["Awaited", "Flowing", "Given", "Later", "Twin", "as_it_is", "handed", "seen_through"]
+
+_PAGE = 64
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_A = TypeVar("_A")
+
+
+class Twin(ABC):
+    """An awaitable face of some blocking object."""
+
+    def __init__(self, crew: ThreadPoolExecutor) -> None:
+        """Run what there is to do on `crew`."""
+        self.crew = crew
+
+    @abstractmethod
+    def target(self) -> Any:
+        """The blocking object; asked for on a worker."""
+
+    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
+        """Do `work` on a worker, once it is awaited."""
+        return handed(self.crew, work)
+
+
+async def handed(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+    """What comes of `work`, done by `crew`; if the waiting is cancelled, it is finished all the same."""
+    try:
+        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+    except RuntimeError as error:
+        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
+    doing.add_done_callback(_look)
+    return await asyncio.shield(doing)
+
+
+async def seen_through(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+    """What comes of `work`, done by `crew`; a cancellation meanwhile takes effect when it is done.
+
+    For a run: nothing else may touch what it writes while it is being written.
+    """
+    try:
+        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+    except RuntimeError as error:
+        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        await _done(doing, task)
+        task.cancel()
+        return doing.result()
+
+
+async def _done(doing: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
+    """Wait for the end of `doing`, however often `task` is cancelled; the caller cancels it again."""
+    while True:
+        task.uncancel()
+        try:
+            await asyncio.wait((doing,))
+        except asyncio.CancelledError:
+            continue
+        return
+
+
+class Awaited(Generic[_P, _R]):
+    """A method, awaited."""
+
+    def __init__(self, method: Callable[Concatenate[Any, _P], _R]) -> None:
+        """Stand for `method`."""
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, twin: Twin, owner: type) -> Callable[_P, Coroutine[Any, Any, _R]]: ...
+    def __get__(self, twin: Twin | None, owner: type) -> Any:
+        """The method, bound to a twin."""
+        if twin is None:
+            return self
+
+        def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
+            return twin.work(lambda: self._method(twin.target(), *args, **options))
+
+        return call
+
+
+class Given(Generic[_P, _R, _A]):
+    """A method, awaited, whose result gets an awaitable face as well."""
+
+    def __init__(
+        self, method: Callable[Concatenate[Any, _P], _R], wrap: Callable[[ThreadPoolExecutor, _R], _A]
+    ) -> None:
+        """Stand for `method`; `wrap` its result."""
+        self._method, self._wrap = method, wrap
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, twin: Twin, owner: type) -> Callable[_P, Coroutine[Any, Any, _A]]: ...
+    def __get__(self, twin: Twin | None, owner: type) -> Any:
+        """The method, bound to a twin."""
+        if twin is None:
+            return self
+
+        async def call(*args: _P.args, **options: _P.kwargs) -> _A:
+            found = await twin.work(lambda: self._method(twin.target(), *args, **options))
+            return self._wrap(twin.crew, found)
+
+        return call
+
+
+class Flowing(Generic[_P, _R, _A]):
+    """A method that gives an iterator, as an asynchronous one that reads a page ahead."""
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Any, _P], Iterator[_R]],
+        wrap: Callable[[ThreadPoolExecutor, _R], _A],
+    ) -> None:
+        """Stand for `method`; `wrap` each item."""
+        self._method, self._wrap = method, wrap
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, twin: Twin, owner: type) -> Callable[_P, AsyncIterator[_A]]: ...
+    def __get__(self, twin: Twin | None, owner: type) -> Any:
+        """The method, bound to a twin."""
+        if twin is None:
+            return self
+
+        async def call(*args: _P.args, **options: _P.kwargs) -> AsyncIterator[_A]:
+            items = await twin.work(lambda: self._method(twin.target(), *args, **options))
+            while page := await twin.work(lambda: list(islice(items, _PAGE))):
+                for item in page:
+                    yield self._wrap(twin.crew, item)
+
+        return call
+
+
+class Later(Generic[_R]):
+    """A property, awaited."""
+
+    def __init__(self, name: str) -> None:
+        """Stand for the property of that name."""
+        self._name = name
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, twin: Twin, owner: type) -> Coroutine[Any, Any, _R]: ...
+    def __get__(self, twin: Twin | None, owner: type) -> Any:
+        """What the property gives."""
+        return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
+
+
+def as_it_is(crew: ThreadPoolExecutor, found: _R) -> _R:
+    """A result that needs no awaitable face."""
+    return found
+
+
+def _look(doing: asyncio.Future[Any]) -> None:
+    """Look at what came of work that nobody waits for any more, so that the loop does not complain."""
+    if not doing.cancelled():
+        doing.exception()
