@@ -140,7 +140,7 @@ def test_an_outgrown_conversation_begins_with_where_it_stands(store: Store) -> N
     thread = asked(store, agent, 20)
     last = script_of(agent).contexts[-1]
 
-    assert last.messages[0].text.startswith("[Holdfast note] Where this conversation stands")
+    assert last.messages[0].text.startswith("[Perdure note] Where this conversation stands")
     assert thread.checkpoints() == []
     assert len(thread.turns()) == 20
     assert all(most(context) <= ROOM for context in script_of(agent).contexts)

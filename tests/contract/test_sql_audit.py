@@ -252,7 +252,7 @@ def test_a_digest_can_be_computed_from_what_is_read(store: Store, path: Path) ->
     """The value's hash is the SHA-256 of kind, length and bytes: an auditor needs no Perdure to check it."""
     for hash, content in asked(path, "SELECT hash, content FROM state_values"):
         body = str(content).encode()
-        framed = b"holdfast/1\0value\0" + len(body).to_bytes(8, "big") + body
+        framed = b"perdure/1\0value\0" + len(body).to_bytes(8, "big") + body
         assert sha256(framed).hexdigest() == hash
 
 

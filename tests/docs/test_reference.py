@@ -275,7 +275,7 @@ def test_versions_are_those_of_the_code() -> None:
     told = {row[0]: codes(row[1])[0] for row in rows}
 
     assert told == {
-        "objects": "holdfast/1",
+        "objects": "perdure/1",
         "nodes of the map": str(codec.encode(codec.Leaf([], []))[0] >> 4),
         "ops of a patch": str(OPS_VERSION),
         "SQLite schema": str(SCHEMA_VERSION),

@@ -14,7 +14,7 @@ import pytest
 import perdure
 
 STORES = Path(__file__).parent / "stores"
-HEADS = {"0.1.0": "d6282f859bcbd51346a289b0ed521ac47d82c78dfea509b3c8b8d94234cb5b2d"}
+HEADS = {"0.1.0": "7ee8dcc5639dfd6ebb616886503579089fbc3e244c4f53cd62309d28ce321ad5"}
 
 
 def write(path: Path) -> str:

@@ -66,7 +66,7 @@ def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:
 
     assert encode_checkpoint(again.checkpoint) == encode_checkpoint(derived)
     assert again.is_named_after_its_content
-    assert enclosed.shape()["apiVersion"] == "holdfast.dev/v1alpha1"
+    assert enclosed.shape()["apiVersion"] == "perdure.dev/v1alpha1"
 
 
 def test_effects_that_are_only_counted_come_back_too() -> None:

@@ -141,7 +141,7 @@ def test_an_agent_that_lives_in_another_store_is_talked_to_there(empty: Shell) -
     home.mkdir()
     perdure.open(home / "home.db").close()
     (home / "agent.yaml").write_text(
-        "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
+        "apiVersion: perdure.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
         "spec: {backend: 'openai-chat:gpt-5.6', object_storage: home.db}\n"
     )
 

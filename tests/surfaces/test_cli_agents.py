@@ -12,7 +12,7 @@ from perdure.runtime.definition import read_definition
 from tests.surfaces.shell import Shell
 
 FILE = """\
-apiVersion: holdfast.dev/v1alpha1
+apiVersion: perdure.dev/v1alpha1
 kind: Agent
 metadata:
   name: planner
@@ -42,7 +42,7 @@ spec:
     temperature: 0.2
 """
 TOML = """\
-apiVersion = "holdfast.dev/v1alpha1"
+apiVersion = "perdure.dev/v1alpha1"
 kind = "Agent"
 
 [metadata]
@@ -155,7 +155,7 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
         ("  name: planner", "  name: Planner!", "line 4: metadata.name"),
         ("anthropic:claude-sonnet-5-5", "nobody:x", "line 6: spec.backend: no provider is called 'nobody'"),
         ("kind: Agent", "kind: Pod", "line 2: kind: an agent has kind: Agent"),
-        ("holdfast.dev/v1alpha1", "holdfast.dev/v9", "line 1: apiVersion"),
+        ("perdure.dev/v1alpha1", "perdure.dev/v9", "line 1: apiVersion"),
         ("    - book", "    - book\n    - book", "line 13: spec.tools.1: the tool 'book' is there twice"),
         ("    temperature: 0.2", "    temperature: [0.2", "no YAML"),
         (

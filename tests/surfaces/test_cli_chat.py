@@ -149,7 +149,7 @@ def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
     """A definition names tools; --code brings them."""
     empty.ok("init")
     (empty.directory / "agent.yaml").write_text(
-        "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
+        "apiVersion: perdure.dev/v1alpha1\nkind: Agent\nmetadata: {name: keeper}\n"
         "spec: {backend: 'openai-chat:gpt-5.6', tools: [pay]}\n"
     )
     empty.ok("agents", "apply", "-f", "agent.yaml")

@@ -62,7 +62,7 @@ def test_one_is_shown_as_the_document_that_it_is(trip: Shell) -> None:
 
     document = yaml.safe_load(shown)
     assert document == told["document"]
-    assert (document["apiVersion"], document["kind"]) == ("holdfast.dev/v1alpha1", "StateCheckpoint")
+    assert (document["apiVersion"], document["kind"]) == ("perdure.dev/v1alpha1", "StateCheckpoint")
     assert document["metadata"]["name"] == listed["name"]
     assert document["spec"]["toolCalls"][0]["note"] == "already done: do not repeat"
     assert envelope.read(shown).is_named_after_its_content

@@ -18,7 +18,7 @@ PNG = bytes.fromhex(
 )
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 YAML = """\
-apiVersion: holdfast.dev/v1alpha1
+apiVersion: perdure.dev/v1alpha1
 kind: Agent
 metadata: {{name: kept}}
 spec: {{backend: "{backend}", instructions: Be brief.{more}}}

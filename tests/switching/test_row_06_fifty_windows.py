@@ -115,7 +115,7 @@ def test_without_the_checkpoint_they_would_be_missing(thread: Thread) -> None:
     """The control: the turns that fit do not say any of it."""
     plan = thread.plan("openai:gpt-5.6")
     turns = "\n".join(
-        message.text for message in plan.context.messages if not message.text.startswith("[Holdfast")
+        message.text for message in plan.context.messages if not message.text.startswith("[Perdure")
     )
 
     with pytest.raises(AssertionError):

@@ -106,7 +106,7 @@ def test_a_model_that_looks_before_it_books_books_nothing_twice(store: Store) ->
     store.thread("trip", agent=agent).run(f"Is {name(0)} booked?")
 
     assert SENT.count(name(0)) == 1
-    assert "[Holdfast note]" in shown[0]
+    assert "[Perdure note]" in shown[0]
 
 
 def test_the_turns_that_fit_do_not_name_the_first(store: Store) -> None:

@@ -49,7 +49,7 @@ def test_the_recent_turns_and_the_checkpoint_are_shown(store: Store) -> None:
     plan = thread.plan(NEW)
 
     assert inputs(plan) == [f"Question {at}" for at in range(18, 30)]
-    assert plan.context.messages[0].text.startswith("[Holdfast note] Where this conversation stands")
+    assert plan.context.messages[0].text.startswith("[Perdure note] Where this conversation stands")
     assert [item.what for item in plan.items if not item.included] == ["turns 1–18, the rest"]
     assert plan.of(2)[0].included
 

@@ -91,7 +91,7 @@ def test_a_damaged_key_is_not_handed_to_a_tool(paid: Path) -> None:
     """The call's record names itself, and stays as it is."""
     edited(
         paid,
-        "UPDATE cells SET value = replace(value, '\"key\":\"hf-', '\"key\":\"hg-') WHERE name='call/last'",
+        "UPDATE cells SET value = replace(value, '\"key\":\"pd-', '\"key\":\"pe-') WHERE name='call/last'",
     )
 
     with pytest.raises(Corrupt):

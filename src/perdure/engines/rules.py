@@ -166,7 +166,7 @@ def cell_digest(cell: Cell, *, listed: int) -> bytes:
     """What is stored beside a cell, so that a change to any part of it is found."""
     space, name = cell.space.encode("utf-8", "surrogatepass"), cell.name.encode("utf-8", "surrogatepass")
     size = -1 if cell.value is None else len(cell.value)
-    told = b"holdfast/1\0cell\0%d %d %d %d %d %d " % (
+    told = b"perdure/1\0cell\0%d %d %d %d %d %d " % (
         len(space),
         len(name),
         cell.revision,

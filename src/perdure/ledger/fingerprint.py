@@ -20,7 +20,7 @@ from perdure.model.names import with_article
 
 __all__ = ["fingerprint_of"]
 
-_PREFIX = b"holdfast/1\0fingerprint\0"
+_PREFIX = b"perdure/1\0fingerprint\0"
 
 _encoder = msgspec.json.Encoder(order="sorted")
 

@@ -44,7 +44,7 @@ def default_key(thread: str, call: str) -> str:
     """The key of a call that has no template: the same for ever, and no other call's."""
     owner = thread.encode()
     told = len(owner).to_bytes(4, "big") + owner + call.encode()
-    return "hf-" + sha256(b"holdfast/1\0key\0" + told).hexdigest()[:_DIGITS]
+    return "pd-" + sha256(b"perdure/1\0key\0" + told).hexdigest()[:_DIGITS]
 
 
 def is_default(record: CallRecord, thread: str) -> bool:

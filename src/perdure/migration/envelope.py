@@ -1,6 +1,6 @@
 """A checkpoint as a document: YAML or JSON in the envelope that people read, exchange and keep.
 
-    apiVersion: holdfast.dev/v1alpha1
+    apiVersion: perdure.dev/v1alpha1
     kind: StateCheckpoint
     metadata: {name: chk-<first digits of the digest>}
     spec: conversationRef, fromBackend, toBackend, summary, activeArtifacts, relevantMemoryRefs, and what makes it
@@ -52,12 +52,12 @@ __all__ = [
     "read",
 ]
 
-API_VERSION = "holdfast.dev/v1alpha1"
+API_VERSION = "perdure.dev/v1alpha1"
 KIND = "StateCheckpoint"
 DO_NOT_REPEAT = "already done: do not repeat"
 MAY_HAVE_HAPPENED = "may have happened: do not repeat"
 
-_OWN = "holdfast.dev/"
+_OWN = "perdure.dev/"
 _GROUPS = (_OWN, "joch.dev/")
 _ALWAYS: dict[str, Any] = {
     "summary": {"userGoal": "", "currentTask": "", "decisions": [], "openQuestions": []},

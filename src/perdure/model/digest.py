@@ -1,6 +1,6 @@
 """Digests: the SHA-256 address of everything that never changes.
 
-`digest = SHA-256("holdfast/1" 00 kind 00 u64be(length) body)`.  Kind and length are
+`digest = SHA-256("perdure/1" 00 kind 00 u64be(length) body)`.  Kind and length are
 hashed with the body, so no two different things can share an address.  In Python and
 in JSON a digest is 64 lower-case hex digits; inside binary nodes it is its 32 bytes.
 """
@@ -37,7 +37,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"
 
 
-_PREFIX = {kind: b"holdfast/1\0" + kind.encode() + b"\0" for kind in Kind}
+_PREFIX = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
 
 
 def digest_of(kind: Kind, body: bytes) -> Digest:

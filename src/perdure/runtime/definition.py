@@ -1,6 +1,6 @@
 """Agents as files: what a program would declare in code, written down as YAML or TOML.
 
-    apiVersion: holdfast.dev/v1alpha1
+    apiVersion: perdure.dev/v1alpha1
     kind: Agent
     metadata: {name: planner}
     spec: {backend: anthropic:claude-sonnet-5-5, instructions: Be brief., tools: [book]}
@@ -41,7 +41,7 @@ __all__ = [
     "write_definition",
 ]
 
-API_VERSION = "holdfast.dev/v1alpha1"
+API_VERSION = "perdure.dev/v1alpha1"
 
 _GROUPS = frozenset({API_VERSION, "joch.dev/v1alpha1"})
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")

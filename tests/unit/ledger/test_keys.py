@@ -21,7 +21,7 @@ def filled(template: str, arguments: dict[str, Json], scope: str = "store", thre
 
 def test_the_default_key_is_pinned() -> None:
     """A service that saw it before an upgrade knows it afterwards."""
-    assert keys.default_key("trip-42", "c1") == "hf-7bb6b40f126d81d05f7a52d583e829f6c9021273"
+    assert keys.default_key("trip-42", "c1") == "pd-8ae240cea5d22700c6991f32c0ad58dc2c962dcc"
 
 
 def test_thread_and_call_are_kept_apart_in_it() -> None:

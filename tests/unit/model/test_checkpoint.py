@@ -55,8 +55,8 @@ def test_the_bytes_of_a_checkpoint_are_pinned() -> None:
     )
 
     assert encode_checkpoint(Checkpoint(conversation="t")) == b'{"conversation":"t"}'
-    assert empty == "c7cd615cc048d11ed91c8792ca57395c127f3d97340874c17f98e02a786e0432"
-    assert full == "96477a9e77c37ed8db9c4e00f10413958deadb7557982a633282ab829904c283"
+    assert empty == "0531de22e87e2c483db6668807a61ed32b575b00cdba86e972aff5947bfc2517"
+    assert full == "a724055f35086fa14b636ac4f57814145c187345baaedba80eea1613369bf865"
 
 
 def test_the_bytes_of_what_is_counted_are_pinned() -> None:

@@ -9,17 +9,17 @@ import pytest
 from perdure.errors import Corrupt, Invalid
 from perdure.model.digest import Digest, Kind, Object, check_digest, digest_of
 
-# Computed once, by hand: SHA-256("holdfast/1" 00 kind 00 u64be(length) body).  A change of any of them is a new format.
+# Computed once, by hand: SHA-256("perdure/1" 00 kind 00 u64be(length) body).  A change of any of them is a new format.
 EMPTY = {
-    Kind.VALUE: "599691679a85b23b81ad9058c30bd8757a0dabbb7d306905f117b19b464d9508",
-    Kind.NODE: "1d64a6de14af940f2c9c5d168c7693f22b4dae6ddb51fe8bb87bf5fecf5126ec",
-    Kind.BODY: "6e76aaa0e2369c2d1177e9c7653902a6ab036463db571fb617ba5bb52773467e",
-    Kind.CHANGESET: "addeccd2be5200933b536c01cc65ec16b876ed863e1b6bd6f330631797e3be6b",
-    Kind.COMMIT: "43193c12d0fe72421b49d1099b67394dec84c1667228f97a3c55081503c4ac84",
-    Kind.MOVE: "b8888b7c5c26b9f246031afe53f136db6c59ba5f56c745060ffdad9ab7bf7b12",
-    Kind.ENTRY: "522aeda221c14dfa7818e5546fc088f514e3b5bbe26dd48e9d13389a90f03b60",
-    Kind.ARTIFACT: "a74fda6eeba3fd23fb8189bd14b90305444bf1c157bbcbb9cbe551eb2b8a9fa7",
-    Kind.CHECKPOINT: "0d67d908b364832e827dbe230493d4bee682a0eb1b1f3426a16d090e987cb834",
+    Kind.VALUE: "dd1b8613114c7e0a54b43f4f5cd398e244f670282e9747572dac80aad024b985",
+    Kind.NODE: "b67af8d244a7233f7f806a336bc72a094780f58292f77e05f2b56103737f43e2",
+    Kind.BODY: "ef33cfe1b43556995e57c3bd0513e07b2c5a04ec4fb0958c1ede29efed1d925e",
+    Kind.CHANGESET: "d52e8c645de0eca8f5b406b94dd41f33978cf93f4e4391bc3665a9c10e4d4324",
+    Kind.COMMIT: "abd1eb493fd7179e6da3477687f54a07183dc756351f855eebe5f7cbf625ab42",
+    Kind.MOVE: "75ffac5c83e0387f76f1a050f6addc73ce3c92566ae7f8014ba3e7871305fb88",
+    Kind.ENTRY: "9f4db7502e2d82b083be23a4b5dcf51fbb899f07421f698192e2477862df4c91",
+    Kind.ARTIFACT: "4eace0512ea28051c6600f5138fd5501260b46eea135f08d36fad09e02ca4f85",
+    Kind.CHECKPOINT: "e17b3fd95c0b268da3669971a6e35e946df98e8d934c1d1f4f1ab67cf796d11f",
 }
 
 
@@ -30,10 +30,10 @@ def test_every_kind_has_its_own_digest_for_ever() -> None:
 
 def test_a_digest_is_what_the_documents_say() -> None:
     """Prefix, kind, length and body, in this order, separated by zero bytes."""
-    by_hand = sha256(b"holdfast/1\x00value\x00" + (7).to_bytes(8, "big") + b'{"a":1}').hexdigest()
+    by_hand = sha256(b"perdure/1\x00value\x00" + (7).to_bytes(8, "big") + b'{"a":1}').hexdigest()
 
     assert digest_of(Kind.VALUE, b'{"a":1}') == by_hand
-    assert by_hand == "ae23d2bbcfb5cf150270c395dae35764df20a265a09c46389693fd9b75459ce3"
+    assert by_hand == "597ef4ccc857f665a29324cc06c7196a3d607a03159be144570a33c47cbd0faa"
 
 
 def test_a_zero_byte_does_not_make_two_things_alike() -> None:

@@ -44,7 +44,7 @@ def test_the_digest_of_a_version_is_pinned() -> None:
         b'"source":{"agent":"planner","call":"c","commit":"' + b"1" * 64 + b'","run":"r",'
         b'"space":"thread:x","thread":"t1"}}'
     )
-    assert digest_of(Kind.VALUE, body) == "dc9b17520ece6e9a0708c0a165c3d6f86e40baa1348e1dbbd3b911b4924f6cf9"
+    assert digest_of(Kind.VALUE, body) == "245c0c33cfb776de64546d2e8b8e7634bae9e21305aefc17807a4c1d701ebef7"
     assert decode_version(body) == version
 
 

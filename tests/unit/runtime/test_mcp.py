@@ -165,7 +165,7 @@ def test_a_call_goes_to_the_server_under_its_own_name(server: MCPServer, crew: E
 
 def test_the_idempotency_key_travels_with_the_request(server: MCPServer, crew: Executor) -> None:
     """A server that knows it can tell a repetition."""
-    assert called(server, crew, "key", key="hf-1").value == [Text("hf-1")]
+    assert called(server, crew, "key", key="pd-1").value == [Text("pd-1")]
 
 
 def test_an_answer_that_says_error_is_raised(server: MCPServer, crew: Executor) -> None:

@@ -37,7 +37,7 @@ __all__ = [
     "read_objects",
 ]
 
-APPLICATION_ID = 0x486F6C64  # "Hold"
+APPLICATION_ID = 0x50657264  # "Perd"
 SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has its seal
 
 _TABLES = """

@@ -205,7 +205,7 @@ def _named(db: Database) -> int:
 
 def _space_part(number: object, name: object) -> int:
     told = f"{number} {name}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(sha256(b"holdfast/1\0space\0" + told).digest()[:8])
+    return int.from_bytes(sha256(b"perdure/1\0space\0" + told).digest()[:8])
 
 
 def note_listed(db: Database, change: int) -> None:
