@@ -16,7 +16,7 @@ from bench.workload import Turn
 from perdure.model.context import Context
 from perdure.model.message import Message, Text, ToolCall
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.threads.store import Store
+from perdure.store.store import Store
 
 __all__ = ["Running"]
 

@@ -15,9 +15,9 @@ from bench.workload import STEPS, Turn
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.registry import open_engine
 from perdure.model.limits import Limits
-from perdure.threads.ids import Ids
-from perdure.threads.shelf import Shelf
-from perdure.threads.store import Store
+from perdure.store.open_store import Ids
+from perdure.store.plumbing.resources import Shelf
+from perdure.store.store import Store
 
 __all__ = ["EngineAlone", "Face", "recorded_store"]
 

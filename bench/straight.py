@@ -21,7 +21,7 @@ import msgspec
 
 from bench.ours import Face
 from bench.workload import Step, Turn
-from perdure.engines.sqlite.pack import Form, deflated, difference
+from perdure.engines.sqlite.format.pack import Form, deflated, difference
 from perdure.history.tree import EMPTY, Cache, Entry, Tree
 from perdure.model import canonical
 from perdure.model.changeset import NO_PATCH, Changeset
@@ -30,7 +30,7 @@ from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.message import encode_message
 from perdure.model.patch import JSON_TYPE, Patch, Put
-from perdure.threads.ids import Ids
+from perdure.store.open_store import Ids
 
 __all__ = ["Straight"]
 

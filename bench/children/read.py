@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import perdure
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 
 _PAGE = 500
 

@@ -11,7 +11,7 @@ from bench.ours import Face
 from bench.table import Result
 from bench.workload import make_documents, make_turns
 from perdure.model import canonical
-from perdure.threads.moments import LogEntry
+from perdure.store.plumbing.revisions import LogEntry
 
 
 def measure(ground: Ground) -> Iterable[Result]:

@@ -15,7 +15,7 @@ from bench.ours import Face, recorded_store
 from bench.table import Result
 from bench.workload import make_documents
 from perdure.model.digest import Kind
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 
 _AT_ONCE = 500
 

@@ -18,7 +18,7 @@ import perdure
 from bench.ground import Ground, median
 from bench.table import Result, Skipped
 from perdure import Agent, Call, Store, testing
-from perdure.memory.words import query_terms, terms
+from perdure.memory.index import query_terms, terms
 
 _ITEMS, _ITEMS_TINY = 20_000, 60
 _BY_CALL = 25  # items that one call writes

@@ -19,29 +19,28 @@ if TYPE_CHECKING:
     from perdure import aio, errors, testing
     from perdure.context.limits import ContextLimits
     from perdure.errors import NotDone
-    from perdure.migration.envelope import load_checkpoint
-    from perdure.migration.policy import Policy
-    from perdure.migration.report import Report
-    from perdure.migration.route import Route
     from perdure.model.checkpoint import Checkpoint
     from perdure.model.head import Head
     from perdure.model.limits import Limits
     from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
     from perdure.projections.state import CanonicalAgentState
     from perdure.providers.backend import Backend
-    from perdure.runtime.agent import Agent
-    from perdure.runtime.call import Call, Outcome
-    from perdure.runtime.declared import state
-    from perdure.runtime.ended import Result
-    from perdure.runtime.mcp import mcp_tools
-    from perdure.runtime.plugin import Plugin
-    from perdure.runtime.stop import Stop
-    from perdure.runtime.tool import Retry, Tool, tool
-    from perdure.threads.change import Change
-    from perdure.threads.opening import open
-    from perdure.threads.store import Store
-    from perdure.threads.thread import Thread
-    from perdure.threads.view import View
+    from perdure.runtime.agent.agent import Agent, Stop
+    from perdure.runtime.agent.plugin import Plugin
+    from perdure.runtime.agent.state import state
+    from perdure.runtime.session.result import Result
+    from perdure.runtime.tools.call import Call, Outcome
+    from perdure.runtime.tools.mcp import mcp_tools
+    from perdure.runtime.tools.tool import Retry, Tool, tool
+    from perdure.store.change import Change
+    from perdure.store.open_store import open
+    from perdure.store.store import Store
+    from perdure.store.thread import Thread
+    from perdure.store.view import View
+    from perdure.switching.checkpoint.document import load_checkpoint
+    from perdure.switching.policy import Policy
+    from perdure.switching.report import Report
+    from perdure.switching.route import Route
 
 __all__ = [
     "Agent",
@@ -85,11 +84,11 @@ __all__ = [
 
 _MESSAGE = "perdure.model.message"
 _HOMES = {
-    "Agent": "perdure.runtime.agent",
+    "Agent": "perdure.runtime.agent.agent",
     "Backend": "perdure.providers.backend",
-    "Call": "perdure.runtime.call",
+    "Call": "perdure.runtime.tools.call",
     "CanonicalAgentState": "perdure.projections.state",
-    "Change": "perdure.threads.change",
+    "Change": "perdure.store.change",
     "ContextLimits": "perdure.context.limits",
     "Checkpoint": "perdure.model.checkpoint",
     "File": _MESSAGE,
@@ -98,27 +97,27 @@ _HOMES = {
     "Limits": "perdure.model.limits",
     "Message": _MESSAGE,
     "NotDone": "perdure.errors",
-    "Outcome": "perdure.runtime.call",
-    "Plugin": "perdure.runtime.plugin",
-    "Policy": "perdure.migration.policy",
+    "Outcome": "perdure.runtime.tools.call",
+    "Plugin": "perdure.runtime.agent.plugin",
+    "Policy": "perdure.switching.policy",
     "ReasoningSummary": _MESSAGE,
-    "Report": "perdure.migration.report",
-    "Result": "perdure.runtime.ended",
-    "Retry": "perdure.runtime.tool",
-    "Route": "perdure.migration.route",
-    "Stop": "perdure.runtime.stop",
-    "Store": "perdure.threads.store",
+    "Report": "perdure.switching.report",
+    "Result": "perdure.runtime.session.result",
+    "Retry": "perdure.runtime.tools.tool",
+    "Route": "perdure.switching.route",
+    "Stop": "perdure.runtime.agent.agent",
+    "Store": "perdure.store.store",
     "Text": _MESSAGE,
-    "Thread": "perdure.threads.thread",
-    "Tool": "perdure.runtime.tool",
+    "Thread": "perdure.store.thread",
+    "Tool": "perdure.runtime.tools.tool",
     "ToolCall": _MESSAGE,
     "ToolResult": _MESSAGE,
-    "View": "perdure.threads.view",
-    "load_checkpoint": "perdure.migration.envelope",
-    "mcp_tools": "perdure.runtime.mcp",
-    "open": "perdure.threads.opening",
-    "state": "perdure.runtime.declared",
-    "tool": "perdure.runtime.tool",
+    "View": "perdure.store.view",
+    "load_checkpoint": "perdure.switching.checkpoint.document",
+    "mcp_tools": "perdure.runtime.tools.mcp",
+    "open": "perdure.store.open_store",
+    "state": "perdure.runtime.agent.state",
+    "tool": "perdure.runtime.tools.tool",
 }
 _MODULES = ("aio", "errors", "testing")
 

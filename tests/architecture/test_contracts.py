@@ -47,7 +47,7 @@ def broken_contracts(project: Path) -> list[str]:
             "Only the registry knows which engines exist",
         ),
         ("history/driver.py", "import apsw", "A database driver appears only in its engine"),
-        ("threads/colour.py", "import rich", "Only the command line knows the terminal"),
+        ("store/colour.py", "import rich", "Only the command line knows the terminal"),
         ("runtime/vendor.py", "import openai", "A vendor's SDK appears only in its transport"),
     ],
 )

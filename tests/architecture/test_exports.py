@@ -84,7 +84,7 @@ def test_an_export_missing_from_all_would_be_found() -> None:
     tree = ast.parse(
         "from perdure.model import Head as Head, _x\n"
         "from typing import Any\n"
-        "if TYPE_CHECKING:\n    from perdure.threads import Store\n"
+        "if TYPE_CHECKING:\n    from perdure.store import Store\n"
         "def open(): ...\n"
         "version = '1'\n"
         "_private = 2\n"

@@ -18,7 +18,7 @@ WORD = re.compile(r"\b[A-Za-z][a-zA-Z_]*[\d.:/@-][\w.:/@-]*\b")  # a model's nam
 # Where an ending model is meant, and why.
 ALLOWED = {
     "docs/reference/models.md": "is the catalog as a page",
-    "src/perdure/providers/measures.py": "measures tokens by models' names",
+    "src/perdure/providers/token_measures.py": "measures tokens by models' names",
     "src/perdure/providers/openai_chat/servers.py": "says what models refuse, by their names",
     "src/perdure/providers/openai_responses/options.py": "says what models refuse, by their names",
     "tests/architecture/test_model_names.py": "shows that one is found",

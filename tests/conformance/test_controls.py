@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from perdure.engines import memory, rules
+from perdure.engines import memory, shared_rules
 from perdure.engines.contract import (
     GC,
     Cell,
@@ -30,14 +30,13 @@ from perdure.engines.contract import (
     Receipt,
     Write,
 )
-from perdure.engines.memory import MemoryEngine
-from perdure.engines.memory_space import Filed, SpaceState
+from perdure.engines.memory import Filed, MemoryEngine, SpaceState
 from perdure.errors import PerdureError
 from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 from perdure.testing import EngineSuite
-from perdure.testing.engines.ground import Edit
+from perdure.testing.engines.subject import Edit
 from tests.conformance.test_memory import tampered
 
 FAILURE = (
@@ -45,7 +44,7 @@ FAILURE = (
     PerdureError,
     pytest.fail.Exception,
 )  # anything else would be a bug of the control
-check_move, record_of = rules.check_move, rules.record_of
+check_move, record_of = shared_rules.check_move, shared_rules.record_of
 apply, drop, forget = MemoryEngine.apply, MemoryEngine.drop, MemoryEngine.forget
 
 
@@ -249,13 +248,13 @@ def does_not_chain_entries(chain: Digest | None, body: bytes) -> Digest:
 
 def begins_a_turn_with_each_commit(commit: Any, parent: Any, before: int) -> Place:
     """Look at no run."""
-    place = parent[0] if parent else rules.ROOT
+    place = parent[0] if parent else shared_rules.ROOT
     return Place(commit.depth, place.turn + 1, place.sequence + before)
 
 
 def counts_no_events(commit: Any, parent: Any, before: int) -> Place:
     """Leave the sequence where it was, and believe any depth."""
-    place = parent[0] if parent else rules.ROOT
+    place = parent[0] if parent else shared_rules.ROOT
     return Place(commit.depth, place.turn + 1, place.sequence)
 
 
@@ -357,14 +356,24 @@ def counts_milliseconds(self: MemoryEngine) -> Instant:
 
 
 RULES: list[tuple[object, str, Callable[..., object], str]] = [
-    (rules, "check_move", compares_the_version_only, "test_the_version_alone_is_not_enough"),
-    (rules, "check_move", compares_the_version_only, "test_the_same_version_of_a_space_begun_again_is_stale"),
-    (rules, "check_move", moves_sealed_timelines, "test_a_sealed_timeline_takes_no_more_moves"),
-    (rules, "check_move", never_finds_a_head_stale, "test_a_stale_head_is_told_both_heads"),
-    (rules, "check_move", never_finds_a_head_stale, "test_of_many_writers_with_one_head_exactly_one_wins"),
-    (rules, "check_move", begins_timelines_twice, "test_a_timeline_cannot_begin_twice"),
-    (rules, "record_of", counts_down_on_undo, "test_undo_does_not_make_an_old_head_good_again"),
-    (rules, "record_of", does_not_chain_moves, "test_each_move_names_the_move_before_it"),
+    (shared_rules, "check_move", compares_the_version_only, "test_the_version_alone_is_not_enough"),
+    (
+        shared_rules,
+        "check_move",
+        compares_the_version_only,
+        "test_the_same_version_of_a_space_begun_again_is_stale",
+    ),
+    (shared_rules, "check_move", moves_sealed_timelines, "test_a_sealed_timeline_takes_no_more_moves"),
+    (shared_rules, "check_move", never_finds_a_head_stale, "test_a_stale_head_is_told_both_heads"),
+    (
+        shared_rules,
+        "check_move",
+        never_finds_a_head_stale,
+        "test_of_many_writers_with_one_head_exactly_one_wins",
+    ),
+    (shared_rules, "check_move", begins_timelines_twice, "test_a_timeline_cannot_begin_twice"),
+    (shared_rules, "record_of", counts_down_on_undo, "test_undo_does_not_make_an_old_head_good_again"),
+    (shared_rules, "record_of", does_not_chain_moves, "test_each_move_names_the_move_before_it"),
     (MemoryEngine, "_earlier", forgets_op_ids, "test_a_repeated_write_gives_the_first_receipt"),
     (MemoryEngine, "_earlier", forgets_op_ids, "test_one_write_from_many_threads_is_made_once"),
     (MemoryEngine, "_earlier", takes_any_intent, "test_an_op_id_cannot_be_used_for_something_else"),
@@ -378,28 +387,33 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
         "test_if_one_of_several_moves_is_refused_none_is_made",
     ),
     (MemoryEngine, "apply", checks_and_then_writes, "test_of_many_writers_with_one_head_exactly_one_wins"),
-    (rules, "check_fence", takes_any_revision, "test_a_cell_at_another_revision_is_not_written"),
-    (rules, "check_fence", takes_any_revision, "test_a_fence_lets_only_the_right_revision_through"),
-    (rules, "check_fence", takes_any_revision, "test_a_counter_in_a_cell_loses_no_increment"),
+    (shared_rules, "check_fence", takes_any_revision, "test_a_cell_at_another_revision_is_not_written"),
+    (shared_rules, "check_fence", takes_any_revision, "test_a_fence_lets_only_the_right_revision_through"),
+    (shared_rules, "check_fence", takes_any_revision, "test_a_counter_in_a_cell_loses_no_increment"),
     (memory, "_add_cell", restarts_emptied_cells, "test_an_emptied_cell_goes_on_counting"),
-    (rules, "check_cell", believes_any_cell, "test_a_cell_that_was_edited_is_not_used"),
-    (rules, "check_cell", believes_any_cell, "test_a_damaged_cell_is_named"),
-    (rules, "check_seal", misses_nothing, "test_what_is_gone_is_missed"),
+    (shared_rules, "check_cell", believes_any_cell, "test_a_cell_that_was_edited_is_not_used"),
+    (shared_rules, "check_cell", believes_any_cell, "test_a_damaged_cell_is_named"),
+    (shared_rules, "check_seal", misses_nothing, "test_what_is_gone_is_missed"),
     (MemoryEngine, "cells", lists_cells_by_pattern, "test_cells_are_listed_by_prefix_letter_by_letter"),
-    (rules, "chained", does_not_chain_entries, "test_each_entry_is_chained_to_all_before_it"),
-    (rules, "placed", begins_a_turn_with_each_commit, "test_a_run_is_one_turn_and_a_change_by_hand_another"),
-    (rules, "placed", counts_no_events, "test_events_are_counted_along_the_line"),
-    (rules, "placed", counts_no_events, "test_a_commit_must_say_how_deep_it_stands"),
+    (shared_rules, "chained", does_not_chain_entries, "test_each_entry_is_chained_to_all_before_it"),
+    (
+        shared_rules,
+        "placed",
+        begins_a_turn_with_each_commit,
+        "test_a_run_is_one_turn_and_a_change_by_hand_another",
+    ),
+    (shared_rules, "placed", counts_no_events, "test_events_are_counted_along_the_line"),
+    (shared_rules, "placed", counts_no_events, "test_a_commit_must_say_how_deep_it_stands"),
     (SpaceState, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
     (SpaceState, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
-    (rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
+    (shared_rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
     (MemoryEngine, "objects", reads_across_spaces, "test_an_object_of_another_space_is_not_found"),
     (MemoryEngine, "objects", reads_across_spaces, "test_the_first_object_that_is_not_there_is_named"),
     (MemoryEngine, "objects", reads_in_its_own_order, "test_a_batch_is_read_in_the_order_asked"),
     (MemoryEngine, "drop", drops_op_ids_too, "test_a_write_of_a_dropped_space_is_never_made_again"),
     (MemoryEngine, "moves", lists_moves_oldest_first, "test_moves_are_recorded_newest_first"),
     (
-        rules,
+        shared_rules,
         "check_standing",
         forgets_whatever_was_written_since,
         "test_nothing_is_forgotten_once_anything_was_written",

@@ -12,8 +12,8 @@ from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.errors import Corrupt
 from perdure.model.digest import Object
 from perdure.testing import EngineSuite
-from perdure.testing.engines.ground import Edit
-from perdure.testing.engines.hand import SPACE, START, Pen, moved, value, write
+from perdure.testing.engines.builders import SPACE, START, Pen, moved, value, write
+from perdure.testing.engines.subject import Edit
 
 
 class TestMemoryEngine(EngineSuite):

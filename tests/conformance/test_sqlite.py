@@ -9,7 +9,7 @@ from pathlib import Path
 from perdure.engines.contract import Engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.testing import EngineSuite
-from perdure.testing.engines.ground import Edit
+from perdure.testing.engines.subject import Edit
 
 _OF = "space=(SELECT id FROM spaces WHERE name=?1)"
 EDITS = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import perdure
 from perdure import Agent, ContextLimits, Message, Store, Text, Thread, ToolCall, ToolResult
 from perdure.providers import registry
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from perdure.testing import Script, say, step, use
 
 BACKENDS = (

@@ -8,10 +8,9 @@ import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Message, Store, Text, Thread, ToolResult
-from perdure.context.cuts import shortened
-from perdure.context.notes import SYSTEM
-from perdure.context.others import as_shown, unforged
-from perdure.context.sentences import MARK, is_note
+from perdure.context.render.call_summaries import MARK, is_note
+from perdure.context.render.cuts import shortened
+from perdure.context.render.notes import SYSTEM, as_shown, unforged
 from perdure.model.context import Context
 from perdure.providers import tokens
 from perdure.testing import Script, say, use

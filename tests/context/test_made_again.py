@@ -16,8 +16,8 @@ from perdure.history import reader
 from perdure.model.context import Context
 from perdure.model.event import MessageAppended
 from perdure.model.recipe import Sent
+from perdure.providers.client import Speaker
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.providers.speaking import Speaker
 from perdure.testing import Script, say, use
 from tests.context.lines import BACKENDS, asked, planner, questions, script_of, search
 from tests.migration.works import space_of

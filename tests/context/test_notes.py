@@ -8,8 +8,8 @@ import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Store, ToolCall, ToolResult
-from perdure.context.notes import DETAILS, SYSTEM, Recalled, lead_note, turn_note
-from perdure.context.sentences import Known, Told, in_sentences
+from perdure.context.render.call_summaries import Known, Told, in_sentences
+from perdure.context.render.notes import DETAILS, SYSTEM, Recalled, lead_note, turn_note
 from perdure.errors import Invalid
 from perdure.model.checkpoint import Checkpoint, Done, Pending, Summary
 from perdure.testing import Script, say, use

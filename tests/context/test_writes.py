@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.context.notes import DETAILS, FULL, lead_note
-from perdure.context.writes import Form, by_tool, in_full
+from perdure.context.render.call_summaries import Form, by_tool, in_full
+from perdure.context.render.notes import DETAILS, FULL, lead_note
 from perdure.model.checkpoint import Checkpoint, Done
 
 

@@ -14,9 +14,9 @@ import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
-from perdure.history.standing import Standing
+from perdure.history.agent_map import Standing
 from perdure.model.event import AgentChanged, ConflictCovered
-from perdure.threads import directory
+from perdure.store.plumbing import directory
 
 
 def test_it_is_read_and_written_like_a_thread(store: Store, other: Store) -> None:
@@ -268,7 +268,7 @@ def test_sigkill_between_the_writes(tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     program = (
         "import os, signal, sys, perdure\n"
-        "from perdure.threads import outbox\n"
+        "from perdure.store import outbox\n"
         "outbox.finish = lambda *args: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store = perdure.open(sys.argv[1])\n"
         "with store.thread('t', agent='a').change('both') as change:\n"

@@ -8,7 +8,7 @@ import perdure
 from perdure import Store, Thread
 from perdure.engines.contract import Write
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, Unavailable
-from perdure.threads import directory, handover, outbox
+from perdure.store.plumbing import directory, outbox
 
 FAILURES: list[PerdureError] = [
     Corrupt("damaged"),
@@ -53,7 +53,7 @@ def test_a_durable_commit_is_not_called_a_failure(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(handover, "deliver", fail)
+        patch.setattr(outbox, "deliver", fail)
         with thread.change("mine") as change:
             change.agent.put("/mine.json", 1)
         assert change.receipt is not None
@@ -78,7 +78,7 @@ def test_opening_survives_what_cannot_be_applied(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(handover, "deliver", fail)
+        patch.setattr(outbox, "deliver", fail)
         with perdure.open(store_url) as again:
             assert again.agent("planner").paths() == []
 

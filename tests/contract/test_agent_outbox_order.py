@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import Store, Thread
-from perdure.threads import outbox
+from perdure.store.plumbing import outbox
 
 
 def leave(thread: Thread, patch: pytest.MonkeyPatch, value: str) -> None:

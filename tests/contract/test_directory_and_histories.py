@@ -19,7 +19,7 @@ from perdure.history.space import ALIVE, STORE
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.digest import Kind, digest_of
-from perdure.threads import directory
+from perdure.store.plumbing import directory
 
 
 @pytest.fixture

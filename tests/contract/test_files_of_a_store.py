@@ -14,12 +14,12 @@ import pytest
 
 import perdure
 from perdure import Agent
-from perdure.engines.sqlite.failures import translated
+from perdure.engines.sqlite.errors import translated
 from perdure.errors import Corrupt, Unavailable
 from perdure.testing import Script, say
 from perdure.testing.disk import Disk
 from perdure.testing.disk.faults import Call
-from perdure.testing.engines.hand import SPACE, value, write
+from perdure.testing.engines.builders import SPACE, value, write
 from tests.crash.on_disk import FILE, engine_on
 
 LARGE = value(random.Random(1).randbytes(50_000))

@@ -15,7 +15,7 @@ import pytest
 from perdure import Store, Thread
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.errors import Forgotten
-from perdure.history import generation, retention
+from perdure.history import gc_generation, retention
 from perdure.history.retention import Done, Policy
 from perdure.history.space import Space
 from perdure.model.head import Head
@@ -185,7 +185,7 @@ def test_without_the_standing_a_live_value_is_lost(
     store: Store, other: Store, thread: Thread, two: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting that does not ask who wrote meanwhile takes what a put relies on."""
-    for place in ("perdure.engines.rules", "perdure.engines.sqlite.engine"):
+    for place in ("perdure.engines.shared_rules", "perdure.engines.sqlite.engine"):
         monkeypatch.setattr(f"{place}.check_standing", lambda *args: None)
     before_forgetting(monkeypatch, other._shelf.engine, lambda: thread.put("/new.json", TEXT))
 
@@ -204,7 +204,7 @@ def test_without_the_fence_a_live_head_ends_on_what_was_forgotten(
     def unfenced(space: Space, act: Callable[[Space], object]) -> object:
         return act(msgspec.structs.replace(space))
 
-    monkeypatch.setattr(generation, "fenced", unfenced)
+    monkeypatch.setattr(gc_generation, "fenced", unfenced)
     before_writing(monkeypatch, store._shelf.engine, lambda: collect(other))
 
     RETURNS[how](thread, two)

@@ -10,7 +10,7 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.engines.registry import open_sql
-from perdure.engines.sqlite.filesystem import check_one_name
+from perdure.engines.sqlite.file_system import check_one_name
 from perdure.errors import Unsupported, WrongStore
 
 

@@ -10,7 +10,7 @@ import perdure
 from perdure.engines.contract import Receipt
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import StaleHead
-from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash import jobs
 from tests.crash.campaign import sized
 from tests.crash.processes import Other, context, running

@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Head, Store, Thread
 from perdure.errors import Conflict, Invalid, NotFound, Sealed, StaleHead
-from perdure.threads import outbox
+from perdure.store.plumbing import outbox
 
 
 def grown(thread: Thread) -> Thread:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from perdure.engines import memory, rules
+from perdure.engines import memory, shared_rules
 from perdure.engines.contract import Engine, Hold, Move
 from perdure.engines.memory import MemoryEngine
-from perdure.engines.sqlite import SqliteEngine, applying
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import apply
 from perdure.errors import Sealed
 from perdure.model.commit import Act
 from perdure.model.head import Head
-from perdure.testing.engines.hand import SPACE, Made, Pen, begun, made, moved, portrait, value, write
+from perdure.testing.engines.builders import SPACE, Made, Pen, begun, made, moved, portrait, value, write
 from tests.crash.on_disk import group_of
 
 
@@ -110,12 +111,12 @@ def test_control_an_engine_that_does_not_look_at_the_seal_lets_it_in(
     def past_the_seal(move: Move, hold: Hold | None) -> None:
         check_move(move, hold and Hold(hold.head, False, hold.move))
 
-    check_move = rules.check_move
+    check_move = shared_rules.check_move
     head, tip = sealed(engine)
     new = made("eggs", tip)
-    for module in (memory, applying):
+    for module in (memory, apply):
         monkeypatch.setattr(module, "check_move", past_the_seal, raising=False)
-    monkeypatch.setattr(rules, "check_move", past_the_seal)
+    monkeypatch.setattr(shared_rules, "check_move", past_the_seal)
 
     engine.apply(write("op", new, moved(head, new)))
 

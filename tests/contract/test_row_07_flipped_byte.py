@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import Thread
-from perdure.engines.sqlite.pack import KINDS, Item, decode_pack, encode_pack
+from perdure.engines.sqlite.format.pack import KINDS, Item, decode_pack, encode_pack
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.history.verify import Report
 from perdure.model.digest import Kind

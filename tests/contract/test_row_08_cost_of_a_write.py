@@ -24,7 +24,7 @@ from perdure.history import writer
 from perdure.history.tree import EMPTY, Cache, build
 from perdure.history.writer import Proposal
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.threads.shelf import Shelf
+from perdure.store.plumbing.resources import Shelf
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.unit.history.tree import maps

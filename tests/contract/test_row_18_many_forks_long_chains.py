@@ -26,8 +26,8 @@ from perdure.history import writer
 from perdure.history.tree import EMPTY
 from perdure.history.writer import Proposal
 from perdure.model.commit import Act
-from perdure.testing.engines.hand import write
-from perdure.threads.shelf import Shelf
+from perdure.store.plumbing.resources import Shelf
+from perdure.testing.engines.builders import write
 from tests.crash import day
 from tests.crash.campaign import DEEP, sized
 

@@ -22,8 +22,8 @@ from typing import Any
 import perdure
 from perdure import Agent, aio, tool
 from perdure.errors import PerdureError, Unavailable
-from perdure.runtime import driving, points
-from perdure.runtime.happening import RunEnded
+from perdure.runtime import event_loop, failpoints
+from perdure.runtime.events import RunEnded
 from perdure.testing import Script, say, use
 from tests.runs.world import World
 
@@ -58,7 +58,7 @@ class Household:
 
         @tool(effect="external_write", timeout=60 if workers else None)
         def pay(bill: str) -> str:
-            points.reach("during_effect")
+            failpoints.reach("during_effect")
             self.world.do(bill)
             return "paid"
 
@@ -76,7 +76,7 @@ class Household:
         if pid:
             self.children.append(pid)
             return
-        points.disarm()
+        failpoints.disarm()
         signal.alarm(60)
         if act == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -142,7 +142,7 @@ def moments(path: str, act: str, *chosen: str) -> object:
                 os._exit(0)  # the child went on with its parent's run, and was told that it is not its own
             if os.getpid() != home.pid:
                 os._exit(3)
-            points.disarm()
+            failpoints.disarm()
             ended.append([status, *home.ended()])
     return home.facts(ended=ended)
 
@@ -154,13 +154,13 @@ def _arm(home: Household, point: Any, act: str, thread: str) -> None:
         if once.acquire(blocking=False):
             home.fork(act, thread)
 
-    points.arm(point, fork)
+    failpoints.arm(point, fork)
 
 
 def after_child(path: str, how: str, control: str = "") -> object:
     """A child runs and ends; the parent then runs with worker threads.  The control closes inherited loops."""
     if control:
-        driving.keep_forever = lambda loop: loop.close()  # type: ignore[assignment]
+        event_loop.keep_forever = lambda loop: loop.close()  # type: ignore[assignment]
     home = Household(path)
     first = home.run("before", 2, workers=True)
     pid = os.fork()

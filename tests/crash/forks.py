@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
-from perdure.engines.sqlite import SqliteEngine, forking
+from perdure.engines.sqlite import SqliteEngine, process
 from perdure.engines.sqlite.connections import Connections
 from perdure.errors import PerdureError
-from perdure.testing.engines.hand import SPACE, Pen, value, write
+from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.crash.processes import Pipe
 from tests.crash.spying import spied
 
@@ -69,7 +69,7 @@ def child_writes_after_parent_closed(pipe: Pipe, path: str, how: str = "") -> No
     """The child uses the store, the parent closes it, the child writes on; the unprepared one forks as it is."""
     engine = SqliteEngine(Path(path))
     if how == "unprepared":
-        forking._watched.clear()
+        process._watched.clear()
         Connections.remember_files = lambda self: None  # else the child is refused: its log was deleted
     Pen(engine, space="parent").commit("before the fork")
     opened, closed = Signal(), Signal()

@@ -16,7 +16,8 @@ from typing import Literal
 
 import perdure
 from perdure.engines.contract import Hold, Move, Receipt
-from perdure.engines.sqlite import SqliteEngine, applying
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import apply
 from perdure.errors import PerdureError, StaleHead
 from perdure.model.head import Head
 from tests.crash import points, turns
@@ -34,7 +35,7 @@ def be_blind() -> None:
     def check_nothing(move: Move, hold: Hold | None) -> None:
         pass
 
-    applying.check_move = check_nothing
+    apply.check_move = check_nothing
 
 
 def apply_together(pipe: Pipe, path: str, gate: Barrier) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from perdure import Store
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.group import Group
+from perdure.engines.sqlite.commit.group import Group
 from perdure.errors import PerdureError
+from perdure.store.plumbing import outbox
+from perdure.store.plumbing.resources import Shelf
 from perdure.testing.disk import Disk
-from perdure.threads import outbox
-from perdure.threads.shelf import Shelf
 
 __all__ = ["FILE", "engine_on", "group_of", "opened", "store_on"]
 

@@ -14,9 +14,11 @@ from threading import Thread
 from typing import Any
 
 from perdure import Store
-from perdure.engines.sqlite import SqliteEngine, adding, group, index
-from perdure.engines.sqlite.group import Group
-from perdure.threads import directory, handover, outbox
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import apply, group
+from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.format import index
+from perdure.store.plumbing import directory, outbox
 from tests.crash.spying import spied
 
 __all__ = ["POINTS", "RANDOM", "arm", "often"]
@@ -113,7 +115,7 @@ def _between_removals(engine: SqliteEngine, fall: Fall) -> None:
 
 POINTS: dict[str, Callable[[SqliteEngine, Fall], None]] = {
     "before BEGIN": _at("BEGIN"),
-    "after INSERT": _after_call(adding.Adding, "_insert"),
+    "after INSERT": _after_call(apply.Adding, "_insert"),
     "before COMMIT": _at("COMMIT"),
     "after COMMIT, before the answer": _after("COMMIT"),
     "before the checkpoint": _before_call(Group, "_checkpoint"),
@@ -121,7 +123,7 @@ POINTS: dict[str, Callable[[SqliteEngine, Fall], None]] = {
     "after the checkpoint": _after_call(Group, "_checkpoint"),
     "inside the sorting-in of keys": _at("UPDATE meta SET value=? WHERE name='indexed_upto'"),
     "after the sorting-in of keys": _after("UPDATE meta SET value=? WHERE name='indexed_upto'"),
-    "between the thread's write and the agent's": _before_call(handover, "deliver"),
+    "between the thread's write and the agent's": _before_call(outbox, "deliver"),
     "between the agent's write and its note": _before_call(outbox, "_empty"),
     "between the two writes of a removal": _between_removals,
 }

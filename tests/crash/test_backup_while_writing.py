@@ -13,7 +13,7 @@ import pytest
 import perdure
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Conflict, PerdureError
-from perdure.testing.engines.hand import value, write
+from perdure.testing.engines.builders import value, write
 from tests.crash import jobs
 from tests.crash.campaign import sized
 from tests.crash.jobs import Log

@@ -17,10 +17,10 @@ import pytest
 
 from perdure.engines.contract import Recorded
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import Conflict, InDoubt, StaleHead
 from perdure.model.head import Head
-from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.processes import Pipe, running
 from tests.crash.spying import spied
 

@@ -17,7 +17,7 @@ import pytest
 
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Forgotten
-from perdure.testing.engines.hand import SPACE, value
+from perdure.testing.engines.builders import SPACE, value
 from tests.crash import forks
 from tests.crash.campaign import sized
 from tests.crash.processes import running

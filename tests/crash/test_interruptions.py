@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError, Unavailable
 
 # Python drops what is raised while it takes leave of an object, and tells it as a fault of whoever runs then.

@@ -14,9 +14,9 @@ import pytest
 
 import perdure
 from perdure.engines.sqlite import SqliteEngine, schema
-from perdure.engines.sqlite.filesystem import check_local, file_system_of
+from perdure.engines.sqlite.file_system import check_local, file_system_of
 from perdure.errors import Corrupt, NotFound, Unavailable, Unsupported
-from perdure.testing.engines.hand import SPACE, Pen, value, write
+from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.crash.campaign import sized
 from tests.crash.jobs import GATE_SECONDS
 from tests.crash.processes import Pipe, context, running

@@ -14,11 +14,12 @@ from threading import Event, Thread
 import pytest
 
 from perdure.engines.contract import Receipt
-from perdure.engines.sqlite import SqliteEngine, group
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import group
 from perdure.errors import Unavailable
 from perdure.testing.disk import Disk
 from perdure.testing.disk.platter import Sync
-from perdure.testing.engines.hand import SPACE, Pen, value, write
+from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on, group_of
 from tests.crash.processes import Pipe, running

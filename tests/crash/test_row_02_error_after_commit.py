@@ -18,7 +18,7 @@ import pytest
 from perdure.engines.contract import CellWrite, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import InDoubt, OpReused, StaleHead
-from perdure.testing.engines.hand import SPACE, START, Made, Pen, made, moved, portrait, value, write
+from perdure.testing.engines.builders import SPACE, START, Made, Pen, made, moved, portrait, value, write
 from tests.crash.processes import Pipe, running
 from tests.crash.spying import spied
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from perdure.engines.contract import Engine, Write
-from perdure.engines.sqlite.group import Group
+from perdure.engines.sqlite.commit.group import Group
 from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Call, Disk
-from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import engine_on
 

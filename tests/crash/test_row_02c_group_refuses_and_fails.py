@@ -14,12 +14,11 @@ import pytest
 
 from perdure.engines.contract import CellWrite, Engine, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.group import Group
-from perdure.engines.sqlite.ticket import Ticket
+from perdure.engines.sqlite.commit.group import Group, Ticket
 from perdure.errors import Conflict, Corrupt, InDoubt, Moved, OpReused, PerdureError, StaleHead, Unavailable
 from perdure.model.digest import Kind, Object
 from perdure.testing.disk import Call, Disk
-from perdure.testing.engines.hand import SPACE, START, made, moved, value, write
+from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
 from tests.crash.spying import Crowd

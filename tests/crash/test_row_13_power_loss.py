@@ -14,7 +14,8 @@ from typing import cast
 import pytest
 
 from perdure import Store
-from perdure.engines.sqlite import group, index
+from perdure.engines.sqlite.commit import group
+from perdure.engines.sqlite.format import index
 from perdure.testing.disk import Check, Disk, Explored, Workload, explore
 from perdure.testing.disk.platter import Write
 from tests.crash import day

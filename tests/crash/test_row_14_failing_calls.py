@@ -17,7 +17,9 @@ import pytest
 
 from perdure import Head, Store
 from perdure.engines.contract import Move, Receipt, Write
-from perdure.engines.sqlite import SqliteEngine, group, index
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import group
+from perdure.engines.sqlite.format import index
 from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Call, Disk
 from tests.crash import day

@@ -17,7 +17,7 @@ from perdure.engines.contract import Engine
 from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Disk
 from perdure.testing.disk.faults import Call
-from perdure.testing.engines.hand import SPACE, value, write
+from perdure.testing.engines.builders import SPACE, value, write
 from tests.crash import adversity
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on

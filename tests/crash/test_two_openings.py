@@ -19,12 +19,11 @@ import pytest
 
 from perdure.engines.contract import Receipt
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.index import Index
-from perdure.engines.sqlite.keys import op_keys
-from perdure.engines.sqlite.rows import Rows
+from perdure.engines.sqlite.format.index import Index, op_keys
+from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import Forgotten, NotFound, Unavailable
 from perdure.model.digest import Digest, Object
-from perdure.testing.engines.hand import SPACE, Pen, value, write
+from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import group_of
 from tests.crash.spying import Crowd, spied

@@ -1,6 +1,6 @@
 """The Python reference: the parts of the page that are made from the code, between marks in the page.
 
-    <!-- generated: perdure.threads.thread.Thread as thread -->
+    <!-- generated: perdure.store.thread.Thread as thread -->
     …
     <!-- end -->
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.providers.rules import anthropic, bedrock, chat, gemini, mistral, responses
-from perdure.providers.rules.rule import Rule
+from perdure.providers.validator import anthropic, bedrock, gemini, openai_chat, openai_responses
+from perdure.providers.validator.rule import Rule
 from tests.docs.tables import page
 
 TITLES = {
     "Anthropic Messages": anthropic.RULES,
-    "Chat Completions": chat.RULES,
-    "OpenAI Responses": responses.RULES,
+    "Chat Completions": openai_chat.RULES,
+    "OpenAI Responses": openai_responses.RULES,
     "Gemini generateContent": gemini.RULES,
     "Bedrock Converse": bedrock.RULES,
-    "Mistral": mistral.RULES,
+    "Mistral": openai_chat.MISTRAL_RULES,
 }
 
 
@@ -31,7 +31,7 @@ def test_the_rules_that_others_share_are_named() -> None:
     """Those of Chat that Mistral and Azure have too."""
     (section,) = [each for each in page("reference/provider-rules.md") if each.title == "Chat Completions"]
 
-    assert ", ".join(rule.code for rule in chat.SHARED) in section.text
+    assert ", ".join(rule.code for rule in openai_chat.SHARED) in section.text
 
 
 def row(rule: Rule) -> list[str]:

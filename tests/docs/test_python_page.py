@@ -10,19 +10,7 @@ import pytest
 
 import perdure
 from perdure import aio
-from perdure.threads import (
-    agents,
-    artifacts,
-    change,
-    definitions,
-    edits,
-    line,
-    runs,
-    store,
-    switching,
-    thread,
-    view,
-)
+from perdure.store import agents, artifacts, backend, change, runs, store, thread, timeline, view
 from tests.docs.python_page import MARK, PAGE, generated, rendered
 from tests.docs.tables import codes
 
@@ -32,15 +20,15 @@ TEXT = PAGE.read_text(encoding="utf-8")
 HELD: dict[type, str] = {
     store.Store: "store",
     view.View: "view",
-    line.Line: "thread",
+    timeline.Line: "thread",
     runs.Runs: "thread",
-    switching.Switching: "thread",
+    backend.Switching: "thread",
     thread.Thread: "thread",
     change.Change: "change",
-    edits.Edits: "change",
+    change.Edits: "change",
     agents.AgentMap: "agent_map",
     artifacts.Artifacts: "artifacts",
-    definitions.Definitions: "definitions",
+    agents.Definitions: "definitions",
 }
 TWINS: dict[type, type] = {
     store.Store: aio.Store,
@@ -50,7 +38,7 @@ TWINS: dict[type, type] = {
     change.AgentChange: aio.AgentChange,
     agents.AgentMap: aio.AgentMap,
     artifacts.Artifacts: aio.Artifacts,
-    definitions.Definitions: aio.Definitions,
+    agents.Definitions: aio.Definitions,
 }
 
 
@@ -86,7 +74,7 @@ def test_every_public_name_is_on_the_page(kind: type) -> None:
 
 def test_every_public_name_of_an_agent_is_on_the_page() -> None:
     """Its fields, and what follows from them."""
-    told = {re.split(r"\W", code)[0] for code in codes(generated("perdure.runtime.agent.Agent", None))}
+    told = {re.split(r"\W", code)[0] for code in codes(generated("perdure.runtime.agent.agent.Agent", None))}
     own = {*vars(perdure.Agent("planner")), *vars(perdure.Agent)}
 
     assert {name for name in own if not name.startswith("_")} <= told
@@ -117,4 +105,4 @@ def test_nothing_is_made_for_a_name_that_is_not_there() -> None:
     """Control: a mark for a class that is gone is an error, not an empty part."""
     assert MARK.search(TEXT)
     with pytest.raises(AttributeError):
-        generated("perdure.threads.thread.Thraed", "thread")
+        generated("perdure.store.thread.Thraed", "thread")

@@ -16,10 +16,10 @@ import pytest
 import perdure
 from perdure import errors
 from perdure.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
-from perdure.history import crosswise, refs, writer
-from perdure.history.tree import codec, entry, rule
+from perdure.history import merge, revisions, writer
+from perdure.history.tree import encoding
 from perdure.history.verify import report
-from perdure.ledger import calls, keys
+from perdure.ledger import call_identity, calls
 from perdure.model import artifact, canonical, names
 from perdure.model.artifact import Artifact
 from perdure.model.changeset import Changeset
@@ -29,7 +29,10 @@ from perdure.model.event import CATALOGUE
 from perdure.model.limits import Limits
 from perdure.model.patch import OPS_VERSION, Op, Verb
 from perdure.model.run import REASONS, Usage
-from perdure.runtime import attempt, builtin_tools, carrying, ownership, result
+from perdure.runtime.agent import builtin_tools
+from perdure.runtime.calls import executor
+from perdure.runtime.session import lease_keeper
+from perdure.runtime.tools import execution, result
 from tests.architecture.source import modules
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
@@ -176,7 +179,7 @@ def test_every_error_is_described_with_its_attributes() -> None:
 
 def test_every_error_has_its_exit_code() -> None:
     """The table of exit codes says of every error what the command line exits with."""
-    from perdure.cli.failures import code_of
+    from perdure.cli.errors import code_of
 
     rows = section("reference/errors.md", "On the command line").tables[0].rows
     told = {name: int(row[0]) for row in rows for name in codes(row[1])}
@@ -197,23 +200,23 @@ LIMITS: dict[str, dict[str, float]] = {
     },
     "Runs and calls": {
         "steps": perdure.Stop().steps or 0,
-        "TTL_SECONDS": ownership.TTL_SECONDS,
-        "POLL_SECONDS": ownership.POLL_SECONDS,
-        "ATTEMPTS_MAX": carrying.ATTEMPTS_MAX,
+        "TTL_SECONDS": lease_keeper.TTL_SECONDS,
+        "POLL_SECONDS": lease_keeper.POLL_SECONDS,
+        "ATTEMPTS_MAX": executor.ATTEMPTS_MAX,
         "PREVIEW_BYTES": result.PREVIEW_BYTES,
         "PAGE_CHARACTERS": builtin_tools.PAGE_CHARACTERS,
-        "KEY_BYTES_MAX": keys.KEY_BYTES_MAX,
+        "KEY_BYTES_MAX": call_identity.KEY_BYTES_MAX,
         "WHY_MAX": calls.WHY_MAX,
-        "GRACE_S": attempt.GRACE_S,
+        "GRACE_S": execution.GRACE_S,
     },
     "Inside": {
-        "BRANCHES_MAX": rule.BRANCHES_MAX,
+        "BRANCHES_MAX": encoding.BRANCHES_MAX,
         "CHUNK_BYTES": artifact.CHUNK_BYTES,
-        "MEDIA_TYPE_BYTES_MAX": entry.MEDIA_TYPE_BYTES_MAX,
+        "MEDIA_TYPE_BYTES_MAX": encoding.MEDIA_TYPE_BYTES_MAX,
         "BETWEEN_MAX": writer.BETWEEN_MAX,
-        "SHARED_MAX": crosswise.SHARED_MAX,
+        "SHARED_MAX": merge.SHARED_MAX,
         "REBASES_MAX": writer.REBASES_MAX,
-        "PREFIX_MIN": refs.PREFIX_MIN,
+        "PREFIX_MIN": revisions.PREFIX_MIN,
         "FAULTS_MAX": report.FAULTS_MAX,
     },
     "Set when a store is opened": msgspec.structs.asdict(Limits()),
@@ -276,7 +279,7 @@ def test_versions_are_those_of_the_code() -> None:
 
     assert told == {
         "objects": "perdure/1",
-        "nodes of the map": str(codec.encode(codec.Leaf([], []))[0] >> 4),
+        "nodes of the map": str(encoding.encode(encoding.Leaf([], []))[0] >> 4),
         "ops of a patch": str(OPS_VERSION),
         "SQLite schema": str(SCHEMA_VERSION),
     }

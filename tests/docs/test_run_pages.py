@@ -10,19 +10,20 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.ledger import bounds, brought, calls, claims, decisions, guard, lease, tickets
-from perdure.ledger.guard import Case, Policy
+from perdure.ledger import calls, decisions, effect_limit, key_claims, repeat_guard, tickets
+from perdure.ledger.repeat_guard import Case, Policy
 from perdure.model.call import STATES, TRANSITIONS, CallRecord
 from perdure.model.effect import EFFECTS
 from perdure.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
 from perdure.model.ticket import DECISIONS, Ticket
 from perdure.projections.calls import Transition
-from perdure.providers.stop_words import STOP_WORDS
-from perdure.runtime import earlier_imports, happening, records, steering
-from perdure.runtime.ownership import TTL_SECONDS
-from perdure.runtime.plugin import PHASES
-from perdure.runtime.points import POINTS
-from perdure.runtime.result import PREVIEW_BYTES
+from perdure.providers.stop_reasons import STOP_WORDS
+from perdure.runtime import events, import_messages
+from perdure.runtime.agent.plugin import PHASES
+from perdure.runtime.failpoints import POINTS
+from perdure.runtime.session import lease, records, steering
+from perdure.runtime.session.lease_keeper import TTL_SECONDS
+from perdure.runtime.tools.result import PREVIEW_BYTES
 from tests.docs.tables import Section, Table, codes, page, plain
 
 ABSENT = ", may be absent"
@@ -150,9 +151,17 @@ def test_stored_records_have_the_fields_that_the_page_says(head: int, kind: type
 def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
     """By the prefix of its name."""
     told = {name.partition("/")[0] + "/" for name in names(section("stored-format", "Cells").tables[0])}
-    kept = {calls.CALL, tickets.TICKET, records.RUN, steering.STEER, guard.TWIN, claims.KEY, bounds.BOUND}
+    kept = {
+        calls.CALL,
+        tickets.TICKET,
+        records.RUN,
+        steering.STEER,
+        repeat_guard.TWIN,
+        key_claims.KEY,
+        effect_limit.BOUND,
+    }
     marks = {tickets.ASKS, tickets.ASKED, decisions.COPY, records.WAITS}
-    imported = {brought.BROUGHT, earlier_imports.IMPORTED}
+    imported = {repeat_guard.BROUGHT, import_messages.IMPORTED}
 
     assert {*kept, *marks, *imported, lease.LEASE, lease.RENEWAL} <= told
 
@@ -203,7 +212,7 @@ def test_the_events_of_a_stream_are_those_of_the_code() -> None:
     told = {codes(row[0])[0]: codes(row[2]) for row in rows}
     kinds = {
         each.__name__: list(each.__struct_fields__)
-        for union in get_args(happening.Happening)
+        for union in get_args(events.Happening)
         for each in (get_args(union) or (union,))
     }
 
@@ -215,6 +224,6 @@ def test_the_names_in_a_stream_are_those_of_the_code() -> None:
     rows = table("streams", "Streams", "event").rows
 
     for row in rows:
-        kind = getattr(happening, codes(row[0])[0])
-        if kind is not happening.Happened:
+        kind = getattr(events, codes(row[0])[0])
+        if kind is not events.Happened:
             assert codes(row[1]) == [kind.type.fget(None)]

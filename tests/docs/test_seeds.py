@@ -14,7 +14,7 @@ import pytest
 from perdure.model.event import CATALOGUE
 from perdure.model.names import KERNEL_PREFIXES
 from perdure.model.run import REASONS
-from perdure.runtime.agent import Scope
+from perdure.runtime.agent.agent import Scope
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import codes, page
 

@@ -14,7 +14,7 @@ import pytest
 
 from perdure import Store, Thread
 from perdure.errors import Conflict, NotFound, Unavailable, Unsupported
-from perdure.threads import gitting
+from perdure.store import git_export
 from tests.git.looking import BEGAN, branches, clean, git, opened, show, tree
 
 
@@ -39,7 +39,7 @@ def thread(store: Store) -> Thread:
 
 def test_each_commit_is_a_git_commit_with_its_trailers(thread: Thread, tmp_path: Path) -> None:
     """Author and time are the commit's, and the trailers lead back to it."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     log = git(tmp_path / "g", "log", "--format=%an|%at|%ct|%cn|%s|%(trailers:only,separator=%x2C)", "main")
     newest = thread.log()[0]
@@ -53,7 +53,7 @@ def test_each_commit_is_a_git_commit_with_its_trailers(thread: Thread, tmp_path:
 
 def test_messages_and_state_are_files_at_every_commit(thread: Thread, tmp_path: Path) -> None:
     """Text for people, documents a value a line, and bytes as they are."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert tree(tmp_path / "g") == [
         "messages/00/00/000001-user-ask-1.md",
@@ -73,7 +73,7 @@ def test_the_number_of_a_message_is_its_sequence_number(thread: Thread, tmp_path
     with thread.change("two") as change:
         change.say("user", "one", id="a")
         change.say("assistant", "two", id="b")
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     query = "SELECT printf('%06d', sequence_number) FROM conversation_events WHERE event_type = 'message.appended'"
     with closing(sqlite3.connect(f"file:{tmp_path / 'store.db'}?mode=ro", uri=True)) as connection:
@@ -87,7 +87,7 @@ def test_a_branch_begins_where_its_timeline_was_forked(thread: Thread, tmp_path:
     what_if = thread.fork("what-if", at="turn:2")
     what_if.put("/plan", "other")
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     found = git(tmp_path / "g", "merge-base", "main", "what-if").strip()
     assert found == git(tmp_path / "g", "rev-parse", "main~1").strip()
@@ -103,7 +103,7 @@ def test_a_merge_has_both_parents(thread: Thread, tmp_path: Path) -> None:
     merged = git_of(thread, other.head.commit)
     other.undo()
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     parents = git(tmp_path / "g", "log", "-1", "--format=%P", "main").split()
     assert len(parents) == 2
@@ -120,7 +120,7 @@ def test_undo_and_promote_move_branches(thread: Thread, tmp_path: Path) -> None:
     kept = thread.head.version
     thread.promote("what-if")
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert set(branches(tmp_path / "g")) == {"main", "what-if", f"main.v{kept}"}
     assert branches(tmp_path / "g")["main"] == branches(tmp_path / "g")["what-if"]
@@ -129,33 +129,33 @@ def test_undo_and_promote_move_branches(thread: Thread, tmp_path: Path) -> None:
 
 def test_exporting_again_goes_on_from_what_is_there(thread: Thread, tmp_path: Path) -> None:
     """Only what is new is written, and the hashes are those of a new export."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     thread.put("/more", 1)
     other = thread.fork("other", at="turn:1")
     other.put("/x", 1)
     thread.merge("other")
 
-    written = gitting.export(thread, tmp_path / "g")
-    gitting.export(thread, tmp_path / "whole")
+    written = git_export.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "whole")
 
     assert written.commits == 3
     assert branches(tmp_path / "g") == branches(tmp_path / "whole")
     assert clean(tmp_path / "g")
-    assert gitting.export(thread, tmp_path / "g").commits == 0
+    assert git_export.export(thread, tmp_path / "g").commits == 0
 
 
 def test_what_a_branch_moves_away_from_stays_under_a_ref(thread: Thread, tmp_path: Path) -> None:
     """Undo, redo and an undo of everything: the branch follows, and nothing is left without a name."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     top = branches(tmp_path / "g")["main"]
 
     thread.undo()
-    undone = gitting.export(thread, tmp_path / "g")
+    undone = git_export.export(thread, tmp_path / "g")
     stays = git(tmp_path / "g", "for-each-ref", "--format=%(objectname)", "refs/perdure/left").split()
     thread.redo()
-    redone = gitting.export(thread, tmp_path / "g")
+    redone = git_export.export(thread, tmp_path / "g")
     thread.undo(to=None)
-    nothing = gitting.export(thread, tmp_path / "g")
+    nothing = git_export.export(thread, tmp_path / "g")
 
     assert (undone.commits, redone.commits, nothing.commits) == (0, 0, 0)
     assert stays == [top]
@@ -173,7 +173,7 @@ def test_a_path_that_comes_to_have_others_below_it_moves_aside(thread: Thread, t
     thread.delete("/a/b")
     thread.delete("/a//")
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     def state(at: str) -> list[str]:
         return [each for each in tree(tmp_path / "g", at) if each.startswith("state/a")]
@@ -207,7 +207,7 @@ def test_files_are_the_state_at_every_commit_whatever_was_done(
                 else:
                     change.put(path, number)
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     for back in range(len(thread.log())):
         files = [each.removeprefix("state/") for each in tree(tmp_path / "g", f"main~{back}")]
@@ -221,7 +221,7 @@ def test_a_large_value_is_streamed_as_it_is(thread: Thread, tmp_path: Path) -> N
     thread.put("/large", content, media_type="application/zip")
     thread.put("/large.json", ["x" * 1_000] * 1_100)
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert show(tmp_path / "g", "state/large").encode("utf-8", "surrogateescape") == content
     assert show(tmp_path / "g", "state/large.json") == json.dumps(
@@ -240,32 +240,32 @@ def test_a_directory_with_something_else_is_not_touched(thread: Thread, tmp_path
     for name in ("mine", "file", "repository"):
         before = sorted(tmp_path.joinpath(name).rglob("*"))
         with pytest.raises(Conflict, match="nothing was touched"):
-            gitting.export(thread, tmp_path / name)
+            git_export.export(thread, tmp_path / name)
         assert sorted(tmp_path.joinpath(name).rglob("*")) == before
     with pytest.raises(NotFound, match="Make it first"):
-        gitting.export(thread, tmp_path / "no" / "where")
+        git_export.export(thread, tmp_path / "no" / "where")
 
 
 def test_another_thread_is_not_written_over_it(store: Store, thread: Thread, tmp_path: Path) -> None:
     """Nor one of the same name that was begun anew, or is another store's."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     before = branches(tmp_path / "g")
     gone = store.thread("trip")
 
     with pytest.raises(Conflict, match="holds the thread 'trip', not 'else'"):
-        gitting.export(store.thread("else", agent="planner"), tmp_path / "g")
+        git_export.export(store.thread("else", agent="planner"), tmp_path / "g")
     thread.rm()
     with pytest.raises(Conflict, match="of the same name"):
-        gitting.export(store.thread("trip", agent="planner"), tmp_path / "g")
+        git_export.export(store.thread("trip", agent="planner"), tmp_path / "g")
     with pytest.raises(NotFound, match="was removed"):
-        gitting.export(gone, tmp_path / "new")
+        git_export.export(gone, tmp_path / "new")
     assert branches(tmp_path / "g") == before
     assert not (tmp_path / "new").exists()
 
 
 def test_commits_of_somebody_else_are_not_written_over(thread: Thread, tmp_path: Path) -> None:
     """A branch that was moved by hand, with words that look like ours, is refused."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     message = git(tmp_path / "g", "log", "-1", "--format=%B", "main")
     who = ("-c", "user.name=Eve", "-c", "user.email=eve@home")
     forged = git(tmp_path / "g", *who, "commit-tree", "main^{tree}", "-p", "main", "-m", message).strip()
@@ -273,7 +273,7 @@ def test_commits_of_somebody_else_are_not_written_over(thread: Thread, tmp_path:
     thread.put("/more", 1)
 
     with pytest.raises(Conflict, match=r"refs/heads/main .* which no export has made; nothing was touched"):
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
     assert branches(tmp_path / "g")["main"] == forged
 
@@ -286,28 +286,28 @@ def test_a_store_that_lost_commits_is_found_out(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "store.db", tmp_path / "old.db")
         shutil.copy(tmp_path / "store.db-wal", tmp_path / "old.db-wal")
         thread.put("/a", 2)
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
     with (
         opened(tmp_path / "old.db") as store,
         pytest.raises(Conflict, match="Is this the right store"),
     ):
-        gitting.export(store.thread("trip"), tmp_path / "g")
+        git_export.export(store.thread("trip"), tmp_path / "g")
 
 
 def test_an_export_that_was_cut_off_before_it_was_written_down_goes_on(
     thread: Thread, tmp_path: Path
 ) -> None:
     """Refs moved, and the record of it did not come to be: the next export puts it right."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     before = (tmp_path / "g" / "perdure.json").read_bytes()
     thread.put("/more", 1)
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     (tmp_path / "g" / "perdure.json").write_bytes(before)
     thread.put("/more", 2)
 
-    gitting.export(thread, tmp_path / "g")
-    gitting.export(thread, tmp_path / "whole")
+    git_export.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "whole")
 
     assert branches(tmp_path / "g") == branches(tmp_path / "whole")
     assert clean(tmp_path / "g")
@@ -315,7 +315,7 @@ def test_an_export_that_was_cut_off_before_it_was_written_down_goes_on(
 
 def test_what_fails_in_the_middle_moves_no_branch(thread: Thread, tmp_path: Path) -> None:
     """The stream has an end that git waits for; without it nothing becomes visible."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     before = branches(tmp_path / "g")
     for number in range(20):
         thread.put("/more", number)
@@ -325,22 +325,22 @@ def test_what_fails_in_the_middle_moves_no_branch(thread: Thread, tmp_path: Path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gitting.export(thread, tmp_path / "g", progress=interrupted)
+        git_export.export(thread, tmp_path / "g", progress=interrupted)
 
     assert branches(tmp_path / "g") == before
-    assert gitting.export(thread, tmp_path / "g").commits == 20
+    assert git_export.export(thread, tmp_path / "g").commits == 20
     assert clean(tmp_path / "g")
 
 
 def test_git_that_fails_is_an_error_with_its_words(thread: Thread, tmp_path: Path) -> None:
     """A repository that cannot be written to stays as it was, and says why."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     thread.put("/more", 1)
     shutil.rmtree(tmp_path / "g" / "objects")
     (tmp_path / "g" / "objects").write_text("no directory")
 
     with pytest.raises(Unavailable, match=r"git .* failed \(.+\); the export did not finish"):
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
 
 def test_without_git_nothing_is_written(
@@ -350,28 +350,28 @@ def test_without_git_nothing_is_written(
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
     with pytest.raises(Unsupported, match=r"git is not installed.*nothing was written"):
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
     assert not (tmp_path / "g").exists()
 
 
 def test_two_exports_do_not_write_to_one_directory(thread: Thread, tmp_path: Path) -> None:
     """The second is told; when the first has ended it may."""
-    following = gitting.follow(thread, tmp_path / "g")
+    following = git_export.follow(thread, tmp_path / "g")
     next(following)
 
     with pytest.raises(Unavailable, match="another export is writing"):
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
     following.close()  # type: ignore[attr-defined]
-    assert gitting.export(thread, tmp_path / "g").commits == 0
+    assert git_export.export(thread, tmp_path / "g").commits == 0
 
 
 def test_the_users_settings_and_environment_change_nothing(
     thread: Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither another repository that is named there, nor a hook, a template or a default."""
-    gitting.export(thread, tmp_path / "plain")
+    git_export.export(thread, tmp_path / "plain")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / ".gitconfig").write_text(
         "[init]\ndefaultBranch=trunk\n[core]\nignorecase=true\n[i18n]\ncommitEncoding=latin1\n[user]\nname=Eve\n"
@@ -386,7 +386,7 @@ def test_the_users_settings_and_environment_change_nothing(
     }.items():
         monkeypatch.setenv(name, str(value))
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert branches(tmp_path / "g") == branches(tmp_path / "plain")
     assert git(tmp_path / "g", "symbolic-ref", "HEAD") == "refs/heads/main\n"

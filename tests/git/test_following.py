@@ -13,7 +13,7 @@ import pytest
 
 from perdure import Store
 from perdure.errors import Conflict, NotFound
-from perdure.threads import gitting
+from perdure.store import git_export
 from tests.git.looking import branches, clean, git, opened
 
 
@@ -28,7 +28,7 @@ def test_following_waits_and_tells_of_what_moved(store: Store, tmp_path: Path) -
     """First what is there, then each time something was committed, forked, undone."""
     thread = store.thread("trip", agent="planner")
     thread.put("/a", 1)
-    following = gitting.follow(thread, tmp_path / "g")
+    following = git_export.follow(thread, tmp_path / "g")
     first = next(following)
     later = threading.Timer(0.3, lambda: thread.put("/a", 2))
     later.start()
@@ -47,7 +47,7 @@ def test_a_write_that_moves_no_head_is_not_told(store: Store, tmp_path: Path) ->
     """An artifact that was put is no commit."""
     thread = store.thread("trip", agent="planner")
     thread.put("/a", 1)
-    following = gitting.follow(thread, tmp_path / "g")
+    following = git_export.follow(thread, tmp_path / "g")
     next(following)
 
     thread.artifacts.put(b"content")
@@ -63,7 +63,7 @@ def test_following_ends_with_the_thread(store: Store, tmp_path: Path) -> None:
     """A thread that is removed has nothing to follow; what was exported stays."""
     thread = store.thread("trip", agent="planner")
     thread.put("/a", 1)
-    following = gitting.follow(thread, tmp_path / "g")
+    following = git_export.follow(thread, tmp_path / "g")
     next(following)
 
     thread.rm()
@@ -99,8 +99,8 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
             process.communicate(timeout=wait)
         process.kill()
         process.communicate()
-    gitting.export(thread, tmp_path / "g")
-    gitting.export(thread, tmp_path / "whole")
+    git_export.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "whole")
 
     assert branches(tmp_path / "g") == branches(tmp_path / "whole")
     assert git(tmp_path / "g", "fsck", "--strict").replace("dangling commit", "").count("\n") <= 5
@@ -136,7 +136,7 @@ def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Pat
     assert '"commits":1' in first
     assert '"commits":1' in second
     assert process.returncode == 130
-    gitting.export(thread, tmp_path / "whole")
+    git_export.export(thread, tmp_path / "whole")
     assert branches(tmp_path / "g") == branches(tmp_path / "whole")
     assert clean(tmp_path / "g")
 
@@ -178,8 +178,8 @@ def test_an_export_that_was_killed_before_it_had_said_whose_it_is_can_be_made_ag
         (tmp_path / name / "perdure.json.new").write_text('{"form')
     (tmp_path / "theirs" / "notes.txt").write_text("mine")
 
-    gitting.export(thread, tmp_path / "begun")
+    git_export.export(thread, tmp_path / "begun")
 
     assert (tmp_path / "begun" / "perdure.json").is_file()
     with pytest.raises(Conflict, match="not empty"):
-        gitting.export(thread, tmp_path / "theirs")
+        git_export.export(thread, tmp_path / "theirs")

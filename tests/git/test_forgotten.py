@@ -13,7 +13,7 @@ from perdure.history.tree import EMPTY
 from perdure.model.artifact import decode_artifact
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
-from perdure.threads import gitting
+from perdure.store import git_export
 from tests.git.looking import branches, clean, opened, show, tree
 
 
@@ -52,7 +52,7 @@ def test_a_forgotten_message_and_value_say_so(thread: Thread, tmp_path: Path) ->
     large = decode_artifact(thread._space.body(first.entry("/large").value))
     forget(thread, [body, first.entry("/secret.json").value, large.chunks[3]])
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     at = "main~1"
     assert show(tmp_path / "g", "messages/00/00/000001-user-m-1.md", at) == (
@@ -76,7 +76,7 @@ def test_a_state_whose_map_was_forgotten_says_so_and_the_next_is_whole(
     assert root != EMPTY
     forget(thread, [root])
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert tree(tmp_path / "g", "main~1") == ["messages/00/00/000001-user-m-1.md", "state/%forgotten.md"]
     assert root in show(tmp_path / "g", "state/%forgotten.md", "main~1")
@@ -90,12 +90,12 @@ def test_a_state_whose_map_was_forgotten_says_so_and_the_next_is_whole(
 
 def test_going_on_after_something_was_forgotten_needs_it_no_more(thread: Thread, tmp_path: Path) -> None:
     """The state of the last commit that git has was forgotten: the next is written whole, and is right."""
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     old = thread.root
     thread.put("/kept.json", 3)
     forget(thread, [old])
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert len(branches(tmp_path / "g")) == 1
     assert show(tmp_path / "g", "state/kept.json") == "3\n"

@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Store
 from perdure.errors import Invalid
-from perdure.threads import gitting
+from perdure.store import git_export
 from tests.git.looking import branches, clean, git, opened, show, tree
 from tests.unit.projections.git.test_escaping import TRICKS, read_back
 
@@ -37,7 +37,7 @@ def test_every_hostile_path_is_a_file_below_state(store: Store, tmp_path: Path) 
             except Invalid:
                 continue  # Perdure itself takes no such path
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
     git(tmp_path, "clone", "--quiet", str(tmp_path / "g"), str(tmp_path / "clone"))
 
     assert clean(tmp_path / "g")
@@ -61,7 +61,7 @@ def test_words_and_names_cannot_break_the_stream(store: Store, tmp_path: Path) -
         change.put("/data", FORGED.encode())
         change.put("/zeros", bytes(1000))
 
-    gitting.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "g")
 
     assert branches(tmp_path / "g").keys() == {"main"}
     found = git(
@@ -111,7 +111,7 @@ def test_timelines_that_git_would_not_take_are_branches(store: Store, tmp_path: 
     for name in names:
         thread.fork(name)
 
-    written = gitting.export(thread, tmp_path / "g")
+    written = git_export.export(thread, tmp_path / "g")
 
     assert len(branches(tmp_path / "g")) == len(names) + 1
     assert {each.timeline: each.name for each in written.branches}.keys() == {"main", *names}

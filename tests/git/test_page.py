@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure.projections.git import state_file
-from perdure.threads import gitting
+from perdure.store import git_export
 from tests.docs.tables import codes, page
 from tests.git.looking import git, opened, tree
 
@@ -22,7 +22,7 @@ def test_the_names_on_the_page_are_the_names_in_git(tmp_path: Path) -> None:
             thread = store.thread("names", agent="a")
             for path in codes(there):
                 thread.put(path, 1)
-            gitting.export(thread, tmp_path / f"{number}.git")
+            git_export.export(thread, tmp_path / f"{number}.git")
         assert tree(tmp_path / f"{number}.git") == codes(here)
 
 
@@ -33,7 +33,7 @@ def test_the_trailers_on_the_page_are_those_that_are_written(tmp_path: Path) -> 
         thread = store.thread("t", agent="a")
         with thread.change("by hand", run="r-1") as change:
             change.put("/a", 1)
-        gitting.export(thread, tmp_path / "g")
+        git_export.export(thread, tmp_path / "g")
 
     log = git(tmp_path / "g", "log", "--format=%(trailers:only,keyonly,separator=%x20)")
 

@@ -15,8 +15,8 @@ import pytest
 
 from perdure import Store, Thread
 from perdure.projections import git as projection
-from perdure.threads import gitting
-from perdure.threads.gitting import exporting
+from perdure.store import git_export
+from perdure.store.git_export import exporter
 from tests.crash.campaign import sized
 from tests.git.looking import branches, clean, git, opened, show
 
@@ -42,13 +42,13 @@ def projected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Projected]:
         following = None
         for stage in range(STAGES):
             grow(thread, stage)
-            following = following or gitting.follow(thread, home / "followed")
+            following = following or git_export.follow(thread, home / "followed")
             next(following)
         assert following is not None
         following.close()  # type: ignore[attr-defined]
         assert sum(1 for _ in all_commits(store, thread)) >= COMMITS
-        gitting.export(thread, home / "once")
-        gitting.export(thread, home / "again")
+        git_export.export(thread, home / "once")
+        git_export.export(thread, home / "again")
         yield Projected(thread, home / "once", home / "again", home / "followed")
 
 
@@ -165,8 +165,8 @@ def test_control_a_committer_by_the_clock_makes_other_hashes(
         author, committer = told(commit)  # type: ignore[arg-type]
         return author, msgspec.structs.replace(committer, seconds=next(seconds))
 
-    monkeypatch.setattr(exporting.git, "author_of", by_the_clock)
-    gitting.export(projected.thread, tmp_path / "g")
+    monkeypatch.setattr(exporter.git, "author_of", by_the_clock)
+    git_export.export(projected.thread, tmp_path / "g")
 
     assert not set(branches(tmp_path / "g").values()) & set(branches(projected.once).values())
     assert clean(tmp_path / "g")
@@ -192,7 +192,7 @@ def test_memory_does_not_grow_with_the_history(projected: Projected, tmp_path: P
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            gitting.export(projected.thread, tmp_path / "g", progress=look)
+            git_export.export(projected.thread, tmp_path / "g", progress=look)
     finally:
         tracemalloc.stop()
 

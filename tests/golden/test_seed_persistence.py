@@ -12,7 +12,7 @@ from perdure.model.changeset import Changeset, RunMeta, StateAction, encode_chan
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.patch import Patch, Put, Replace, Stored
-from perdure.runtime.agent import Scope
+from perdure.runtime.agent.agent import Scope
 
 
 @pytest.fixture

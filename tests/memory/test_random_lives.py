@@ -15,7 +15,7 @@ import pytest
 import perdure
 from perdure import Store, Thread
 from perdure.errors import PerdureError
-from perdure.memory.reach import Reach
+from perdure.memory.owner_memory import Reach
 from perdure.model.commit import Act
 from perdure.model.memory import Version, parse_version_path
 from tests.crash.campaign import sized

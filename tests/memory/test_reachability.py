@@ -7,7 +7,7 @@ import pytest
 import perdure
 from perdure import Agent, Store, testing
 from perdure.errors import NotFound, RunFailed
-from perdure.memory.reach import Reach
+from perdure.memory.owner_memory import Reach
 from perdure.model.effect import Effect
 from tests.memory.remembering import drop, forgetting, note, remembering, texts
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Store, memory
-from perdure.engines.sqlite import searching as index
+from perdure.engines.sqlite import search as index
 from perdure.errors import Invalid, Unavailable
 from perdure.history.tree import EMPTY
-from perdure.memory.words import QUERY_TERMS_MAX, query_terms, terms
+from perdure.memory.index import QUERY_TERMS_MAX, query_terms, terms
 from tests.memory.remembering import by_letters, remembering, texts
 
 HOSTILE = [
@@ -179,7 +179,7 @@ def test_an_index_without_an_owner_would_find_the_other_s(
 ) -> None:
     """The control: with one index for all, the other's item comes up, and is found out against the map."""
     shared = index.SqliteSearch(None)
-    monkeypatch.setattr("perdure.threads.shelf.in_memory", lambda owner: shared)
+    monkeypatch.setattr("perdure.store.plumbing.resources.in_memory", lambda owner: shared)
     with perdure.open(f"memory:shared-{tmp_path.name}") as store:
         shelf = store._shelf
         theirs = shelf.memories.of("bob")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from perdure.engines.contract import CellWrite, Move, Write
 from perdure.engines.memory import MemoryEngine
-from perdure.history.scan import whole_pages
 from perdure.history.space import Space
+from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import Cache
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.migration import rules
-from perdure.migration.rules import Found, Words
+from perdure.switching.checkpoint import heuristics
+from perdure.switching.checkpoint.heuristics import Found, Words
 from tests.migration.recorded import conversations
 
 __all__ = ["PARTS", "Score", "key", "measured"]
@@ -77,12 +77,12 @@ def _total(judged: Iterable[tuple[list[Words], Mapping[str, Any]]]) -> dict[str,
 
 
 def _found(said: list[Words]) -> dict[str, list[Found]]:
-    goal, task = rules.goal(None, said, whole=True), rules.task(said)
+    goal, task = heuristics.goal(None, said, whole=True), heuristics.task(said)
     return {
         "goal": [goal] if goal else [],
         "task": [task] if task else [],
-        "decisions": rules.decisions(said),
-        "questions": rules.questions(said),
+        "decisions": heuristics.decisions(said),
+        "questions": heuristics.questions(said),
     }
 
 

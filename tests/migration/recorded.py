@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import cache
 
 from perdure.errors import PerdureError
-from perdure.migration.rules import Words
 from perdure.model.context import Context
 from perdure.providers import registry
+from perdure.switching.checkpoint.heuristics import Words
 from tests.recorded.wire import Wire
 
 __all__ = ["conversations"]

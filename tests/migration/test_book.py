@@ -7,7 +7,7 @@ import pytest
 from perdure import Store, Thread, testing
 from perdure.errors import Corrupt
 from perdure.history.space import Space
-from perdure.migration import book
+from perdure.ledger import snapshot
 from perdure.model.commit import LedgerRead
 from tests.migration.works import Work, space_of
 
@@ -38,8 +38,8 @@ def test_the_window_says_the_same_as_the_whole_at_every_position(thread: Thread)
     space = space_of(thread)
 
     for read in positions(space):
-        whole = book.whole(space, read)
-        stand = book.stand(space, read, limit=5)
+        whole = snapshot.whole(space, read)
+        stand = snapshot.stand(space, read, limit=5)
 
         assert {known.record.id: known.record for known in stand.calls}.items() <= whole.calls.items()
         assert list(stand.waiting) == sorted(
@@ -53,7 +53,7 @@ def test_what_is_open_now_is_not_what_was_open_then(thread: Thread) -> None:
     early = positions(space)[20]
 
     now = {ticket.id for ticket in thread.approvals()}
-    then = {ticket.id for ticket in book.stand(space, early, limit=5).waiting}
+    then = {ticket.id for ticket in snapshot.stand(space, early, limit=5).waiting}
 
     assert len(now) == 1
     assert len(then) == 2
@@ -65,7 +65,7 @@ def test_the_newest_position_is_found_from_any_earlier_one(thread: Thread) -> No
     known = positions(space)
 
     for since in (LedgerRead(), known[0], known[17], known[-1]):
-        assert book.now(space, since=since) == known[-1]
+        assert snapshot.now(space, since=since) == known[-1]
 
 
 def test_another_ledger_is_refused(thread: Thread) -> None:
@@ -74,6 +74,6 @@ def test_another_ledger_is_refused(thread: Thread) -> None:
     wrong = LedgerRead(positions(space)[-1].position, positions(space)[3].chain)
 
     with pytest.raises(Corrupt, match="is not the one that was read up to position"):
-        book.stand(space, wrong)
+        snapshot.stand(space, wrong)
     with pytest.raises(Corrupt, match="is not the one that was read up to position"):
-        book.whole(space, LedgerRead(10_000, None))
+        snapshot.whole(space, LedgerRead(10_000, None))

@@ -11,11 +11,12 @@ import pytest
 import perdure
 from perdure import Agent, Policy, Store, Thread, Tool, testing
 from perdure.history.space import Space
-from perdure.migration import book, checkpoints, earlier, extract
-from perdure.migration.earlier import Looked
+from perdure.ledger import snapshot
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.commit import LedgerRead
 from perdure.model.head import MAIN
+from perdure.switching.checkpoint import derive, effects, stored
+from perdure.switching.checkpoint.effects import Looked
 from tests.crash.campaign import SEED
 from tests.migration.works import space_of
 
@@ -25,11 +26,11 @@ WINDOW = 12
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A window of a few entries, and nothing remembered."""
-    for module in (book, earlier):
+    for module in (snapshot, effects):
         monkeypatch.setattr(module, "ENTRIES_MAX", WINDOW)
-    earlier._known.clear()
+    effects._known.clear()
     yield
-    earlier._known.clear()
+    effects._known.clear()
 
 
 @perdure.tool(effect="financial")
@@ -97,13 +98,13 @@ def positions(space: Space) -> list[LedgerRead]:
 
 def looked(space: Space, read: LedgerRead, *, before: LedgerRead | None = None) -> Looked:
     """What is found at a position, starting from what was found at another, or from nothing."""
-    earlier._known.clear()
+    effects._known.clear()
     if before is not None:
-        earlier.look(space, None, before, MAIN)
-    return earlier.look(space, None, read, MAIN)
+        effects.look(space, None, before, MAIN)
+    return effects.look(space, None, read, MAIN)
 
 
-def effects(found: Checkpoint) -> int:
+def told_effects(found: Checkpoint) -> int:
     """How many external writes a checkpoint tells of."""
     listed = sum(1 for each in found.calls if each.is_written)
     return listed + sum(many.count for many in found.earlier if many.is_written)
@@ -115,7 +116,7 @@ def test_from_wherever_it_starts_it_finds_the_same(
 ) -> None:
     """From what was found at any earlier position, as from the whole log: the same calls, counts and names."""
     for name, small in (("FIRST_MAX", 1), ("OPEN_MAX", 2), ("GROUPS_MAX", 3 if round % 2 else 64)):
-        monkeypatch.setattr(earlier, name, small)
+        monkeypatch.setattr(effects, name, small)
     chance = random.Random(SEED + round)
     thread = desk(store)
     busy(thread, 40, chance)
@@ -145,11 +146,11 @@ def test_a_line_with_checkpoints_gives_the_same_as_one_that_is_read_whole(
     for switch in range(4):
         for number in range(switch * 12, switch * 12 + 12):
             made(thread, chance.choice(list(TOOLS)), number)
-        earlier._known.clear()
+        effects._known.clear()
         thread.switch(testing.Script(backend=f"script:{switch % 2 + 2}"), approved_by="ann")
 
     again = [_again(thread, kept.checkpoint) for kept in thread.checkpoints()]
-    monkeypatch.setattr(checkpoints, "last", lambda *_: None)
+    monkeypatch.setattr(stored, "last", lambda *_: None)
     whole = [_again(thread, kept.checkpoint) for kept in thread.checkpoints()]
 
     assert again == [encode_checkpoint(kept.checkpoint) for kept in thread.checkpoints()]
@@ -157,8 +158,8 @@ def test_a_line_with_checkpoints_gives_the_same_as_one_that_is_read_whole(
 
 
 def _again(thread: Thread, checkpoint: Checkpoint) -> bytes:
-    earlier._known.clear()
-    return encode_checkpoint(extract.derive_again(space_of(thread), checkpoint))
+    effects._known.clear()
+    return encode_checkpoint(derive.derive_again(space_of(thread), checkpoint))
 
 
 def test_every_effect_is_told_however_old(store: Store) -> None:
@@ -170,7 +171,7 @@ def test_every_effect_is_told_however_old(store: Store) -> None:
     found = thread.checkpoint()
 
     assert {many.tool: many.count for many in found.earlier}.keys() == {"pay", "send", "sign"}
-    assert effects(found) == 41
+    assert told_effects(found) == 41
     assert [each.call for each in found.pending_approvals] == ["c0001"]
     (paid,) = [many for many in found.earlier if many.tool == "pay"]
     assert [each.args for each in paid.calls] == [
@@ -188,18 +189,18 @@ def test_by_the_older_rules_they_were_not(store: Store) -> None:
         made(thread, tool, number)
     space = space_of(thread)
 
-    old = extract.derive(space, thread.head.commit, ledger=book.now(space), extractor="perdure-rules/1")
+    old = derive.derive(space, thread.head.commit, ledger=snapshot.now(space), extractor="perdure-rules/1")
 
     assert old.entries_before > 0
-    assert effects(old) < 10
-    assert extract.derive_again(space, old) == old
+    assert told_effects(old) < 10
+    assert derive.derive_again(space, old) == old
 
 
 def test_a_call_that_is_only_counted_and_changes_is_counted_as_what_it_became(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three letters one is named; another is found to have arrived, long after."""
-    monkeypatch.setattr(earlier, "OPEN_MAX", 1)
+    monkeypatch.setattr(effects, "OPEN_MAX", 1)
     thread = desk(store)
     for number, tool in enumerate([send, send, send, *[look] * 20]):
         made(thread, tool, number)

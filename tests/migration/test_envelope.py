@@ -10,8 +10,8 @@ import yaml
 
 from perdure import testing
 from perdure.errors import Invalid, NotFound
-from perdure.migration import envelope, extract
 from perdure.model.checkpoint import Checkpoint, Done, Many, Summary, Validation, encode_checkpoint
+from perdure.switching.checkpoint import derive, document
 from tests.migration.works import Work, space_of
 
 SEED = """\
@@ -41,14 +41,14 @@ spec:
 
 def test_the_example_of_the_format_is_read_and_written_back_as_it_was() -> None:
     """Every field, the name and the API group of the document that drew up the format come back, in its order."""
-    read = envelope.read(SEED)
+    read = document.read(SEED)
 
     written = read.yaml()
 
     assert read.checkpoint.summary.decisions[1] == "Persist tool calls as event log"
     assert yaml.safe_load(written) == yaml.safe_load(SEED)
     assert list(yaml.safe_load(written)["spec"]) == list(yaml.safe_load(SEED)["spec"])
-    assert envelope.read(written) == read
+    assert document.read(written) == read
     assert "    - Persist tool calls as event log\n" in written
 
 
@@ -59,10 +59,10 @@ def test_a_derived_checkpoint_comes_back_byte_for_byte(work: Work) -> None:
         "Book SK1 to “Þórshöfn”: now!", testing.use("book", flight="SK1"), testing.say("Done?")
     )
     thread.put("/task/goals.json", ["one: two", "- three", "yes", "\u202esdrawkcab"])
-    derived = extract.derive(space_of(thread), thread.head.commit, to_backend="b:m")
+    derived = derive.derive(space_of(thread), thread.head.commit, to_backend="b:m")
 
-    enclosed = envelope.enclose(derived)
-    again = envelope.read(enclosed.yaml())
+    enclosed = document.enclose(derived)
+    again = document.read(enclosed.yaml())
 
     assert encode_checkpoint(again.checkpoint) == encode_checkpoint(derived)
     assert again.is_named_after_its_content
@@ -76,9 +76,9 @@ def test_effects_that_are_only_counted_come_back_too() -> None:
         conversation="t", earlier=(Many(tool="pay", count=9_000, calls=(paid,)),), earlier_others=3
     )
 
-    text = envelope.enclose(counted).yaml()
+    text = document.enclose(counted).yaml()
 
-    assert envelope.read(text).checkpoint == counted
+    assert document.read(text).checkpoint == counted
     assert "already done: do not repeat" in text
 
 
@@ -87,31 +87,31 @@ def test_summary_and_validation_are_always_written() -> None:
     empty = Checkpoint(conversation="t", to_backend="b:m", extractor="e")
     failed = Checkpoint(conversation="t", validation=Validation(ok=False, notes=("left out",)))
 
-    spec = yaml.safe_load(envelope.enclose(empty).yaml())["spec"]
-    noted = yaml.safe_load(envelope.enclose(failed).yaml())["spec"]
+    spec = yaml.safe_load(document.enclose(empty).yaml())["spec"]
+    noted = yaml.safe_load(document.enclose(failed).yaml())["spec"]
 
     assert spec["summary"] == {"userGoal": "", "currentTask": "", "decisions": [], "openQuestions": []}
     assert (spec["validation"], noted["validation"]) == ({"ok": True}, {"ok": False, "notes": ["left out"]})
     assert list(spec) == ["conversationRef", "toBackend", "summary", "extractor", "validation"]
     for each in (empty, failed):
         assert encode_checkpoint(
-            envelope.read(envelope.enclose(each).yaml()).checkpoint
+            document.read(document.enclose(each).yaml()).checkpoint
         ) == encode_checkpoint(each)
 
 
 def test_what_was_altered_no_longer_has_the_name_of_its_content() -> None:
     """The control: a document with another word in it is not named after what it says."""
-    text = envelope.enclose(Checkpoint(conversation="t", summary=Summary(user_goal="Pay 90"))).yaml()
+    text = document.enclose(Checkpoint(conversation="t", summary=Summary(user_goal="Pay 90"))).yaml()
 
-    assert envelope.read(text).is_named_after_its_content
-    assert not envelope.read(text.replace("90", "900")).is_named_after_its_content
+    assert document.read(text).is_named_after_its_content
+    assert not document.read(text.replace("90", "900")).is_named_after_its_content
 
 
 def test_an_external_write_says_that_it_is_done(work: Work) -> None:
     """The document marks it in words, for whoever reads it."""
     thread = work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
 
-    text = envelope.enclose(extract.derive(space_of(thread), thread.head.commit)).yaml()
+    text = document.enclose(derive.derive(space_of(thread), thread.head.commit)).yaml()
 
     (call,) = yaml.safe_load(text)["spec"]["toolCalls"]
     assert call["sideEffects"] == {"level": "external_write", "idempotent": False}
@@ -139,11 +139,11 @@ def test_what_is_no_checkpoint_is_refused_with_its_line(wrong: str, right: str, 
     assert right in SEED
 
     with pytest.raises(Invalid, match=why.replace(".", r"\.")):
-        envelope.read(SEED.replace(right, wrong))
+        document.read(SEED.replace(right, wrong))
 
 
 @pytest.mark.parametrize("wrong", [0, b"{}", None, [], Path("missing.yaml"), Path("/")])
 def test_what_cannot_be_read_from_is_refused(wrong: Any) -> None:
     """Neither text nor a file: an error of ours, whatever was given."""
     with pytest.raises((Invalid, NotFound)):
-        envelope.load_checkpoint(wrong)
+        document.load_checkpoint(wrong)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import perdure
 from perdure import Store, testing
-from perdure.migration import book, extract
+from perdure.ledger import snapshot
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.digest import Digest
+from perdure.switching.checkpoint import derive
 from tests.migration.works import Work, space_of
 
 
@@ -15,7 +16,7 @@ def derived(work: Work, commit: Digest | None = None) -> Checkpoint:
     thread = work.store.thread(work.id)
     space = space_of(thread)
     head = thread.head.commit if commit is None else commit
-    return extract.derive(space, head, to_backend="other:model", ledger=book.now(space))
+    return derive.derive(space, head, to_backend="other:model", ledger=snapshot.now(space))
 
 
 def test_the_state_of_the_task_wins_over_what_was_said(work: Work) -> None:
@@ -91,11 +92,11 @@ def test_a_pending_approval_is_in_until_it_is_decided(work: Work) -> None:
     """What waits is listed at the position where it waits, and no more once somebody decided."""
     thread = work.turn("Pay 90.", testing.use("pay", amount=90))
     space, commit = space_of(thread), thread.head.commit
-    before = book.now(space)
+    before = snapshot.now(space)
     thread.decide(thread.approvals()[0].call, "deny", by="ann")
 
-    then = extract.derive(space, commit, ledger=before)
-    now = extract.derive(space, commit, ledger=book.now(space))
+    then = derive.derive(space, commit, ledger=before)
+    now = derive.derive(space, commit, ledger=snapshot.now(space))
 
     assert [pending.tool for pending in then.pending_approvals] == ["pay"]
     assert now.pending_approvals == ()
@@ -121,7 +122,7 @@ def test_before_the_first_commit_there_is_nothing_to_tell(store: Store) -> None:
     """A thread without a commit has an empty checkpoint, not an error."""
     thread = store.thread("new", agent="desk")
 
-    found = extract.derive(space_of(thread), None, to_backend="other:model")
+    found = derive.derive(space_of(thread), None, to_backend="other:model")
 
     assert (found.commit, found.summary.user_goal, found.calls) == (None, "", ())
 
@@ -130,15 +131,15 @@ def test_what_comes_later_changes_nothing(work: Work) -> None:
     """Deriving again from the same commit and position gives the same bytes, whatever was written since."""
     thread = work.turn("Pay 90.", testing.use("pay", amount=90), testing.say("Paid."))
     space, commit = space_of(thread), thread.head.commit
-    first = extract.derive(space, commit, to_backend="b:m")
+    first = derive.derive(space, commit, to_backend="b:m")
     thread.decide(thread.approvals()[0].call, "approve", by="ann")
     thread.resume()
     work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
 
-    again = extract.derive_again(space, first)
+    again = derive.derive_again(space, first)
 
     assert encode_checkpoint(again) == encode_checkpoint(first)
-    assert encode_checkpoint(extract.derive(space, thread.head.commit)) != encode_checkpoint(first)
+    assert encode_checkpoint(derive.derive(space, thread.head.commit)) != encode_checkpoint(first)
 
 
 def test_a_call_that_a_person_settled_is_told_as_they_said(store: Store) -> None:
@@ -174,4 +175,4 @@ def test_what_was_decided_on_another_timeline_waits_here_still(work: Work) -> No
     assert here.pending_approvals == ()
     assert [pending.call for pending in there.pending_approvals] == [ticket.call]
     assert decided.pending_approvals == ()
-    assert (there.timeline, extract.derive_again(space_of(fork), there)) == ("what-if", there)
+    assert (there.timeline, derive.derive_again(space_of(fork), there)) == ("what-if", there)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perdure import Store, testing
-from perdure.migration.gather import gather
 from perdure.projections.state import LAYERS, CanonicalAgentState
+from perdure.store.view import gather
 from tests.migration.works import Work, space_of
 
 

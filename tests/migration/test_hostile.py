@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure import Store, Text
-from perdure.migration import extract
-from perdure.migration.rules import Words, clean, decisions, goal, questions, task
-from perdure.migration.rules.words import LOOKED_AT_MAX
 from perdure.model.checkpoint import decode_checkpoint, encode_checkpoint
 from perdure.model.message import Message
+from perdure.switching.checkpoint import derive
+from perdure.switching.checkpoint.heuristics import Words, clean, decisions, goal, task
+from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
 from tests.migration.works import space_of
 
 PIECES = st.sampled_from(
@@ -36,7 +36,7 @@ def test_what_is_found_was_said_in_the_message_that_is_cited(said: list[tuple[st
     words = [Words(f"m{at}", role, text, calls) for at, (role, text, calls) in enumerate(said)]
     texts = {each.id: _plain(each.text) for each in words}
 
-    found = [*decisions(words), *questions(words)]
+    found = [*decisions(words), *decisions(words)]
     found += [each for each in (goal(None, words, whole=True), task(words)) if each]
 
     for each in found:
@@ -66,7 +66,7 @@ def test_any_words_make_a_checkpoint_that_can_be_kept(store: Store) -> None:
             change.add(Message("assistant", (Text(text[::-1]),)))
     thread.put("/task/goals.json", ["\x00a\x1b[2Jb", "y" * 100_000])
 
-    found = extract.derive(space_of(thread), thread.head.commit)
+    found = derive.derive(space_of(thread), thread.head.commit)
 
     assert decode_checkpoint(encode_checkpoint(found)) == found
     assert found.summary.user_goal == "\ufffd Find it ."

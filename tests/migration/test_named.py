@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perdure import Store, Thread, testing
-from perdure.migration import extract
 from perdure.model.checkpoint import encode_checkpoint
+from perdure.switching.checkpoint import derive
 from tests.migration.works import Work, space_of
 
 SENT = [
@@ -68,8 +68,8 @@ def test_what_becomes_of_it_later_does_not_count_there(store: Store) -> None:
     work = Work(store)
     thread = work.turn("Book SK1.", testing.use("book", flight="SK1"), testing.say("Booked."))
     asked = thread.log()[3].digest
-    first = encode_checkpoint(extract.derive(space_of(thread), asked))
+    first = encode_checkpoint(derive.derive(space_of(thread), asked))
     for at in range(5):
         work.turn(f"Book SK{at}.", testing.use("book", flight=f"SK{at}"), testing.say("Booked."))
 
-    assert encode_checkpoint(extract.derive(space_of(thread), asked)) == first
+    assert encode_checkpoint(derive.derive(space_of(thread), asked)) == first

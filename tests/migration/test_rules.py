@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.migration.rules import Words, clean, decisions, goal, questions, shortened, task
-from perdure.migration.rules.words import sentences
+from perdure.switching.checkpoint.heuristics import Words, clean, decisions, goal, shortened, task
+from perdure.switching.checkpoint.heuristics.sentences import sentences
 
 
 def talk(*said: str) -> list[Words]:
@@ -142,7 +142,7 @@ def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(said: list[Words],
 )
 def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Words], found: list[str]) -> None:
     """One that was declared open stays so until somebody decides about the same thing."""
-    assert [each.text for each in questions(said)] == found
+    assert [each.text for each in decisions(said)] == found
 
 
 def test_the_goal_is_the_request_that_opened_the_present_topic() -> None:
@@ -243,5 +243,5 @@ def test_a_polite_ending_is_no_open_question(ending: str) -> None:
     """A real one beside it is."""
     said = talk("u:Book a flight.", f"a:Booked. {ending}")
 
-    assert questions(said) == []
-    assert questions(talk("u:Book a flight.", "a:When does your passport expire?")) != []
+    assert decisions(said) == []
+    assert decisions(talk("u:Book a flight.", "a:When does your passport expire?")) != []

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from perdure import Thread, testing
-from perdure.migration import extract
-from perdure.migration.grounding import grounded
-from perdure.migration.summarise import summarised
-from perdure.migration.validate import faults
 from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from perdure.model.context import Context
 from perdure.providers.contract import Model, ModelEvent, TextDelta
+from perdure.switching.checkpoint import derive
+from perdure.switching.checkpoint.summary import faults, grounded, summarised
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, space_of
 
@@ -34,7 +32,7 @@ def thread(work: Work) -> Thread:
 def told(thread: Thread, model: Model, **how: Any) -> Checkpoint:
     """The checkpoint with what the model says of it."""
     space = space_of(thread)
-    return asyncio.run(summarised(space, extract.derive(space, thread.head.commit), model, **how))
+    return asyncio.run(summarised(space, derive.derive(space, thread.head.commit), model, **how))
 
 
 def honest(messages: list[dict[str, str]]) -> Any:
@@ -50,7 +48,7 @@ def honest(messages: list[dict[str, str]]) -> Any:
 
 def test_an_honest_summary_is_kept_beside_what_was_derived(thread: Thread) -> None:
     """It has its own place, its author's name and its citations; the derived part is what it was."""
-    plain = extract.derive(space_of(thread), thread.head.commit)
+    plain = derive.derive(space_of(thread), thread.head.commit)
 
     found = told(thread, Teller(honest))
 

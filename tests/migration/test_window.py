@@ -13,11 +13,13 @@ from perdure import Store, Thread
 from perdure.engines.contract import Engine
 from perdure.history.space import Space, Steps
 from perdure.history.tree import Cache
-from perdure.migration import book, earlier, extract, gather
-from perdure.migration.window import MESSAGES_MAX
+from perdure.ledger import snapshot
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.digest import Digest
 from perdure.projections.state import CanonicalAgentState
+from perdure.store import view
+from perdure.switching.checkpoint import derive, effects
+from perdure.switching.checkpoint.sources import MESSAGES_MAX
 from perdure.testing import Script
 from tests.migration.works import opened, space_of
 
@@ -70,12 +72,12 @@ def exchange(at: int) -> list[dict[str, Any]]:
 
 def derived(space: Space, commit: Digest | None) -> Checkpoint:
     """The checkpoint of a commit, with the ledger as it is."""
-    return extract.derive(space, commit, ledger=book.now(space))
+    return derive.derive(space, commit, ledger=snapshot.now(space))
 
 
 def gathered(space: Space, commit: Digest | None) -> CanonicalAgentState:
     """The five layers at a commit, with the ledger as it is."""
-    return gather.gather(space, commit, ledger=book.now(space))
+    return view.gather(space, commit, ledger=snapshot.now(space))
 
 
 def read_for(thread: Thread, work: Any) -> int:
@@ -97,7 +99,7 @@ def long() -> Iterator[Thread]:
 def handed_over(thread: Thread) -> Thread:
     """The thread with a checkpoint on it, and nothing remembered in this process."""
     thread.switch(Script(backend="script:next"))
-    earlier._known.clear()
+    effects._known.clear()
     return thread
 
 
@@ -113,7 +115,7 @@ def test_a_thread_twice_as_long_is_read_no_further(store: Store) -> None:
 def test_the_first_checkpoint_reads_the_ledger_whole(store: Store) -> None:
     """The control: on a line without one all entries are read, once."""
     short, long = talk(store, 8), talk(store, 16)
-    earlier._known.clear()
+    effects._known.clear()
 
     few, many = read_for(short, derived), read_for(long, derived)
     again = read_for(long, derived)
@@ -138,6 +140,6 @@ def test_a_long_thread_keeps_its_first_goal_and_its_last_calls(long: Thread) -> 
     assert found.summary.user_goal == "Look at number 0."
     assert found.summary.current_task == "Look at number 1199."
     assert [done.args for done in found.calls][-1] == '{"n": 1199}'
-    assert len(found.calls) <= book.ENTRIES_MAX
+    assert len(found.calls) <= snapshot.ENTRIES_MAX
     assert found.entries_before == 0
     assert len(long.transcript()) > MESSAGES_MAX

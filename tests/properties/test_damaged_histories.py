@@ -12,7 +12,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Message, Text, ToolCall, ToolResult
 from perdure.providers import adapter
 from perdure.providers.registry import APIS
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from tests.properties.histories import contexts
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import MODELS

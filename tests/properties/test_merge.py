@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.errors import Invalid, MergeConflict
 from perdure.history.verify import verify
 from perdure.model.canonical import Json, encode
-from perdure.model.joining import Rule, adds_up, join, rule_for
+from perdure.model.merge_rules import Rule, adds_up, join, rule_for
 from tests.unit.history.hand import Hand
 
 State = dict[str, Json]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import MergeConflict, NotFound
-from perdure.history import references, retention
+from perdure.history import retention, stored_objects
 from perdure.history.retention import Policy
 from perdure.history.tree import bodies, refs
 from perdure.history.verify import verify
@@ -69,7 +69,7 @@ def reached(hand: Hand, tips: set[Digest]) -> set[Digest]:
         if commit in found:
             continue
         step = hand.space.step(commit)
-        found |= {commit, step.commit.changeset, *references.of_changeset(step.changeset)}
+        found |= {commit, step.commit.changeset, *stored_objects.of_changeset(step.changeset)}
         for digest, body in bodies(hand.space.nodes, step.commit.root):
             found |= {digest, *refs(body)[1]}
         left += step.commit.parents

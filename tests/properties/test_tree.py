@@ -13,8 +13,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from perdure.errors import Corrupt, PerdureError
-from perdure.history.tree import Change, Draft, Entry, Tree, build, check, codec, diff, merge3, reachable
-from perdure.history.tree.codec import decode, encode
+from perdure.history.tree import Change, Draft, Entry, Tree, build, check, diff, encoding, merge3, reachable
+from perdure.history.tree.encoding import decode, encode
 from tests.unit.history.tree.maps import Shelf, blob, entry, ordinary
 
 DEEP = bool(os.environ.get("PERDURE_DEEP"))
@@ -256,7 +256,7 @@ def test_the_fuzz_would_see_a_careless_decoder(body: bytes) -> None:
     """Control: one that ignores what follows a node gives back other bytes than it read."""
     altered = body + b"\x00"
 
-    careless, _ = codec._decode(altered)
+    careless, _ = encoding._decode(altered)
 
     assert encode(careless) != altered
     with pytest.raises(Corrupt):

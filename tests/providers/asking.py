@@ -10,8 +10,8 @@ from typing import Any
 from perdure import Backend
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Message, Text
+from perdure.providers.client import Speaker
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.providers.speaking import Speaker
 
 __all__ = ["ask", "asked", "finished", "question"]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from perdure.providers.transport import persistence
+from perdure.providers import client
 
 _PREFIXES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AWS_", "MISTRAL_", "AZURE_", "OLLAMA_")
 
@@ -25,4 +25,4 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next attempt comes at once."""
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(client, "_FIRST_SECONDS", 0.001)

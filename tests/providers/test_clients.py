@@ -15,7 +15,7 @@ from mistralai.client import Mistral
 
 from perdure import Backend
 from perdure.errors import Unsupported
-from perdure.providers.transport.faults import BackendUnavailable
+from perdure.providers.transport.errors import BackendUnavailable
 from tests.providers.asking import asked, finished
 from tests.providers.playing import Place, playing, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS

@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.providers import adapter
-from perdure.threads.store import Store
+from perdure.store.store import Store
 from tests.conformance import test_adapters as examples
 
 EXAMPLES: dict[str, Mapping[str, Any] | None] = {

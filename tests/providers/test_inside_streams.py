@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.providers.transport.faults import BackendUnavailable, ContentRefused, CutOff, RateLimited
+from perdure.providers.transport.errors import BackendUnavailable, ContentRefused, CutOff, RateLimited
 from tests.providers.asking import ask, finished
 from tests.providers.playing import Answer, playing, streamed
 from tests.providers.vendors import TEXT, VENDORS, Vendor

@@ -19,7 +19,7 @@ from botocore.exceptions import EndpointConnectionError  # pyright: ignore[repor
 from botocore.httpsession import URLLib3Session  # pyright: ignore[reportMissingTypeStubs]
 
 from perdure import Backend
-from perdure.providers.transport.faults import AccessRefused, BackendUnavailable
+from perdure.providers.transport.errors import AccessRefused, BackendUnavailable
 from tests.providers.asking import ask
 from tests.providers.playing import Asked, playing, whole
 from tests.providers.vendors import KEY, VENDORS

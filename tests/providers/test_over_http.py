@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import Invalid, NotFound
 from perdure.providers.contract import TextDelta
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.errors import (
     AccessRefused,
     BackendUnavailable,
     ContextTooLong,

@@ -17,8 +17,8 @@ from perdure.errors import Invalid, NotFound, RunFailed
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
 from perdure.providers import adapter
-from perdure.providers.transport.faults import AccessRefused, RateLimited
-from perdure.runtime.agent import model_of
+from perdure.providers.transport.errors import AccessRefused, RateLimited
+from perdure.runtime.agent.agent import model_of
 from perdure.testing import Script, say
 from tests.providers.playing import playing, streamed, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor

@@ -14,7 +14,7 @@ import perdure
 from perdure import Agent, Backend, Route, Store
 from perdure.errors import Invalid, RunFailed, ServerChanged
 from perdure.model.event import BackendSwitched, RunStarted
-from perdure.providers.speaking import Speaker
+from perdure.providers.client import Speaker
 from perdure.providers.transport.address import identity
 from perdure.testing import Script, say
 from tests.providers.asking import asked

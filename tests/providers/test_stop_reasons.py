@@ -16,7 +16,7 @@ import perdure
 from perdure import Agent, Backend, Stop, aio
 from perdure.errors import Invalid, RunFailed
 from perdure.model.run import StopReason
-from perdure.providers.transport.faults import CutOff
+from perdure.providers.transport.errors import CutOff
 from tests.providers.endings import calling, ended, pausing, response, sse, vendor_of
 from tests.providers.playing import cut, playing, streamed, whole
 from tests.providers.vendors import TEXT, VENDORS, Vendor

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perdure.providers.openai_chat.tools import is_closed
+from perdure.providers.openai_chat.render import is_closed
 from perdure.providers.wire.media import inline
 
 __all__ = ["broken_rules"]

@@ -8,7 +8,7 @@ from perdure.model.context import Context
 from perdure.providers import adapter
 from perdure.providers.contract import Rendered
 from perdure.providers.registry import APIS
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import DEEP, MODELS, OTHERS, contexts, read_as
 from tests.recorded.wire import Wire

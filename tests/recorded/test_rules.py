@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.providers.rules import Broken, check
+from perdure.providers.validator import Broken, check
 from tests.recorded.wire import Record, Wire
 
 APIS = {

@@ -17,8 +17,8 @@ import pytest
 
 from perdure.model.context import Context
 from perdure.providers import adapter, tokens
-from perdure.providers.measures import FAMILIES, Family, family
 from perdure.providers.registry import APIS
+from perdure.providers.token_measures import FAMILIES, Family, family
 from tests.recorded.wire import Record, Wire
 
 COVERED = 0.95

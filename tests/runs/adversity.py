@@ -13,7 +13,7 @@ from perdure.engines.contract import Receipt, Write
 from perdure.model.context import Context
 from perdure.model.run import ENDED
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.runtime.plugin import Moment
+from perdure.runtime.agent.plugin import Moment
 from tests.runs.injecting import Action, Injecting, Wire, in_doubt, unavailable
 
 __all__ = ["Adversity"]

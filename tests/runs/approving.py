@@ -11,8 +11,8 @@ import perdure
 from perdure import Agent, Call, Outcome
 from perdure.model.effect import Reach
 from perdure.model.ticket import Verdict
-from perdure.runtime import points
-from perdure.runtime.points import POINTS, Point
+from perdure.runtime import failpoints
+from perdure.runtime.failpoints import POINTS, Point
 from perdure.testing import Script, say, use
 from tests.crash import points as inside
 from tests.runs.told import Told, told_of
@@ -68,7 +68,7 @@ def resume_and_die(path: str, point: str, timeline: str = "main") -> str:
     """Go on, and die at that point; what the run came to if it is never reached."""
     store = perdure.open(path, durability="process_crash")
     if point in POINTS:
-        points.arm(cast("Point", point), _die)
+        failpoints.arm(cast("Point", point), _die)
     else:
         inside.arm(store, point, 2)  # the first is the taking of the line
     return store.thread(THREAD, agent=_agent(path), timeline=timeline).resume().status

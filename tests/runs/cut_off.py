@@ -11,7 +11,7 @@ from perdure import Store, Thread
 from perdure.engines.contract import Instant
 from perdure.engines.memory import MemoryStore
 from perdure.errors import Unavailable
-from perdure.runtime.hand import CallResult
+from perdure.runtime.calls.direct_call import CallResult
 from tests.runs.injecting import Wire, opened, unavailable
 from tests.unit.ledger.holders import Clocked
 

@@ -10,8 +10,8 @@ from perdure import Store
 from perdure.engines import registry
 from perdure.engines.contract import Engine, Receipt, Recorded, Write
 from perdure.errors import InDoubt, Unavailable
-from perdure.threads.ids import Ids
-from perdure.threads.shelf import Shelf
+from perdure.store.open_store import Ids
+from perdure.store.plumbing.resources import Shelf
 
 __all__ = ["Action", "Injecting", "Nameless", "Wire", "engine", "in_doubt", "opened", "unavailable"]
 

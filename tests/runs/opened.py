@@ -11,10 +11,10 @@ import perdure
 from perdure import Store
 from perdure.engines.contract import Engine
 from perdure.engines.sqlite import SqliteEngine
-from perdure.runtime.ownership import Owners
-from perdure.runtime.workshop import Workshop
-from perdure.threads.ids import Ids
-from perdure.threads.shelf import Shelf
+from perdure.runtime.session.environment import Workshop
+from perdure.runtime.session.lease_keeper import Owners
+from perdure.store.open_store import Ids
+from perdure.store.plumbing.resources import Shelf
 
 __all__ = ["copy_of_empty", "store_in", "store_on"]
 

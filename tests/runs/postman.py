@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import perdure
 from perdure import Agent, Call
-from perdure.runtime.tool import Ask, Tool
+from perdure.runtime.tools.tool import Ask, Tool
 from perdure.testing import Script, say, use
 from perdure.testing.script import Item
 from tests.runs.world import World

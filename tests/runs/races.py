@@ -22,9 +22,9 @@ from perdure.model.canonical import encode
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import ApprovalDecided, ConflictCovered, MessageAppended, ToolCallCompleted
 from perdure.model.patch import Put
-from perdure.runtime.tool import Tool
+from perdure.runtime.tools.tool import Tool
+from perdure.store.plumbing.revisions import LogEntry
 from perdure.testing import Script, say, use
-from perdure.threads.moments import LogEntry
 from tests.crash.processes import Pipe
 from tests.runs.world import World
 

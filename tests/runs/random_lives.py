@@ -11,13 +11,13 @@ import msgspec
 
 import perdure
 from perdure import Agent, Call, Outcome, aio
-from perdure.ledger.tracing import Traced
+from perdure.ledger.trace import Traced
 from perdure.model.ticket import Verdict
-from perdure.runtime.points import POINTS
-from perdure.runtime.tool import KeyScope, Tool
+from perdure.runtime.failpoints import POINTS
+from perdure.runtime.tools.tool import KeyScope, Tool
+from perdure.store.thread import Thread
 from perdure.testing import Script, crash, say, step, use
 from perdure.testing.script import Step
-from perdure.threads.thread import Thread
 from tests.crash import points as inside
 from tests.runs.told import misshapen, state_of, talk_of
 from tests.runs.world import World

@@ -9,9 +9,9 @@ import msgspec
 import perdure
 from perdure import Agent, Call, Outcome
 from perdure.model.effect import Effect, Reach
-from perdure.runtime import points
-from perdure.runtime.points import Point
-from perdure.runtime.tool import Tool
+from perdure.runtime import failpoints
+from perdure.runtime.failpoints import Point
+from perdure.runtime.tools.tool import Tool
 from perdure.testing import Script, crash, say, step, use
 from perdure.testing.script import Item
 from tests.runs.told import Told, misshapen, told_of
@@ -79,7 +79,7 @@ def _send(case: Case) -> Tool:
     @perdure.tool(effect=case.effect, idempotent=case.idempotent)
     def send(number: int, *, call: Call) -> str:
         world.do(number, call.key, call.attempt)
-        points.reach("during_effect")
+        failpoints.reach("during_effect")
         return f"sent {number}"
 
     def found(call: Call) -> Outcome:

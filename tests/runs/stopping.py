@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias, cast
 import perdure
 from perdure import Agent, Call, Outcome
 from perdure.errors import Busy
-from perdure.runtime import points
-from perdure.runtime.ended import Result
-from perdure.runtime.points import POINTS, Point
-from perdure.runtime.tool import Tool
+from perdure.runtime import failpoints
+from perdure.runtime.failpoints import POINTS, Point
+from perdure.runtime.session.result import Result
+from perdure.runtime.tools.tool import Tool
+from perdure.store.thread import Thread
 from perdure.testing import Script, say, step, use
-from perdure.threads.thread import Thread
 from tests.crash.processes import Other, Pipe
 from tests.runs.opened import store_in
 from tests.runs.world import World
@@ -77,7 +77,7 @@ def pay_and_stop(pipe: Pipe, path: str, world: str, place: Place, lease: float |
             os.kill(os.getpid(), signal.SIGSTOP)
 
     for point in POINTS:
-        points.arm(cast("Point", point), lambda point=point: stop(point))
+        failpoints.arm(cast("Point", point), lambda point=point: stop(point))
     agent = payer(World(world), at=stop, hook=lambda call: call.dont_know(), calls=calls)
     with store_in(path, lease=lease) as store:
         try:

@@ -11,9 +11,9 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Outcome, Store, aio, errors
-from perdure.runtime import carrying
-from perdure.runtime.clearance import Clearance
-from perdure.runtime.hand import CallResult
+from perdure.runtime.calls import executor
+from perdure.runtime.calls.direct_call import CallResult
+from perdure.runtime.calls.plan import Clearance
 from perdure.testing import Script, say, use
 from tests.crash.processes import Pipe, running
 
@@ -266,7 +266,7 @@ def test_of_two_that_go_on_with_an_approved_call_one_makes_it(
     thread.call(wire, {}, id="c1")
     thread.decide("c1", "approve")
     first = threading.Thread(target=thread.call, args=(wire, {}), kwargs={"id": "c1"})
-    looked = carrying.clearance
+    looked = executor.clearance
 
     def overtaken(*given: Any) -> Clearance:
         found = looked(*given)
@@ -275,7 +275,7 @@ def test_of_two_that_go_on_with_an_approved_call_one_makes_it(
             inside.wait(10)
         return found
 
-    monkeypatch.setattr(carrying, "clearance", overtaken)
+    monkeypatch.setattr(executor, "clearance", overtaken)
     with pytest.raises(errors.Conflict):
         thread.call(wire, {}, id="c1")
     over.set()

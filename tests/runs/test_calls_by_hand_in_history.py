@@ -6,7 +6,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Store, errors
-from perdure.runtime.hand import CallResult
+from perdure.runtime.calls.direct_call import CallResult
 from perdure.testing import Script, say, use
 
 _sent: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Agent, Call, Stop, Store, Thread, aio, errors
 from perdure.model.run import ENDED
-from perdure.runtime.ended import Result
+from perdure.runtime.session.result import Result
 from perdure.testing import Script, crash, say, step, use
 from tests.crash.processes import Pipe, running
 

@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, Call, Message, Store, Text, Thread, aio, errors
 from perdure.model.run import Usage
-from perdure.runtime.plugin import Moment, Plugin
+from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.testing import Script, crash, fail, say, step, use
 from perdure.testing.script import Item
 from tests.crash.processes import Pipe, running

@@ -6,7 +6,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Plugin, Store, Thread, errors
-from perdure.runtime.plugin import Moment
+from perdure.runtime.agent.plugin import Moment
 from perdure.testing import Script, fail, say, use
 from perdure.testing.script import Item
 

@@ -13,8 +13,8 @@ from perdure import Agent, File, Image, Message, Store, Text, Thread
 from perdure.history import retention
 from perdure.history.retention import Policy
 from perdure.model.message import Block
+from perdure.store.open_store import Ids
 from perdure.testing import Script, say, use
-from perdure.threads.ids import Ids
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])

@@ -17,8 +17,8 @@ from perdure.history.retention import Policy
 from perdure.model.context import Context
 from perdure.model.message import Block
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.runtime import media
-from perdure.threads.ids import Ids
+from perdure.runtime.session import media
+from perdure.store.open_store import Ids
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])

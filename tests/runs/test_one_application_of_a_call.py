@@ -12,7 +12,8 @@ import perdure
 from perdure import Agent, Call, Outcome, Store, Thread, errors
 from perdure.engines.sqlite import SqliteEngine
 from perdure.model.event import ConflictCovered, ToolCallCompleted, ToolCallSuspended
-from perdure.runtime import hand, points
+from perdure.runtime import failpoints
+from perdure.runtime.calls import direct_call
 from perdure.testing import Script, say, step, use
 from tests.crash.processes import Other, Pipe, running
 
@@ -153,7 +154,7 @@ def test_who_loses_the_race_to_enter_a_call_is_told_that_it_is_under_way(
 
     thread = store.thread("trip", agent="planner")
     first = threading.Thread(target=thread.call, args=(slow, {}), kwargs={"id": "c1"})
-    planned = hand.plan
+    planned = direct_call.plan
 
     def overtaken(*given: object, **more: object) -> object:
         if not first.ident:
@@ -161,7 +162,7 @@ def test_who_loses_the_race_to_enter_a_call_is_told_that_it_is_under_way(
             inside.wait(WAIT_SECONDS)
         return planned(*given, **more)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    monkeypatch.setattr(hand, "plan", overtaken)
+    monkeypatch.setattr(direct_call, "plan", overtaken)
     with pytest.raises(errors.Busy):
         thread.call(slow, {}, id="c1")
     go_on.set()
@@ -186,11 +187,11 @@ def test_a_call_whose_commit_meets_a_new_run_is_committed_once(store: Store) -> 
             begun.append("once")
             store.thread("trip", agent=Agent("planner", backend=script)).run("hello")
 
-    points.arm("while_recording", begin)
+    failpoints.arm("while_recording", begin)
     try:
         thread.call(note, {}, id="c1")
     finally:
-        points.disarm()
+        failpoints.disarm()
     thread.put("/p.json", "later")
     thread.call(note, {}, id="c1")
 
@@ -224,7 +225,7 @@ def _run_and_die(pipe: Pipe, path: str) -> None:
     import os
     import signal
 
-    points.arm("after_result", lambda: os.kill(os.getpid(), signal.SIGKILL))
+    failpoints.arm("after_result", lambda: os.kill(os.getpid(), signal.SIGKILL))
     with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=noting()).run("go")
 

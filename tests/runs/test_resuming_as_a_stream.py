@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread, aio, errors
-from perdure.runtime.happening import Committed, Happening, RunEnded, TextDelta
+from perdure.runtime.events import Committed, Happening, RunEnded, TextDelta
 from perdure.testing import Script, say, use
 
 

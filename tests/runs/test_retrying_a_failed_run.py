@@ -13,9 +13,9 @@ import perdure
 from perdure import Agent, Call, Store, Thread, aio, errors
 from perdure.model.event import ConflictCovered, RunStarted
 from perdure.model.run import HeadPolicy, OnFailure
-from perdure.runtime import points
-from perdure.runtime.plugin import Moment, Plugin
-from perdure.runtime.points import Point
+from perdure.runtime import failpoints
+from perdure.runtime.agent.plugin import Moment, Plugin
+from perdure.runtime.failpoints import Point
 from perdure.testing import Script, fail, say, use
 from tests.crash.processes import Pipe, running
 from tests.runs.world import World
@@ -238,7 +238,7 @@ def test_a_decision_made_elsewhere_lets_the_same_input_go_on(store: Store) -> No
 
 def _retry_and_die(pipe: Pipe, path: str, world: str, point: Point) -> None:
     """Retry, and be killed at a point of the retried run."""
-    points.arm(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    failpoints.arm(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
     agent = two_letters(World(world), fails=False)
     with perdure.open(path, durability="process_crash") as store:
         store.thread("trip", agent=agent).run("go", id="m1")
@@ -250,7 +250,7 @@ def two_letters(world: World, *, fails: bool) -> Agent:
     @perdure.tool(effect="external_write")
     def send(to: str, call: Call) -> str:
         world.do(to, call.key, call.attempt)
-        points.reach("during_effect")
+        failpoints.reach("during_effect")
         call.put(f"/sent/{to}.json", True)
         return f"sent to {to}"
 

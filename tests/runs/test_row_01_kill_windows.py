@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perdure.model.effect import EFFECTS
-from perdure.runtime.points import Point
+from perdure.runtime.failpoints import Point
 from tests.crash.campaign import sized
 from tests.runs.nursery import Nursery, nursery
 from tests.runs.opened import copy_of_empty

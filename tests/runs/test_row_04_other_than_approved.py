@@ -10,9 +10,9 @@ import perdure
 from perdure import Agent, Call, Store
 from perdure.ledger import tickets
 from perdure.model.call import CallRecord
-from perdure.runtime.tool import Tool
+from perdure.runtime.tools.tool import Tool
+from perdure.store.thread import Thread
 from perdure.testing import Script, say, use
-from perdure.threads.thread import Thread
 from tests.runs.world import World
 
 

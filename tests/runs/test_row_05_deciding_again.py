@@ -13,7 +13,7 @@ from perdure.errors import Conflict, Decided
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions
 from perdure.model.ticket import Ticket, Verdict
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 from tests.crash.campaign import sized
 from tests.runs.postman import postman
 from tests.runs.world import World

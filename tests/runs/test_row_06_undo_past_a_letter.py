@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Store
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 from tests.runs.postman import postman
 from tests.runs.unguarded import guard_by_id_alone
 from tests.runs.world import World

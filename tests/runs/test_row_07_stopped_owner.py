@@ -19,7 +19,7 @@ import pytest
 from perdure import Call, Outcome, Store
 from perdure.engines.contract import Instant
 from perdure.engines.sqlite import SqliteEngine
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 from tests.crash.campaign import sized
 from tests.crash.processes import Other, running
 from tests.runs.opened import store_on

@@ -14,10 +14,10 @@ import pytest
 from perdure import Store
 from perdure.errors import Conflict, Decided
 from perdure.model.ticket import Verdict
-from perdure.runtime import points
-from perdure.runtime.ended import Result
+from perdure.runtime import failpoints
+from perdure.runtime.session.result import Result
+from perdure.store.thread import Thread
 from perdure.testing import say, step, use
-from perdure.threads.thread import Thread
 from tests.crash.campaign import sized
 from tests.runs import approving, together
 from tests.runs.nursery import nursery
@@ -57,7 +57,7 @@ def run_at_once(*lines: Thread) -> list[Result]:
     def run(line: Thread) -> None:
         results[line.timeline] = line.run("Write to Ann")
 
-    points.arm("before_intent", wait)
+    failpoints.arm("before_intent", wait)
     try:
         workers = [threading.Thread(target=run, args=(line,)) for line in lines]
         for worker in workers:
@@ -65,7 +65,7 @@ def run_at_once(*lines: Thread) -> list[Result]:
         for worker in workers:
             worker.join()
     finally:
-        points.disarm("before_intent")
+        failpoints.disarm("before_intent")
     return [results[line.timeline] for line in lines]
 
 

@@ -18,8 +18,8 @@ from perdure import Agent, Call, Outcome
 from perdure.engines.contract import Instant
 from perdure.engines.memory import MemoryStore
 from perdure.errors import Busy
-from perdure.ledger.lease import Lost
-from perdure.runtime.ownership import TTL_SECONDS
+from perdure.runtime.session.lease import Lost
+from perdure.runtime.session.lease_keeper import TTL_SECONDS
 from perdure.testing import Script, say, use
 from tests.runs.opened import store_on
 from tests.runs.world import World

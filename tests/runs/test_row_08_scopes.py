@@ -6,8 +6,8 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Plugin, Store, errors
-from perdure.runtime.declared import State
-from perdure.runtime.plugin import Moment
+from perdure.runtime.agent.plugin import Moment
+from perdure.runtime.agent.state import State
 from perdure.testing import Script, fail, say, use
 from perdure.testing.script import Item
 

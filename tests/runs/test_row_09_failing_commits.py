@@ -13,7 +13,7 @@ from perdure import Agent, Call, Thread, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.model.context import Context
 from perdure.model.run import ENDED
-from perdure.runtime.happening import Happened, Happening, RunEnded
+from perdure.runtime.events import Happened, Happening, RunEnded
 from perdure.testing import Script, say, step, use
 from tests.runs.injecting import Action, Injecting, Wire, in_doubt, unavailable
 

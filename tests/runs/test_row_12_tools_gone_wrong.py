@@ -11,7 +11,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread, aio
-from perdure.runtime.ended import Result
+from perdure.runtime.session.result import Result
 from perdure.testing import Script, say, step, use
 
 EFFECTS = ["read_only", "local_write", "external_write"]

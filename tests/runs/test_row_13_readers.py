@@ -17,8 +17,8 @@ from perdure.model.event import MessageAppended, RunFinished
 from perdure.model.run import HeadPolicy
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.providers.contract import TextDelta as Delta
-from perdure.runtime.happening import Committed, Happened, Happening, RunEnded, TextDelta, TextSoFar
-from perdure.runtime.points import Point
+from perdure.runtime.events import Committed, Happened, Happening, RunEnded, TextDelta, TextSoFar
+from perdure.runtime.failpoints import Point
 from perdure.testing import Script, crash, say, step, use
 from tests.crash.processes import Pipe, running
 

@@ -15,11 +15,11 @@ import pytest
 import perdure
 from perdure import Agent, Call, Outcome, Store
 from perdure.model.context import Context
-from perdure.runtime import points
-from perdure.runtime.tool import Tool
+from perdure.runtime import failpoints
+from perdure.runtime.tools.tool import Tool
+from perdure.store.thread import Thread
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import Step
-from perdure.threads.thread import Thread
 from tests.runs.told import talk_of
 from tests.runs.unguarded import guard_by_id_alone
 from tests.runs.world import World
@@ -138,11 +138,11 @@ def test_a_result_that_comes_while_the_round_is_recorded_stands(
 
     first = use("pay", amount=3) if alone else step(use("pay", amount=3), use("pay", amount=4))
     thread = payer(store, slow, first, say("Done."))
-    points.arm("while_recording", come)
+    failpoints.arm("while_recording", come)
     try:
         result = thread.run("Pay")
     finally:
-        points.disarm()
+        failpoints.disarm()
 
     assert result.status == "succeeded"
     assert talk_of(thread)[2][3][0] == ("call 0", "success", "paid 3")
@@ -159,11 +159,11 @@ def test_a_late_result_that_was_told_is_in_the_history(store: Store, slow: Slow)
             assert settled(thread) == "succeeded"
 
     thread = payer(store, slow, use("pay", amount=3), use("pay", amount=3), say("Done."))
-    points.arm("while_recording", come)
+    failpoints.arm("while_recording", come)
     try:
         result = thread.run("Pay")
     finally:
-        points.disarm()
+        failpoints.disarm()
 
     assert result.status == "succeeded"
     assert slow.world.counted() == {"3": 2}

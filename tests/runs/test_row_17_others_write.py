@@ -11,8 +11,8 @@ import perdure
 from perdure import Agent, Call, Store, Thread, errors
 from perdure.model.event import ConflictCovered
 from perdure.model.run import HeadPolicy
-from perdure.runtime.happening import Happened, Happening
-from perdure.runtime.plugin import Moment, Phase, Plugin
+from perdure.runtime.agent.plugin import Moment, Phase, Plugin
+from perdure.runtime.events import Happened, Happening
 from perdure.testing import Script, fail, say, use
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]

@@ -14,7 +14,7 @@ import pytest
 import perdure
 from perdure import Agent, Call, Store, Thread, aio, errors
 from perdure.model.run import HeadPolicy
-from perdure.runtime.plugin import Moment, Plugin
+from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.testing import Script, fail, say, step, use
 from perdure.testing.script import Item
 from tests.runs.injecting import Nameless, engine, opened

@@ -11,9 +11,9 @@ import perdure
 from perdure import Agent, Store, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.history.space import Space
-from perdure.ledger import lease as leases
-from perdure.ledger.lease import Lease
-from perdure.runtime.ended import Result
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.lease import Lease
+from perdure.runtime.session.result import Result
 from perdure.testing import Script, say, use
 from tests.crash.processes import Pipe, running
 from tests.runs.injecting import Injecting, Wire

@@ -10,8 +10,8 @@ import pytest
 import perdure
 from perdure import Agent, Call, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
-from perdure.runtime.feed import Watcher
-from perdure.runtime.happening import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from perdure.runtime.events import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from perdure.runtime.session.broadcast import Watcher
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import Item
 from tests.runs.injecting import Injecting, Wire, unavailable

@@ -10,9 +10,9 @@ from typing import Any
 
 import perdure
 from perdure import Agent, Call, Outcome
-from perdure.runtime import points
-from perdure.runtime.carrying import Carrier
-from perdure.runtime.slot import Slot
+from perdure.runtime import failpoints
+from perdure.runtime.calls.executor import Carrier
+from perdure.runtime.calls.pending_call import Slot
 from perdure.testing import Script, say, step, use
 from tests.runs.told import Told, told_of
 from tests.runs.world import World
@@ -34,7 +34,7 @@ def book_until_two_are_done(path: str, sends: bool) -> None:
                 time.sleep(0.001)
             _die()
 
-    points.arm("after_result", count)
+    failpoints.arm("after_result", count)
     _book(path, sends)
 
 

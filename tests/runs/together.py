@@ -5,7 +5,7 @@ from __future__ import annotations
 from multiprocessing.synchronize import Barrier
 
 import perdure
-from perdure.runtime import points
+from perdure.runtime import failpoints
 from perdure.testing import say, use
 from tests.crash.processes import Pipe, context, running
 from tests.runs.postman import postman
@@ -41,7 +41,7 @@ def _send(pipe: Pipe, path: str, world: str, gate: Barrier, timeline: str, count
                 left.clear()
                 gate.wait(GATE_SECONDS)
 
-        points.arm("before_intent", meet)
+        failpoints.arm("before_intent", meet)
         agent = postman(World(world), use("mail", to=f"number {number}"), say("Done."))
         thread = store.thread(f"letters {number}", agent=agent, timeline=timeline)
         pipe.send(thread.run("Write").status)

@@ -12,7 +12,7 @@ from perdure import Store
 from perdure.model.call import CallRecord
 from perdure.model.context import Context
 from perdure.model.message import Message
-from perdure.threads.thread import Thread
+from perdure.store.thread import Thread
 
 __all__ = ["Told", "misshapen", "state_of", "talk_of", "told_of"]
 

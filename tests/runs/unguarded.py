@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.history.space import Space
-from perdure.ledger import guard
-from perdure.ledger.guard import Clear
+from perdure.ledger import repeat_guard
+from perdure.ledger.repeat_guard import Clear
 from perdure.model.call import CallRecord
 
 __all__ = ["guard_by_id_alone"]
@@ -20,4 +20,4 @@ def guard_by_id_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(space: Space, record: CallRecord, **options: Any) -> Clear:
         return Clear(None)
 
-    monkeypatch.setattr(guard, "check", check)
+    monkeypatch.setattr(repeat_guard, "check", check)

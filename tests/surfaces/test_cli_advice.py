@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.cli.advice import ADVICE, Subject, in_words_of_the_shell
+from perdure.cli.hints import ADVICE, Subject, in_words_of_the_shell
 from tests.architecture.source import Module, modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
@@ -25,25 +25,24 @@ FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|VALUES
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
-    "perdure.runtime.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits"),
-    "perdure.runtime.declared": ("perdure.state",),
-    "perdure.runtime.plugin": ("perdure.state", "scope='run'"),
-    "perdure.runtime.schema": ("tool(object.method)",),
-    "perdure.runtime.driving": ("follow()",),
-    "perdure.runtime.hand": ("resolve()", "resume()"),
-    "perdure.runtime.running": ("undo()", "redo()", "reconcile()", "resolve()"),
-    "perdure.runtime.stop": ("price=", "accept="),
+    "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "price=", "accept="),
+    "perdure.runtime.agent.state": ("perdure.state",),
+    "perdure.runtime.agent.plugin": ("perdure.state", "scope='run'"),
+    "perdure.runtime.tools.signature": ("tool(object.method)",),
+    "perdure.runtime.event_loop": ("follow()",),
+    "perdure.runtime.calls.direct_call": ("resolve()", "resume()"),
+    "perdure.runtime.run.control": ("undo()", "redo()", "reconcile()", "resolve()"),
     "perdure.runtime.streaming": ("follow()",),
-    "perdure.runtime.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
-    "perdure.migration.policy": ("unfinished=", "wait_seconds="),
-    "perdure.migration.route": ("budget_tokens=",),
+    "perdure.runtime.tools.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
+    "perdure.switching.policy": ("unfinished=", "wait_seconds="),
+    "perdure.switching.route": ("budget_tokens=",),
     "perdure.model.message": ("perdure.Message", "say()", "perdure.ToolCall", "json.dumps", "perdure.ToolResult"),
-    "perdure.providers.rules.responses": ("store=false",),
-    "perdure.runtime.ended": ("output=", "run()"),
-    "perdure.runtime.inbound": ("change()",),
-    "perdure.runtime.steering": ("run()",),
-    "perdure.threads.change": ("on({})", "change()"),
-    "perdure.threads.loops": ("perdure.aio",),
+    "perdure.providers.validator.openai_responses": ("store=false",),
+    "perdure.runtime.session.result": ("output=", "run()"),
+    "perdure.runtime.run.start": ("change()",),
+    "perdure.runtime.session.steering": ("run()",),
+    "perdure.store.change": ("on({})", "change()"),
+    "perdure.store.plumbing.loop_guard": ("perdure.aio",),
 }  # fmt: skip
 
 FAILING = [

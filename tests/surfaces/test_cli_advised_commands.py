@@ -9,9 +9,8 @@ import pytest
 
 import perdure
 from perdure import Agent
-from perdure.cli.advice import ADVICE
-from perdure.cli.app import build, load
-from perdure.cli.commands import ALONE, NOUNS, SPELLINGS
+from perdure.cli.app import ALONE, NOUNS, SPELLINGS, build, load
+from perdure.cli.hints import ADVICE
 from tests.architecture.source import modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, commands, shop

@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import testing
-from perdure.runtime.definition import read_definition
+from perdure.runtime.agent.file import read_definition
 from tests.surfaces.shell import Shell
 
 FILE = """\
@@ -205,7 +205,7 @@ def test_a_malformed_file_changes_nothing(applied: Shell, old: str, new: str, sa
 def test_a_tool_that_is_not_given_is_named() -> None:
     """A definition holds no code, so the error says what to give."""
     name, definition = read_definition(FILE)
-    from perdure.runtime.definition import agent_of
+    from perdure.runtime.agent.file import agent_of
 
     with pytest.raises(perdure.errors.Invalid, match="names the tool book"):
         agent_of(name, definition)

@@ -230,7 +230,7 @@ def test_a_list_or_a_module_of_agents_will_do(house: Shell) -> None:
 
 def test_code_is_never_loaded_unasked(house: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking, deciding and cancelling work without the user's code."""
-    monkeypatch.setattr("perdure.cli.coding.import_module", lambda _name: 1 / 0)
+    monkeypatch.setattr("perdure.cli.input.user_code.import_module", lambda _name: 1 / 0)
     call = house.ok("approvals", "--json").json["approvals"][0]["call"]
 
     house.ok("calls", "show", "house", call)

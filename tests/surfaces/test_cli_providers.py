@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.providers.registry import APIS
-from perdure.providers.rules import RULES, check
+from perdure.providers.validator import RULES, check
 from tests.surfaces.shell import Shell
 
 ASKED: dict[str, Any] = {

@@ -119,7 +119,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     """With what to install; nothing is changed."""
     filled("trip", "planner")
-    monkeypatch.setattr("perdure.runtime.switching.find_spec", lambda name: None)
+    monkeypatch.setattr("perdure.runtime.inference.switch.find_spec", lambda name: None)
 
     ended = shell("threads", "switch", "trip", "--to", B)
 
@@ -197,8 +197,7 @@ def test_a_thread_under_a_run_is_a_conflict(shell: Shell, filled: Callable[[str,
         thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Hello."), backend=A)))
         thread.run("Hello")
         space = thread._space  # pyright: ignore[reportPrivateUsage]
-        from perdure.ledger import lease
-        from perdure.runtime import records
+        from perdure.runtime.session import lease, records
 
         taking = lease.taking(space, "main", thread.runs()[0].id, 60.0, None)
         records.apply(space, "held", taking)

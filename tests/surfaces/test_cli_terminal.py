@@ -138,7 +138,7 @@ def test_an_interrupted_command_says_so(shell: Shell, monkeypatch: pytest.Monkey
     def interrupted(_everywhere: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perdure.cli.threads.ls.reading", interrupted)
+    monkeypatch.setattr("perdure.cli.commands.threads.ls.reading", interrupted)
 
     ended = shell("threads")
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.cli import commands as table
-from perdure.cli.app import build, load
-from perdure.cli.commands import ALONE, NOUNS
-from perdure.cli.failures import code_of
+from perdure.cli import app as table
+from perdure.cli.app import ALONE, NOUNS, build, load
+from perdure.cli.errors import code_of
 from perdure.model.head import Head
 from tests.surfaces.shell import WITHOUT_STORE, Shell, commands
 
@@ -219,7 +218,7 @@ def test_every_error_of_the_library_is_in_that_list() -> None:
 
 def test_what_nobody_foresaw_is_no_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one message that asks for a report; PERDURE_DEBUG shows where it happened."""
-    monkeypatch.setattr("perdure.cli.threads.ls.reading", lambda _: 1 / 0)
+    monkeypatch.setattr("perdure.cli.commands.threads.ls.reading", lambda _: 1 / 0)
 
     quiet = shell("threads")
     monkeypatch.setenv("PERDURE_DEBUG", "1")
@@ -282,10 +281,15 @@ def test_no_command_is_loaded_before_it_is_used() -> None:
     )
 
     loaded = set(ended.stdout.rpartition("loaded:")[2].split())
-    assert "perdure.cli.commands" in loaded
-    loaded_commands = ("perdure.cli.threads.", "perdure.cli.runs.", "perdure.runtime.", "perdure.ledger.")
+    assert "perdure.cli.app" in loaded
+    loaded_commands = (
+        "perdure.cli.commands.threads.",
+        "perdure.cli.commands.runs.",
+        "perdure.runtime.",
+        "perdure.ledger.",
+    )
     assert not [name for name in loaded if name.startswith(loaded_commands)]
-    assert loaded.isdisjoint({"apsw", "perdure.threads.store", "mcp", "openai", "anthropic"})
+    assert loaded.isdisjoint({"apsw", "perdure.store.store", "mcp", "openai", "anthropic"})
 
 
 def test_completion_is_installed_where_the_shell_looks(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from perdure.cli.models.page import page
+from perdure.cli.commands.models.page import page
 from perdure.providers import catalog
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "models.md"
 
 
 def test_the_page_is_what_the_catalog_says() -> None:
-    """`python -m perdure.cli.models.page > docs/reference/models.md` makes it anew."""
+    """`python -m perdure.cli.commands.models.page > docs/reference/models.md` makes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

@@ -15,10 +15,10 @@ from mcp.server.mcpserver import MCPServer
 
 import perdure
 from perdure import Agent, Image, Message, Policy, Text, Thread, Tool
-from perdure.migration.report import Report
-from perdure.migration.switch import report_at
 from perdure.model.digest import Digest
-from perdure.runtime.mcp import mcp_tools
+from perdure.runtime.tools.mcp import mcp_tools
+from perdure.switching.commit import report_at
+from perdure.switching.report import Report
 from perdure.testing import Script, say
 
 __all__ = [

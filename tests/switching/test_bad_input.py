@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import Agent, Backend, Image, Message, Policy, Text, Thread
 from perdure.errors import Invalid, PerdureError, Refused
-from perdure.runtime import switching
+from perdure.runtime.inference import switch
 from perdure.testing import Script, say
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
@@ -87,7 +87,7 @@ def test_a_missing_package_is_said_before_anybody_leaves(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dry run notes what to install; the switch itself is refused."""
-    monkeypatch.setattr(switching, "_is_installed", lambda module: False)
+    monkeypatch.setattr(switch, "_is_installed", lambda module: False)
 
     assert any("pip install 'perdure[anthropic]'" in note for note in thread.check_switch(B).notes)
     with pytest.raises(PerdureError, match=r"perdure\[anthropic\]"):

@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Backend, Policy, Store, Thread
-from perdure.context.sentences import is_note
+from perdure.context.render.call_summaries import is_note
 from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.testing import Script, say, step, use

@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread, Tool
-from perdure.migration.envelope import DO_NOT_REPEAT
+from perdure.switching.checkpoint.document import DO_NOT_REPEAT
 from perdure.testing import Script, say, use
 
 B = "anthropic:claude-opus-4-5"

@@ -17,7 +17,7 @@ import perdure
 from perdure import Backend, Store, Thread
 from perdure.errors import Invalid
 from perdure.model.event import BackendSwitched, CheckpointCreated
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from tests.recorded.audit import silent
 from tests.recorded.oracles import oracle
 from tests.recorded.pairs import DEEP

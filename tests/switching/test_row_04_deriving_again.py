@@ -13,16 +13,16 @@ import pytest
 import perdure
 from perdure import Store, Thread, testing
 from perdure.errors import Corrupt
-from perdure.migration import extract
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.digest import Digest
+from perdure.switching.checkpoint import derive
 from tests.migration.copies import copied
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, space_of
 
 CHILD = """
 import sys, perdure
-from perdure.migration import extract
+from perdure.switching import extract
 from perdure.model.checkpoint import encode_checkpoint
 with perdure.open(sys.argv[1], read_only=True) as store:
     space = store.thread("trip")._space
@@ -63,7 +63,7 @@ def commits(thread: Thread) -> list[Digest]:
 
 def derived(thread: Thread, commit: Digest) -> bytes:
     """The checkpoint of a commit, here and now."""
-    return encode_checkpoint(extract.derive(space_of(thread), commit, to_backend="other:model"))
+    return encode_checkpoint(derive.derive(space_of(thread), commit, to_backend="other:model"))
 
 
 def elsewhere(path: Path, found: list[Digest], seed: str) -> list[bytes]:
@@ -105,7 +105,7 @@ def test_another_engine_with_the_same_history_gives_the_same_bytes(thread: Threa
     other = copied(space_of(thread))
 
     for commit in commits(thread):
-        again = extract.derive(other, commit, to_backend="other:model")
+        again = derive.derive(other, commit, to_backend="other:model")
         assert encode_checkpoint(again) == derived(thread, commit)
 
 
@@ -114,7 +114,7 @@ def test_what_a_switch_kept_can_be_derived_by_anybody(thread: Thread) -> None:
     found = kept(thread)
 
     for space in (space_of(thread), copied(space_of(thread))):
-        assert encode_checkpoint(extract.derive_again(space, found)) == encode_checkpoint(found)
+        assert encode_checkpoint(derive.derive_again(space, found)) == encode_checkpoint(found)
 
 
 def test_a_ledger_that_lacks_what_it_names_is_refused(thread: Thread) -> None:
@@ -122,7 +122,7 @@ def test_a_ledger_that_lacks_what_it_names_is_refused(thread: Thread) -> None:
     short = copied(space_of(thread), without_last_entries=1)
 
     with pytest.raises(Corrupt, match="is not the one that was read up to position"):
-        extract.derive_again(short, kept(thread))
+        derive.derive_again(short, kept(thread))
 
 
 @pytest.fixture

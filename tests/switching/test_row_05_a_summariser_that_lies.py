@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from perdure import Store, Thread, testing
-from perdure.migration import extract, summarise
-from perdure.migration.validate import Dropped
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.context import Context
 from perdure.providers.contract import ModelEvent, TextDelta
+from perdure.switching.checkpoint import derive, summary
+from perdure.switching.checkpoint.summary import Dropped
 from tests.migration.tellers import Teller
 from tests.migration.works import Work, opened, space_of
 
@@ -88,15 +88,15 @@ BAD: dict[str, tuple[Callable[[list[dict[str, str]]], Any], str]] = {
 def summarised(thread: Thread, teller: Teller) -> Checkpoint:
     """The checkpoint after that summariser was asked."""
     space = space_of(thread)
-    derived = extract.derive(space, thread.head.commit, to_backend="other:model")
-    return asyncio.run(summarise.summarised(space, derived, teller))
+    derived = derive.derive(space, thread.head.commit, to_backend="other:model")
+    return asyncio.run(summary.summarised(space, derived, teller))
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_it_is_left_out_with_a_reason_and_the_rest_stands(thread: Thread, kind: str) -> None:
     """Nothing that it wrote is kept, the reason is, and what was derived is untouched."""
     tell, why = BAD[kind]
-    derived = extract.derive(space_of(thread), thread.head.commit, to_backend="other:model")
+    derived = derive.derive(space_of(thread), thread.head.commit, to_backend="other:model")
 
     found = summarised(thread, Teller(tell))
 
@@ -154,7 +154,7 @@ def test_without_validation_the_lie_would_be_in(thread: Thread, monkeypatch: pyt
     """The control: with the check of words taken out, the lie is in the checkpoint's bytes."""
     lie = with_goal(f"The user said to {LIE}.", "first")
     checked = encode_checkpoint(summarised(thread, Teller(lie)))
-    told = "perdure.migration.validate.grounded"
+    told = "perdure.switching.checkpoint.summary.grounded"
     monkeypatch.setattr(told, lambda text, cited: None)
 
     unchecked = encode_checkpoint(summarised(thread, Teller(lie)))
@@ -177,7 +177,7 @@ def test_a_flood_is_not_read_to_its_end(thread: Thread) -> None:
                 yield TextDelta("x" * 1_024)
 
     with pytest.raises(Dropped, match="longer than"):
-        asyncio.run(summarise.answer(Endless(), summarise.context_for(())))
+        asyncio.run(summary.answer(Endless(), summary.context_for(())))
 
     assert len(read) < 64
 

@@ -15,12 +15,11 @@ import pytest
 import perdure
 from perdure import Agent, Policy, Route, Store, Thread, aio
 from perdure.errors import RunFailed
-from perdure.migration.route import Trigger
 from perdure.model.context import Context
 from perdure.model.event import BackendSwitched, CheckpointCreated
 from perdure.model.run import Usage
 from perdure.providers.contract import CallDelta, ModelEvent, TextDelta
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.errors import (
     BackendUnavailable,
     ContentRefused,
     ContextTooLong,
@@ -28,7 +27,8 @@ from perdure.providers.transport.faults import (
     RateLimited,
     RequestRejected,
 )
-from perdure.runtime.happening import Happened, RunEnded
+from perdure.runtime.events import Happened, RunEnded
+from perdure.switching.route import Trigger
 from perdure.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
 

@@ -15,7 +15,7 @@ from perdure.model.event import RunStarted
 from perdure.model.message import Message, Text
 from perdure.model.run import HeadPolicy
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.runtime import points
+from perdure.runtime import failpoints
 from perdure.testing import Script, fail, say
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 def disarmed() -> Iterator[None]:
     """No point is armed afterwards."""
     yield
-    points.disarm()
+    failpoints.disarm()
 
 
 def recorded(thread: Thread) -> str | None:
@@ -116,7 +116,7 @@ def test_what_is_said_to_the_run_at_that_moment_is_heard(store: Store) -> None:
     def interrupt() -> None:
         thread.steer("In Norwegian, please")
 
-    points.arm("switch_checked", interrupt)
+    failpoints.arm("switch_checked", interrupt)
 
     thread.run("Hello")
 

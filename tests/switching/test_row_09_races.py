@@ -18,7 +18,7 @@ from perdure.engines.contract import Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Busy, Conflict
 from perdure.model.event import BackendSwitched, MessageAppended, RunStarted
-from perdure.runtime import beginning
+from perdure.runtime.run import start
 from perdure.testing import Script, say, use
 from tests.crash.campaign import sized
 from tests.crash.processes import Pipe, running
@@ -151,7 +151,7 @@ def test_without_looking_again_the_turn_would_take_the_switch_back(
     store: Store, engine: Interrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Control: a run that does not hold its backend against the line it begins on leaves it half switched."""
-    monkeypatch.setattr(beginning, "is_on", lambda *_: True)
+    monkeypatch.setattr(start, "is_on", lambda *_: True)
     thread = store.thread(THREAD, agent=agent("Hello.", "I am A."))
     thread.run("Hello")
 

@@ -18,8 +18,8 @@ import pytest
 import perdure
 from perdure import Agent, Route, Thread
 from perdure.model.event import BackendSwitched, CheckpointCreated
-from perdure.runtime import points
-from perdure.runtime.points import Point
+from perdure.runtime import failpoints
+from perdure.runtime.failpoints import Point
 from perdure.testing import Script, fail, say, use
 from tests.crash.campaign import SEED, sized
 from tests.runs.nursery import Died, nursery
@@ -75,7 +75,7 @@ def switch(path: str, point: Point | None, after: float | None = None) -> str | 
     with perdure.open(path) as store:
         thread = store.thread(THREAD, agent=Agent("planner", backend=Script(backend=A)))
         if point is not None:
-            points.arm(point, _kill)
+            failpoints.arm(point, _kill)
         thread.switch(Script(backend=B), op_id="switch-1")
         return thread.backend
 
@@ -190,9 +190,9 @@ def test_in_two_writes_there_would_be_a_moment_between(tmp_path: Path) -> None:
 def _switch_in_two(path: str) -> None:
     from perdure.history import reader, writer
     from perdure.history.writer import Proposal
-    from perdure.migration.extract import derive
-    from perdure.migration.report import Report
-    from perdure.migration.switch import switched
+    from perdure.switching.checkpoint.derive import derive
+    from perdure.switching.commit import switched
+    from perdure.switching.report import Report
 
     with perdure.open(path) as store:
         space = store.thread(THREAD)._space  # pyright: ignore[reportPrivateUsage]
@@ -224,7 +224,7 @@ def pay(path: str, point: Point | None) -> str:
     with perdure.open(path) as store:
         thread: Thread = store.thread(THREAD, agent=agent)
         if point is not None:
-            points.arm(point, _kill)
+            failpoints.arm(point, _kill)
             return thread.run("Pay Ann").text
         return thread.resume().text
 

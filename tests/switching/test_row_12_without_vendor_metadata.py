@@ -11,11 +11,11 @@ import pytest
 import perdure
 from perdure import Thread
 from perdure.errors import PerdureError
-from perdure.migration import extract
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.providers import registry
+from perdure.switching.checkpoint import derive
 from tests.migration.recorded import APIS
 from tests.migration.works import space_of
 from tests.recorded.wire import FOLDER, Wire
@@ -37,7 +37,7 @@ def told(messages: Sequence[Message]) -> Thread:
 def checkpoint(messages: Sequence[Message]) -> Checkpoint:
     """The checkpoint of that conversation, without the commit that it names."""
     thread = told(messages)
-    found = extract.derive(space_of(thread), thread.head.commit, to_backend="other:model")
+    found = derive.derive(space_of(thread), thread.head.commit, to_backend="other:model")
     return msgspec.structs.replace(found, commit=None)
 
 

@@ -12,7 +12,7 @@ import perdure
 from perdure import Agent, Store, Thread, Tool
 from perdure.engines.contract import CellWrite
 from perdure.history.space import Space
-from perdure.ledger import brought
+from perdure.ledger import repeat_guard
 from perdure.model.call import CallRecord
 from perdure.testing import Script, say, use
 from tests.switching.scenes import Counting
@@ -205,7 +205,7 @@ def test_an_import_that_meets_a_start_is_added_after_it(
     """The same call is made here between what the import reads and what it writes: the guard knows both."""
     tool = world.tool()
     thread = store.thread("rent", agent=payer(tool))
-    entering = brought.entering
+    entering = repeat_guard.entering
 
     def overtaken(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
         cells = entering(space, records)
@@ -213,7 +213,7 @@ def test_an_import_that_meets_a_start_is_added_after_it(
             thread.call(tool, {"to": "ann"}, id="by-hand")
         return cells
 
-    monkeypatch.setattr(brought, "entering", overtaken)
+    monkeypatch.setattr(repeat_guard, "entering", overtaken)
     thread.add(told(times=2), api="anthropic-messages")
 
     asked = thread.run("Pay her again")

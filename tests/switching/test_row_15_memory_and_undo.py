@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, testing
-from perdure.memory.reach import Reach
+from perdure.memory.owner_memory import Reach
 from tests.memory.remembering import look, remembering, texts
 
 _names = count()

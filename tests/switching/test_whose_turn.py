@@ -314,7 +314,7 @@ def test_a_model_of_the_route_is_found_by_its_name_without_its_sdk(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes steps itself: no package has to be installed that would send to its namesake."""
-    monkeypatch.setattr("perdure.runtime.switching.find_spec", lambda _: None)
+    monkeypatch.setattr("perdure.runtime.inference.switch.find_spec", lambda _: None)
     spare = Script(say("I am the spare."), backend=B)
     thread = store.thread("t", agent=Agent("planner", backend=Script(backend=A), route=Route([spare])))
 

@@ -17,11 +17,12 @@ import msgspec
 
 import perdure
 from perdure import Agent, Thread
-from perdure.engines.sqlite import index, open_sqlite
+from perdure.engines.sqlite import open_sqlite
+from perdure.engines.sqlite.format import index
 from perdure.errors import PerdureError
-from perdure.ledger import verifying
+from perdure.ledger import verify
+from perdure.store.store import Store
 from perdure.testing import Script, say, use
-from perdure.threads.store import Store
 
 __all__ = ["Answer", "Played", "build", "is_sound", "play"]
 
@@ -141,7 +142,7 @@ def is_sound(path: Path) -> bool:
     """Whether `verify` finds nothing wrong; a store that it cannot open is not sound."""
     try:
         with closing(open_sqlite(path, read_only=True, create=False, durability="power_loss")) as engine:
-            return verifying.verify(engine).ok
+            return verify.verify(engine).ok
     except PerdureError:
         return False
 

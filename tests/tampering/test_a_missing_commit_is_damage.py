@@ -19,8 +19,8 @@ from perdure.engines.sqlite import open_sqlite
 from perdure.errors import Corrupt, NotFound
 from perdure.history import retention
 from perdure.history.retention import Policy
+from perdure.store.store import Store
 from perdure.testing import Script, say, use
-from perdure.threads.store import Store
 
 NOBODY = "0" * 64
 

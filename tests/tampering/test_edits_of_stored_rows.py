@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.engines import rules
+from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
 from perdure.ledger import calls
 from tests.crash.campaign import SEED, sized
@@ -139,10 +139,10 @@ def test_without_the_checks_effects_are_repeated(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Control: with digests, seals and the comparison with the ledger off, the same edits do harm."""
-    monkeypatch.setattr(rules, "check_cell", _believed)
-    monkeypatch.setattr("perdure.engines.sqlite.books.check_cell", _believed)
-    monkeypatch.setattr(rules, "check_seal", lambda *_: None)
-    monkeypatch.setattr("perdure.engines.sqlite.known.check_seal", lambda *_: None)
+    monkeypatch.setattr(shared_rules, "check_cell", _believed)
+    monkeypatch.setattr("perdure.engines.sqlite.ledger_rows.check_cell", _believed)
+    monkeypatch.setattr(shared_rules, "check_seal", lambda *_: None)
+    monkeypatch.setattr("perdure.engines.sqlite.commit.caches.check_seal", lambda *_: None)
     monkeypatch.setattr(calls, "_check_entered", lambda *_: None)
 
     harmful = (found for seed in range(200) if (found := outcome(scene, tmp_path, seed)) and found.repeated)

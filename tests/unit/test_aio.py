@@ -15,9 +15,9 @@ import pytest
 from perdure import aio, errors
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
-from perdure.history import patching
+from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
-from perdure.threads import agents, artifacts, change, definitions, memory, store, thread, view
+from perdure.store import agents, artifacts, change, memory, store, thread, view
 
 TWINS = [
     (store.Store, aio.Store),
@@ -28,7 +28,7 @@ TWINS = [
     (change.AgentChange, aio.AgentChange),
     (artifacts.Artifacts, aio.Artifacts),
     (memory.Memory, aio.Memory),
-    (definitions.Definitions, aio.Definitions),
+    (agents.Definitions, aio.Definitions),
 ]
 
 MACHINERY = {"crew", "target", "work"}
@@ -219,7 +219,7 @@ def test_a_change_is_entered_once() -> None:
 
 def test_what_is_asked_of_one_change_at_once_is_done_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers never edit one block at the same time, so `gather` loses nothing and repeats exactly."""
-    edited, inside = patching.Ops.edit, threading.Lock()
+    edited, inside = patch_builder.Ops.edit, threading.Lock()
 
     def slow(self: object, *args: object) -> None:
         assert inside.acquire(blocking=False), "two at once"
@@ -231,7 +231,7 @@ def test_what_is_asked_of_one_change_at_once_is_done_in_order(monkeypatch: pytes
 
     async def story(opened: aio.Store) -> None:
         held = await opened.thread("trip-42", agent="planner")
-        monkeypatch.setattr(patching.Ops, "edit", slow)
+        monkeypatch.setattr(patch_builder.Ops, "edit", slow)
         for _ in range(2):
             async with held.change("many", op_id="op-1") as block:
                 await asyncio.gather(block.put("/list.json", []), block.agent.put("/ours.json", []))

@@ -15,6 +15,6 @@ __all__ = ["main"]
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command that `words` spell, those of this process if None, and exit with its code."""
-    from perdure.cli.running import run
+    from perdure.cli.run import run
 
     sys.exit(run(sys.argv[1:] if words is None else words))

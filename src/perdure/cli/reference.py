@@ -19,9 +19,8 @@ import msgspec
 from cyclopts import App, Argument
 from msgspec import UnsetType
 
-from perdure.cli.answer import Answer
-from perdure.cli.app import build, load
-from perdure.cli.commands import ALONE, NOUNS
+from perdure.cli.app import ALONE, NOUNS, build, load
+from perdure.cli.output.answer import Answer
 
 __all__ = ["page"]
 

@@ -18,9 +18,9 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from perdure.cli.commands import NOUNS, SPELLINGS
+from perdure.cli.app import NOUNS, SPELLINGS
 from perdure.cli.options import EVERYWHERE
-from perdure.model.nearness import did_you_mean, near
+from perdure.model.names import did_you_mean, near
 
 __all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json"]
 

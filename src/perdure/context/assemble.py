@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.context.cuts import cuts_in
+from perdure.context.builder import Ask, Drawn, draw, framed
 from perdure.context.explain import count_of, items_of
-from perdure.context.layout import Words, lay, noted
-from perdure.context.needed import by_id, line
+from perdure.context.history_window import retrace
 from perdure.context.plan import Plan
-from perdure.context.tiers import Ask, Drawn, draw, framed
-from perdure.context.trace import retrace
-from perdure.context.unseen import named
+from perdure.context.render.conversation import Words, lay, noted
+from perdure.context.render.cuts import cuts_in
+from perdure.context.render.media import named
+from perdure.context.required_messages import by_id, line
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unsupported
 from perdure.history.space import Space

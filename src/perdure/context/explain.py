@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perdure.context.budget import Budget, weigh_frame
-from perdure.context.needed import Needed
-from perdure.context.notes import lines_of
+from perdure.context.builder import Ask, Drawn
+from perdure.context.history_window import Spoken, exchanges
 from perdure.context.plan import Item, Tier
-from perdure.context.tiers import Ask, Drawn
-from perdure.context.trace import Spoken, exchanges
+from perdure.context.render.notes import lines_of
+from perdure.context.required_messages import Needed
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
 from perdure.model.recipe import Frame

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.context.cuts import CutText
+from perdure.context.render.cuts import CutText
 from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe

@@ -5,18 +5,28 @@ drops the draft, a success pours it in.  One lock serves all memory stores of a 
 so that a fork finds none of them half written; the child then has a copy of its own.
 
 Nothing is durable: a store is gone with the last engine that holds it.
+
+Layers: dictionaries that lie over others, so that a change can be dropped or made as a whole.
+
+Marks: what is remembered of a commit besides its bytes, so that lines can be walked without decoding them.
+
+The dictionaries that a memory store keeps for one space.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
-from perdure.engines import rules
+import msgspec
+
+from perdure.engines import shared_rules
 from perdure.engines.contract import (
     GC,
     Cell,
@@ -27,22 +37,191 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     Move,
+    Place,
     Rebuilt,
     Receipt,
     Recorded,
     Step,
     Write,
 )
-from perdure.engines.marks import Mark, jump_of_child
-from perdure.engines.memory_space import Filed, SpaceState, Tombstone
-from perdure.engines.openings import Openings
+from perdure.engines.holders import Openings
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from perdure.model.changeset import Changeset, decode_changeset
-from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit
+from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit, decode_move
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 
-__all__ = ["MemoryEngine", "MemoryStore"]
+__all__ = [
+    "MemoryEngine",
+    "MemoryStore",
+    "over",
+    "pour",
+    "Mark",
+    "jump_of_child",
+    "Filed",
+    "SpaceState",
+    "Tombstone",
+]
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def over(below: MutableMapping[_K, _V] | None) -> MutableMapping[_K, _V]:
+    """An empty dictionary, or one that lies over `below` and keeps what is put into it to itself."""
+    return {} if below is None else ChainMap({}, below)
+
+
+def pour(draft: MutableMapping[_K, _V], below: MutableMapping[_K, _V]) -> None:
+    """Put into `below` what was put into `draft`, which lies over it."""
+    assert isinstance(draft, ChainMap)
+    below.update(draft.maps[0])
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Where a commit stands, and two ways back from it."""
+
+    place: Place
+    run: str | None
+    events: int
+    parent: Digest | None  # the first one
+    jump: Digest  # an ancestor such that any other is O(log n) jumps and parents away; the first: itself
+
+
+def jump_of_child(marks: Mapping[Digest, Mark], parent: Digest) -> Digest:
+    """Where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
+    once = marks[parent].jump
+    twice = marks[once].jump
+    here, middle, there = (marks[each].place.depth for each in (parent, once, twice))
+    return twice if here - middle == middle - there else parent
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """What is left of a forgotten object or op_id."""
+
+    kind: str
+    why: str
+
+
+class Filed(msgspec.Struct, frozen=True):
+    """A cell, and whether it can be found across spaces."""
+
+    cell: Cell
+    listed: bool
+    digest: bytes
+
+    @classmethod
+    def of(cls, cell: Cell, *, listed: bool) -> Filed:
+        """File a cell under its digest."""
+        return cls(cell, listed, shared_rules.cell_digest(cell, listed=listed))
+
+    def checked(self) -> Cell:
+        """The cell, checked against its digest."""
+        return shared_rules.check_cell(self.cell, self.digest, listed=self.listed)
+
+
+class SpaceState:
+    """One space's dictionaries."""
+
+    def __init__(self, below: SpaceState | None = None) -> None:
+        """Make an empty space, or a draft that lies over `below`."""
+        self.objects: MutableMapping[Digest, Object | Tombstone] = over(below and below.objects)
+        self.marks: MutableMapping[Digest, Mark] = over(below and below.marks)
+        self.labels: MutableMapping[str, tuple[Digest, ...]] = over(below and below.labels)
+        self.holds: MutableMapping[str, Hold] = over(below and below.holds)
+        self.records: MutableMapping[tuple[str, int], MoveRecord] = over(below and below.records)
+        self.cells: MutableMapping[str, Filed] = over(below and below.cells)
+        self.entries: MutableMapping[int, Entry] = over(below and below.entries)
+        self.ops: MutableMapping[str, Recorded | Tombstone] = over(below and below.ops)
+        self.last: Entry | None = below and below.last
+        self.standing: int = below.standing + 1 if below else 0  # how many writes became true
+        self.seal: int = below.seal if below else 0  # what `sum` must give
+
+    def take(self, draft: SpaceState) -> None:
+        """Make true what was made on `draft`."""
+        pour(draft.objects, self.objects)
+        pour(draft.marks, self.marks)
+        pour(draft.labels, self.labels)
+        pour(draft.holds, self.holds)
+        pour(draft.records, self.records)
+        pour(draft.cells, self.cells)
+        pour(draft.entries, self.entries)
+        pour(draft.ops, self.ops)
+        self.last = draft.last
+        self.standing = draft.standing
+        self.seal = draft.seal
+
+    def revision(self, cell: str) -> int:
+        """How often the cell was written."""
+        filed = self.cells.get(cell)
+        return filed.checked().revision if filed else 0
+
+    def ledger_left(self) -> LedgerRead:
+        """Where the newest write that added to the ledger left it."""
+        receipts = [op.receipt for op in self.ops.values() if isinstance(op, Recorded)]
+        newest = max(receipts, key=lambda receipt: receipt.position, default=None)
+        return LedgerRead(newest.position, newest.chain) if newest else LedgerRead()
+
+    def ledger_stored(self) -> LedgerRead:
+        """Where the ledger ends."""
+        last = self.entries.get(max(self.entries, default=0))
+        return LedgerRead(last.position, last.chain) if last else LedgerRead()
+
+    def sum(self) -> int:
+        """The sum over everything in the space that can change."""
+        ledger = self.entries.get(len(self.entries))
+        total = 0 if ledger is None else shared_rules.sealed_ledger(ledger.position, ledger.chain)
+        total += sum(shared_rules.sealed_cell(name, filed.digest) for name, filed in self.cells.items())
+        return (
+            total + sum(shared_rules.sealed_head(name, hold.move) for name, hold in self.holds.items())
+        ) & shared_rules.SEAL_MASK
+
+    def hold(self, timeline: str) -> Hold | None:
+        """Where the timeline stands, checked against its last move."""
+        hold = self.holds.get(timeline)
+        if hold is None or hold.move is None:
+            return shared_rules.unmoved(timeline)
+        shared_rules.check_hold(hold, decode_move(self._named(hold.move).body))
+        return hold
+
+    def object(self, digest: Digest) -> Object:
+        """The object, checked against its digest."""
+        match self.objects.get(digest):
+            case None:
+                raise NotFound(f"there is no object {digest} in this space.")
+            case Tombstone(kind, why):
+                raise Forgotten(f"{kind} {digest}", why)
+            case found:
+                return Object.read(found.kind, digest, found.body)
+
+    def _named(self, digest: Digest) -> Object:
+        """An object that a head or a commit names; raises `Corrupt` if it is not there."""
+        if digest not in self.objects:
+            raise Corrupt(f"{digest} is named in this space and missing.", digest=digest)
+        return self.object(digest)
+
+    def mark(self, commit: Digest) -> Mark:
+        """What is remembered of the commit."""
+        mark = self.marks.get(commit)
+        if mark is None:
+            raise NotFound(f"there is no commit {commit} in this space.")
+        return mark
+
+    def step(self, digest: Digest) -> Step:
+        """The commit, decoded, with its changeset and place."""
+        commit = decode_commit(self.object(digest).body)
+        changeset = decode_changeset(self._named(commit.changeset).body)
+        return Step(digest, commit, changeset, self.mark(digest).place)
+
+    def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
+        """The first commit from `at` backwards that is `enough`, if all commits before it are so too."""
+        here: Digest | None = at
+        while here is not None and not enough(self.mark(here).place):
+            mark = self.mark(here)
+            here = mark.parent if enough(self.mark(mark.jump).place) or mark.jump == here else mark.jump
+        return here
+
 
 _LOCK = Lock()
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
@@ -71,7 +250,7 @@ class MemoryEngine:
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true, all of it or none of it."""
-        rules.check_write(write)
+        shared_rules.check_write(write)
         with self._opened(writing=True) as spaces:
             space = spaces.get(write.space) or SpaceState()
             self._compare(write.space, space)
@@ -207,7 +386,7 @@ class MemoryEngine:
 
     def _compare(self, name: str, space: SpaceState) -> None:
         if name not in self._compared:
-            rules.check_seal(name, space.sum(), space.seal)
+            shared_rules.check_seal(name, space.sum(), space.seal)
             self._compared.add(name)
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
@@ -215,7 +394,7 @@ class MemoryEngine:
         with self._opened(writing=True) as spaces:
             found = spaces.get(space)
             if found is not None:
-                rules.check_ledger_end(space, found.ledger_left(), found.ledger_stored())
+                shared_rules.check_ledger_end(space, found.ledger_left(), found.ledger_stored())
                 for each in cells:
                     before = found.cells.get(each.name)
                     revision = before.cell.revision + 1 if before else 1
@@ -248,11 +427,11 @@ class MemoryEngine:
         """Replace the bytes of these objects by tombstones; the number of bytes set free."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space) or SpaceState()
-            rules.check_standing(space, standing, found.standing)
+            shared_rules.check_standing(space, standing, found.standing)
             known = {digest: found.objects.get(digest) for digest in digests}
             stored = [each for each in known.values() if isinstance(each, Object)]
             for each in stored:
-                rules.check_forgettable(each.kind, each.digest)
+                shared_rules.check_forgettable(each.kind, each.digest)
             if stored:
                 _add_cell(found, space, CellWrite(name=GC, expected=found.revision(GC), value=None), 0)
             found.objects.update({each.digest: Tombstone(each.kind, why) for each in stored})
@@ -330,11 +509,11 @@ class MemoryEngine:
 def _make(draft: SpaceState, write: Write) -> Receipt:
     """Check `write` in the contract's order and make it true on `draft`."""
     for fence in write.fences:
-        rules.check_fence(fence, draft.revision(fence.cell))
+        shared_rules.check_fence(fence, draft.revision(fence.cell))
     for cell in write.cells:
-        rules.check_fence(Fence(cell.name, cell.expected), draft.revision(cell.name))
+        shared_rules.check_fence(Fence(cell.name, cell.expected), draft.revision(cell.name))
     for move in write.moves:
-        rules.check_move(move, draft.hold(move.timeline))
+        shared_rules.check_move(move, draft.hold(move.timeline))
     _add_objects(draft, write.objects)
     heads = tuple(_add_move(draft, move, write.op_id) for move in write.moves)
     last = _add_entries(draft, write.entries)
@@ -373,22 +552,22 @@ def _add_commit(draft: SpaceState, digest: Digest, commit: Commit, changeset: Ch
         draft.mark(parent)
     first = commit.first_parent
     mark = draft.mark(first) if first else None
-    place = rules.placed(commit, (mark.place, mark.run) if mark else None, mark.events if mark else 0)
+    place = shared_rules.placed(commit, (mark.place, mark.run) if mark else None, mark.events if mark else 0)
     jump = jump_of_child(draft.marks, first) if first else digest
     draft.marks[digest] = Mark(place, commit.run, len(changeset.events), first, jump)
-    for label in rules.labels(commit, changeset, mark.run if mark else None):
+    for label in shared_rules.labels(commit, changeset, mark.run if mark else None):
         draft.labels[label] = (*draft.labels.get(label, ()), digest)
 
 
 def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
     if move.to is not None:
         draft.mark(move.to)
-    hold, stored, record = rules.record_of(move, draft.hold(move.timeline), op_id)
+    hold, stored, record = shared_rules.record_of(move, draft.hold(move.timeline), op_id)
     draft.objects[stored.digest] = stored
     draft.records[move.timeline, hold.head.version] = record
     before = draft.holds.get(move.timeline)
-    draft.seal += rules.sealed_head(move.timeline, hold.move)
-    draft.seal -= rules.sealed_head(move.timeline, before.move if before else None)
+    draft.seal += shared_rules.sealed_head(move.timeline, hold.move)
+    draft.seal -= shared_rules.sealed_head(move.timeline, before.move if before else None)
     draft.holds[move.timeline] = hold
     return hold.head
 
@@ -396,8 +575,8 @@ def _add_move(draft: SpaceState, move: Move, op_id: str) -> Head:
 def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -> int:
     cell = Cell(space, wanted.name, wanted.expected + 1, wanted.value, position)
     before, filed = draft.cells.get(wanted.name), Filed.of(cell, listed=wanted.listed)
-    draft.seal += rules.sealed_cell(wanted.name, filed.digest)
-    draft.seal -= rules.sealed_cell(wanted.name, before.digest) if before else 0
+    draft.seal += shared_rules.sealed_cell(wanted.name, filed.digest)
+    draft.seal -= shared_rules.sealed_cell(wanted.name, before.digest) if before else 0
     draft.cells[wanted.name] = filed
     return cell.revision
 
@@ -407,17 +586,17 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
     added, before = None, draft.last
     for body in bodies:
         position, chain = (draft.last.position, draft.last.chain) if draft.last else (0, None)
-        added = draft.last = Entry(position + 1, rules.chained(chain, body), body)
+        added = draft.last = Entry(position + 1, shared_rules.chained(chain, body), body)
         draft.entries[added.position] = added
     if added is not None:
-        draft.seal += rules.sealed_ledger(added.position, added.chain)
-        draft.seal -= rules.sealed_ledger(before.position, before.chain) if before else 0
+        draft.seal += shared_rules.sealed_ledger(added.position, added.chain)
+        draft.seal -= shared_rules.sealed_ledger(before.position, before.chain) if before else 0
     return added
 
 
 def _checked(space: SpaceState, position: int) -> Entry:
     entry, before = space.entries[position], space.entries.get(position - 1)
-    if entry.chain != rules.chained(before.chain if before else None, entry.body):
+    if entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
         raise Corrupt(f"entry {position} of the ledger does not fit the chain; it was not returned.")
     return entry
 

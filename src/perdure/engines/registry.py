@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from perdure.engines.contract import Engine
 from perdure.errors import Invalid, NotFound, Unsupported
-from perdure.model.forks import ThreadLock
+from perdure.model.fork_safety import ThreadLock
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
     from perdure.engines.memory import MemoryStore
-    from perdure.engines.searching import SearchIndex
+    from perdure.engines.search_contract import SearchIndex
     from perdure.engines.sqlite.sql import Entries, Sql
 
 __all__ = [
@@ -95,7 +95,7 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
 
     Raises `Conflict` if the file is there already, `NotFound` if its directory is not.
     """
-    from perdure.engines.sqlite.tables import export_tables
+    from perdure.engines.sqlite.maintenance.copy import export_tables
 
     return export_tables(sql, target, thread=thread)
 
@@ -105,7 +105,7 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 
     It lies beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
     """
-    from perdure.engines.sqlite.searching import SqliteSearch
+    from perdure.engines.sqlite.search import SqliteSearch
 
     path = _file(url)
     if owner is None or path is None:
@@ -141,7 +141,7 @@ def _file(url: str) -> Path | None:
 
 def check_vectors() -> None:
     """Raise `Unsupported` if memory cannot be searched by vectors here."""
-    from perdure.engines.sqlite.searching import check_vectors
+    from perdure.engines.sqlite.search import check_vectors
 
     check_vectors()
 

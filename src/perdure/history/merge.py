@@ -9,33 +9,332 @@ are not merged; the transcript goes on following first parents.
 A merge is always recorded as a commit with two parents, even where our line has nothing of
 its own and could simply move on: so it is one turn, and one undo takes it back whole.
 Reserved prefixes hold what belongs to a run of its own line; they stay as they are on ours.
+
+Resolving a merge path by path: what to do to our map so that it holds their changes too.
+
+Pure: three maps and the declared rules give puts, deletes and conflicts.  Paths that only one
+side changed are taken, and so are paths that both made equal.  A path that both changed
+differently is joined by the rule declared for it, or it is a conflict.
+
+Merging lines that have several last commits in common: they were merged crosswise, or both took in the same others.
+
+Seen from one of these commits alone, what a line changed and knowingly took back looks like
+no change, and would be lost.  So each path is resolved from every one of them, and where the
+results are not the same it is a conflict.
+
+What adds up has one right answer even so.  A counter, or a list that is appended to, is
+joined from what the commits in common add up to; and that is found in the same way, from
+what they have in common themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from perdure.engines.contract import Receipt
-from perdure.errors import Invalid, MergeConflict
-from perdure.history import ancestry, crosswise, generation, patching, resolution, values, writer
+from perdure.errors import Conflict, Invalid, MergeConflict, PathConflict
+from perdure.history import ancestry, gc_generation, writer
 from perdure.history.ancestry import Point
-from perdure.history.resolution import Joined, Resolution
+from perdure.history.changes import patch_builder, values
+from perdure.history.changes.values import Kept
 from perdure.history.space import Space
-from perdure.history.tree import Entry
-from perdure.history.values import Kept
+from perdure.history.tree import Entry, Meeting, Tree, diff, merge3
 from perdure.history.writer import Proposal
-from perdure.model import canonical
+from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.commit import Reads
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import Event, Merged, Picked
 from perdure.model.head import Head
-from perdure.model.joining import Rule, check_rules
-from perdure.model.patch import Stored
+from perdure.model.merge_rules import ADDING, Rule, adds_up, check_rules, join, rule_for
+from perdure.model.patch import JSON_TYPE, Stored
 
-__all__ = ["Taken", "Terms", "cherry_pick", "merge"]
+__all__ = [
+    "Taken",
+    "Terms",
+    "cherry_pick",
+    "merge",
+    "Decision",
+    "Joined",
+    "Read",
+    "Resolution",
+    "collected",
+    "conflict",
+    "decide",
+    "reserved",
+    "resolve",
+    "SHARED_MAX",
+    "Shared",
+    "resolve_criss_cross",
+    "shared",
+]
+
+
+Read: TypeAlias = Callable[[Entry], Json]
+"""The JSON of an entry."""
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A value that a rule made out of ours and theirs."""
+
+    path: str
+    value: Json
+
+
+Decision: TypeAlias = Entry | Joined | str | PathConflict | None
+"""What one path needs: a put, a delete (its path), a report, or nothing."""
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do to our map so that it holds their changes too.  All in the order of the paths."""
+
+    puts: tuple[Entry | Joined, ...] = ()
+    deletes: tuple[str, ...] = ()
+    conflicts: tuple[PathConflict, ...] = ()
+
+    @property
+    def paths(self) -> int:
+        """How many paths change."""
+        return len(self.puts) + len(self.deletes)
+
+
+def resolve(base: Tree, ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read) -> Resolution:
+    """How to take what `theirs` changed since `base` into `ours`."""
+    meetings = (meeting for meeting in merge3(base, ours, theirs) if not reserved(meeting.path))
+    return collected(decide(meeting, rules, read) for meeting in meetings)
+
+
+def collected(decisions: Iterable[Decision]) -> Resolution:
+    """The decisions about all paths, which come in order, by what they are."""
+    puts: list[Entry | Joined] = []
+    deletes: list[str] = []
+    conflicts: list[PathConflict] = []
+    for decision in decisions:
+        match decision:
+            case PathConflict():
+                conflicts.append(decision)
+            case str():
+                deletes.append(decision)
+            case Entry() | Joined():
+                puts.append(decision)
+            case None:
+                pass
+    return Resolution(puts=tuple(puts), deletes=tuple(deletes), conflicts=tuple(conflicts))
+
+
+def reserved(path: str) -> bool:
+    """Whether the path belongs to a run of its own line, so that no merge touches it."""
+    return any(names.under(path, prefix) for prefix in names.KERNEL_PREFIXES)
+
+
+def decide(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Decision:
+    """What one path needs that their side changed."""
+    match meeting.verdict:
+        case "same":
+            return _added_twice(meeting, rules, read)
+        case "taken":
+            return meeting.path if meeting.theirs is None else meeting.theirs
+        case "conflict":
+            rule = rule_for(meeting.path, rules)
+            return conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, read)
+
+
+def conflict(meeting: Meeting, why: str) -> PathConflict:
+    """The report of a path that cannot be merged."""
+    base, ours, theirs = (
+        each.value if each else None for each in (meeting.base, meeting.ours, meeting.theirs)
+    )
+    return PathConflict(meeting.path, base, ours, theirs, why)
+
+
+def _added_twice(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Joined | PathConflict | None:
+    """Two equal steps are two steps where they add up: each line counted, or appended, once."""
+    rule = rule_for(meeting.path, rules)
+    if rule is None or meeting.ours is None or meeting.ours.form != "json":
+        return None
+    if meeting.base is not None and meeting.base.form != "json":
+        return None
+    held = [read(each) for each in (meeting.ours, meeting.base) if each is not None]
+    return _join(meeting, rule, read) if adds_up(rule, *held) else None
+
+
+def _join(meeting: Meeting, rule: Rule, read: Read) -> Joined | PathConflict | None:
+    base, ours, theirs = meeting.base, meeting.ours, meeting.theirs
+    if ours is None or theirs is None:
+        return conflict(meeting, _apart(meeting))
+    if any(side is not None and side.form != "json" for side in (base, ours, theirs)):
+        return conflict(meeting, f"the rule '{rule}' joins JSON documents, not bytes")
+    mine = read(ours)
+    try:
+        joined = join(rule, read(base) if base else None, mine, read(theirs))
+    except Invalid as error:
+        return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
+    same = canonical.encode(joined) == canonical.encode(mine)
+    return None if same else Joined(meeting.path, joined)
+
+
+def _apart(meeting: Meeting) -> str:
+    if meeting.ours is None:
+        return "deleted on ours, changed on theirs"
+    if meeting.theirs is None:
+        return "changed on ours, deleted on theirs"
+    return "added differently on both" if meeting.base is None else "changed differently on both"
+
+
+SHARED_MAX = 256  # commits in common that a merge looks at
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """A commit that two lines have in common, and what it has itself in common with those named before it."""
+
+    tree: Tree
+    below: tuple[Shared, ...]
+
+
+def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> tuple[Shared, ...]:
+    """What is behind `bases`, down to single commits where a rule adds up.
+
+    Raises `Conflict` if that is too much to look at.
+    """
+    deep = any(rule in ADDING for rule in rules.values())
+    return _shared(space, bases, iter(range(SHARED_MAX)), deep=deep)
+
+
+def resolve_criss_cross(
+    bases: Sequence[Shared], ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read
+) -> Resolution:
+    """How to take what `theirs` changed into `ours`, seen from every one of `bases`."""
+    paths = _paths(bases, theirs, rules)
+    mine, others = ours.get_many(paths), theirs.get_many(paths)
+    seen = [base.tree.get_many(paths) for base in bases]
+
+    def decision(path: str) -> Decision:
+        meetings = [Meeting(path, held.get(path), mine.get(path), others.get(path)) for held in seen]
+        rule = rule_for(path, rules)
+        if rule is not None and _adds_up(meetings[0], rule, read):
+            return _added(meetings[0], rule, bases, read)
+        return _agreed(meetings, rules, read)
+
+    return collected(decision(path) for path in paths)
+
+
+def _shared(space: Space, bases: Sequence[Point], room: Iterator[int], *, deep: bool) -> tuple[Shared, ...]:
+    found: list[Shared] = []
+    for number, base in enumerate(bases):
+        if next(room, None) is None:
+            raise Conflict(
+                f"the lines have more than {SHARED_MAX} commits in common that came about crosswise; nothing was "
+                "written. Promote one of them, or pick what is wanted."
+            )
+        earlier = bases[:number] if deep else ()
+        met = [each for other in earlier for each in ancestry.commons(space, other, base)]
+        below = _shared(space, ancestry.best(space, met), room, deep=deep)
+        found.append(Shared(space.tree_at(base.digest), below))
+    return tuple(found)
+
+
+def _paths(bases: Sequence[Shared], theirs: Tree, rules: Mapping[str, Rule]) -> list[str]:
+    """Every path that `theirs` may have changed, in order."""
+    found = {change.path for base in bases for change in diff(base.tree, theirs)}
+    # Two equal steps that each of the bases made are two: together they hold what none of them does.
+    found |= {
+        change.path
+        for tree in _trees(below for base in bases for below in base.below)
+        for change in diff(tree, theirs)
+        if rule_for(change.path, rules) in ADDING
+    }
+    return sorted(path for path in found if not reserved(path))
+
+
+def _trees(some: Iterable[Shared]) -> Iterator[Tree]:
+    for each in some:
+        yield each.tree
+        yield from _trees(each.below)
+
+
+def _agreed(meetings: Sequence[Meeting], rules: Mapping[str, Rule], read: Read) -> Decision:
+    """What the path needs if it is the same from each base; else a conflict."""
+    decisions = [None if each.base == each.theirs else decide(each, rules, read) for each in meetings]
+    for decision in decisions:
+        if isinstance(decision, PathConflict):
+            return decision
+    if len({_left(decision, meetings[0].ours, read) for decision in decisions}) == 1:
+        return None if None in decisions else decisions[0]
+    return conflict(
+        meetings[0],
+        f"the lines have {len(meetings)} last commits in common, and these disagree on who changed it",
+    )
+
+
+def _left(decision: Decision, ours: Entry | None, read: Read) -> tuple[str, str, bytes] | None:
+    """What the path holds once the decision is carried out, in a form that can be compared."""
+    held = ours if decision is None else decision
+    match held:
+        case Joined(_, value):
+            return "json", JSON_TYPE, canonical.encode(value)
+        case Entry(form="json"):
+            return "json", held.media_type, canonical.encode(read(held))
+        case Entry():
+            return held.form, held.media_type, held.value.encode()
+        case _:
+            return None
+
+
+def _adds_up(meeting: Meeting, rule: Rule, read: Read) -> bool:
+    sides = [side for side in (meeting.ours, meeting.theirs) if side is not None and side.form == "json"]
+    return len(sides) == 2 and adds_up(rule, *(read(side) for side in sides))
+
+
+def _added(meeting: Meeting, rule: Rule, bases: Sequence[Shared], read: Read) -> Decision:
+    """What both sides added to what they have in common."""
+    mine, others = _held(meeting.ours, read), _held(meeting.theirs, read)
+    try:
+        before = _total(bases, meeting.path, rule, read)
+        if _same(mine, others) and _only_reordered(before, mine):
+            return None
+        joined = _sum(rule, before, mine, others)
+    except Invalid as error:
+        return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
+    return None if _same(joined, mine) else Joined(meeting.path, joined)
+
+
+def _total(bases: Sequence[Shared], path: str, rule: Rule, read: Read) -> Json:
+    """What the bases hold together at `path`; None is nothing.  Raises `Invalid` if the rule does not fit them."""
+    total: Json = None
+    for number, base in enumerate(bases):
+        held = _held(base.tree.get(path), read)
+        total = held if number == 0 else _sum(rule, _total(base.below, path, rule, read), total, held)
+    return total
+
+
+def _sum(rule: Rule, before: Json, one: Json, other: Json) -> Json:
+    if _same(one, before):
+        return other
+    if _same(other, before):
+        return one
+    if one is None or other is None:
+        raise Invalid("it was deleted on one of the lines")
+    return join(rule, before, one, other)
+
+
+def _held(entry: Entry | None, read: Read) -> Json:
+    if entry is not None and entry.form != "json":
+        raise Invalid("it held bytes")
+    return read(entry) if entry else None
+
+
+def _same(one: Json, other: Json) -> bool:
+    return canonical.encode(one) == canonical.encode(other)
+
+
+def _only_reordered(before: Json, now: Json) -> bool:
+    """Whether two lists hold the same items: in which order the bases' own came together is not told."""
+    if not isinstance(before, list) or not isinstance(now, list) or len(before) != len(now):
+        return False
+    return sorted(map(canonical.encode, before)) == sorted(map(canonical.encode, now))
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +365,7 @@ def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str)
     earlier = writer.once(space, terms.op_id, _intent("merge", onto, source, terms))
     if earlier:
         return _told(space, earlier)
-    return generation.fenced(space, lambda fenced: _merge(fenced, onto, other, terms, source))
+    return gc_generation.fenced(space, lambda fenced: _merge(fenced, onto, other, terms, source))
 
 
 def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -> Taken:
@@ -98,7 +397,7 @@ def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn:
     intent = _intent("cherry_pick", onto, commit, terms)
     if earlier := writer.once(space, terms.op_id, intent):
         return _told(space, earlier)
-    return generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent, turn=turn))
+    return gc_generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent, turn=turn))
 
 
 def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest, *, turn: bool) -> Taken:
@@ -128,12 +427,12 @@ def _resolved(
 ) -> Resolution:
     """The resolution between two commits and what they have in common; raises `MergeConflict`."""
     mine, others = space.tree_at(ours), space.tree_at(theirs)
-    read: resolution.Read = lambda entry: values.read_json(space, entry.value)  # noqa: E731
+    read: Read = lambda entry: values.read_json(space, entry.value)  # noqa: E731
     if len(bases) > 1:
-        resolved = crosswise.resolve(crosswise.shared(space, bases, rules), mine, others, rules, read)
+        resolved = resolve_criss_cross(shared(space, bases, rules), mine, others, rules, read)
     else:
         base = space.tree_at(bases[0].digest if bases else None)
-        resolved = resolution.resolve(base, mine, others, rules, read)
+        resolved = resolve(base, mine, others, rules, read)
     if resolved.conflicts:
         raise MergeConflict(resolved.conflicts)
     return resolved
@@ -148,8 +447,8 @@ def _proposal(
     *,
     others: tuple[Digest, ...] = (),
 ) -> Proposal:
-    generation.check_kept(space, (put.value for put in resolved.puts if isinstance(put, Entry)))
-    ops = patching.Ops(space, space.root_at(onto.commit))
+    gc_generation.check_kept(space, (put.value for put in resolved.puts if isinstance(put, Entry)))
+    ops = patch_builder.Ops(space, space.root_at(onto.commit))
     for path in resolved.deletes:
         ops.delete(path)
     for put in resolved.puts:

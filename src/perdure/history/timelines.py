@@ -17,8 +17,8 @@ from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import CellWrite, Hold, Move, Write
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, Sealed, StaleHead
-from perdure.history import generation, reader, refs, writer
-from perdure.history.refs import Exactly, Name
+from perdure.history import gc_generation, reader, revisions, writer
+from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
 from perdure.model import names
 from perdure.model.commit import Act
@@ -53,7 +53,7 @@ def fork(
 
     def wanted(space: Space) -> Move:
         head = reader.head_to_move(space, timeline)
-        to = head.commit if at is UNSET else None if at is None else refs.resolve(space, head, at)
+        to = head.commit if at is UNSET else None if at is None else revisions.resolve(space, head, at)
         return Move(act=Act.FORK, timeline=name, expected=None, to=to)
 
     return _once(space, wanted, op_id=op_id, intent=intent, cells=cells)
@@ -84,7 +84,7 @@ def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str | None) 
 
     def wanted(space: Space) -> Move:
         head = reader.head_to_move(space, timeline)
-        return _from(head, Act.UNDO, None if to is None else refs.resolve(space, head, to))
+        return _from(head, Act.UNDO, None if to is None else revisions.resolve(space, head, to))
 
     return _once(space, wanted, op_id=op_id, intent=intent)
 
@@ -123,7 +123,7 @@ def promote(
 
     def promoted(space: Space) -> Head:
         main = onto or reader.head_to_move(space, MAIN)
-        generation.check_state(space, other.commit)
+        gc_generation.check_state(space, other.commit)
         kept = Move(
             act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True
         )
@@ -138,7 +138,7 @@ def promote(
             raise
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
-    return earlier.heads[1] if earlier else generation.fenced(space, promoted)
+    return earlier.heads[1] if earlier else gc_generation.fenced(space, promoted)
 
 
 def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
@@ -188,13 +188,13 @@ def _once(
     def moved(space: Space) -> Head:
         move = wanted(space)
         if move.expected is None or move.to != move.expected.commit:
-            generation.check_state(space, move.to)
+            gc_generation.check_state(space, move.to)
         onto = move.expected or Head(move.timeline, 0, move.to)
         write = _write(space, (move,), name, intent, cells, is_new=op_id is None)
         return writer.submit(space, write, onto).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
-    return earlier.heads[0] if earlier else generation.fenced(space, moved)
+    return earlier.heads[0] if earlier else gc_generation.fenced(space, moved)
 
 
 def _write(

@@ -16,15 +16,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines import rules
+from perdure.engines import shared_rules
 from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
-from perdure.history import patching
-from perdure.history.patching import Ops
-from perdure.history.reapplying import Source, covered, reapply
+from perdure.history.changes import patch_builder
+from perdure.history.changes.patch_builder import Ops, Source, covered, reapply
+from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.values import Kept
 from perdure.history.space import Space, removed, stale_because_removed
-from perdure.history.touched import Touched
-from perdure.history.values import Kept
 from perdure.model import canonical, names
 from perdure.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
 from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
@@ -252,7 +251,7 @@ def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Di
 
 def _placed(record: Commit, parent: Step | None) -> Place:
     above = (parent.place, parent.commit.run) if parent else None
-    return rules.placed(record, above, len(parent.changeset.events) if parent else 0)
+    return shared_rules.placed(record, above, len(parent.changeset.events) if parent else 0)
 
 
 def _along(timeline: str, head: Head | None, step: Step) -> Move:
@@ -343,7 +342,7 @@ def _rebased(
 
 
 def _replayed(space: Space, root: Digest, proposal: Proposal) -> Proposal:
-    root, nodes = patching.replay(space, root, proposal.patch)
+    root, nodes = patch_builder.replay(space, root, proposal.patch)
     return msgspec.structs.replace(proposal, root=root, objects=(*_without_nodes(proposal), *nodes))
 
 

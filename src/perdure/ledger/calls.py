@@ -19,9 +19,9 @@ import msgspec
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound
 from perdure.history import cells, writer
+from perdure.history import cells as marks
 from perdure.history.artifacts import Staged
 from perdure.history.space import Space
-from perdure.ledger import listing as marks
 from perdure.model import canonical, names
 from perdure.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from perdure.model.digest import Digest, Kind, Object, digest_of

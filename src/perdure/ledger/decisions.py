@@ -7,6 +7,12 @@ moment exactly one wins.  Nobody has to run anything for it: whoever resumes the
 A ticket is seen from every line whose conversation holds its call.  Decided elsewhere than where it
 was asked, the decision makes a new call there, and the ticket stays as it is; after an undo
 past the call there is nothing to decide.  A ticket that is due is closed by whoever looks first.
+
+Copies: a call as it stands on a line other than the one that asked for it.
+
+A ticket that is decided on another line than its own leaves its call as it is and makes a copy
+there.  The conversation names the first call, whichever line it is read on; what became of it on
+a line is what became of the copy that was decided there.
 """
 
 from __future__ import annotations
@@ -18,11 +24,11 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.errors import Conflict, Decided, Invalid
-from perdure.history import reader
+from perdure.history import cells, reader
+from perdure.history.ancestry import commits_of, of_run, stands_on, told_in
 from perdure.history.space import Space
-from perdure.ledger import calls, keys, schema, tickets
+from perdure.ledger import call_identity, calls, json_schema, tickets
 from perdure.ledger.calls import Changes, Held, Posting
-from perdure.ledger.presence import commits_of, of_run, stands_on, told_in
 from perdure.ledger.tickets import TICKET, Asked
 from perdure.model import canonical, names
 from perdure.model.call import CallRecord, CallState
@@ -45,7 +51,11 @@ __all__ = [
     "is_seen",
     "took_in",
     "withdraw",
+    "decided_on",
+    "standing",
+    "waiting_on",
 ]
+
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 """What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
@@ -188,7 +198,7 @@ def _wanted(
         raise Invalid(f"{verdict} {rule} value=; nothing was decided.")
     if value is None:
         return _Wanted(verdict, None, None, by, why, rework)
-    parsed = schema.parse_value(value, "the value")
+    parsed = json_schema.parse_value(value, "the value")
     return _Wanted(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
 
 
@@ -286,7 +296,7 @@ def _check_value(ticket: Ticket, wanted: _Wanted) -> None:
     if as_arguments and not isinstance(wanted.arguments, dict):
         raise Invalid(f"the arguments of {ticket.tool} must be a JSON object; nothing was decided.")
     if wanted.verdict == "answer" and ticket.response_schema is not None:
-        schema.check_answer(ticket.response_schema, wanted.arguments)
+        json_schema.check_answer(ticket.response_schema, wanted.arguments)
 
 
 def _leads_to(
@@ -316,13 +326,15 @@ def _edited(
     first = record.fingerprint if record.first_fingerprint is None else record.first_fingerprint
     changes: Changes = {"fingerprint": "", "first_fingerprint": first}
     if rework is not None:
-        arguments = schema.parse_value(value.body.decode(), "the value")
+        arguments = json_schema.parse_value(value.body.decode(), "the value")
         assert isinstance(arguments, dict)
         changes.update(rework(record, arguments))
     if (
         not changes.get("fingerprint") and ticket.arguments_schema is not None
     ):  # nobody has looked at them yet
-        schema.check_arguments(ticket.arguments_schema, schema.parse_value(value.body.decode(), "the value"))
+        json_schema.check_arguments(
+            ticket.arguments_schema, json_schema.parse_value(value.body.decode(), "the value")
+        )
     changes["args"] = changes["approved"] = value.digest
     changes["args_size"] = len(value.body)
     changes["approved_fingerprint"] = changes.get("fingerprint", "")
@@ -352,7 +364,9 @@ def _copying(
         effect=origin.effect,
         idempotent=origin.idempotent,
         version=origin.version,
-        key=keys.default_key(space.label, id) if keys.is_default(origin, space.label) else origin.key,
+        key=call_identity.default_key(space.label, id)
+        if call_identity.is_default(origin, space.label)
+        else origin.key,
         key_scope=origin.key_scope,
         timeline=line,
         label=origin.label,
@@ -394,3 +408,50 @@ def first_of(space: Space, record: CallRecord) -> CallRecord:
 def _id_on(ticket: Ticket, line: str) -> str:
     """The id under which a ticket is decided on another line."""
     return f"{ticket.id}/{line}"
+
+
+_ids = msgspec.json.Decoder(str)
+
+
+def standing(space: Space, id: str, line: str) -> Held | None:
+    """The call of that id as it stands on `line`: the copy that was decided there, else the call itself."""
+    held = calls.find(space, id)
+    if held is None or held.record.timeline == line:
+        return held
+    cell = space.engine.cell(space.name, f"{COPY}{line}:{id}")
+    return held if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
+
+
+def decided_on(space: Space, line: str) -> list[str]:
+    """The calls of other lines that were decided on `line`, by the ids that its conversation has for them."""
+    return list(cells.marked(space, COPY, line))
+
+
+def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
+    """What can be decided on `line`, which stands at `head`.
+
+    What was asked on another line and decided there waits here still, unless the decision came along
+    with the history; what was decided here waits no more.
+    """
+    found = [each for each in tickets.open_on(space, line) if is_seen(space, each, line, head)]
+    elsewhere: dict[str, list[Ticket]] = {}  # by the call that the conversation names
+    for ticket in tickets.elsewhere(space, line):
+        if is_seen(space, ticket, line, head):
+            first = first_of(space, calls.read(space, ticket.call).record)
+            if first.timeline != line:
+                elsewhere.setdefault(first.id, []).append(ticket)
+    here = set(decided_on(space, line)) if elsewhere else set[str]()
+    for call, asked_for in elsewhere.items():
+        if call not in here:
+            found += _still_open(space, asked_for, head)
+    return found
+
+
+def _still_open(space: Space, asked: list[Ticket], head: Digest | None) -> list[Ticket]:
+    """The question that is still to be decided, of all that were asked about one call on other lines."""
+    for ticket in asked:
+        if ticket.decision is None:
+            return [ticket]
+    if any(took_in(space, ticket, head) for ticket in asked):
+        return []
+    return [msgspec.structs.replace(asked[0], decision=None)]

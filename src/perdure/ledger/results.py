@@ -1,4 +1,9 @@
-"""Results of calls as artifacts: `artifact://tool-results/<call>`, and where an artifact comes from.
+"""What a model is shown of a call: kept with the call, or in the message that tells it.
+
+A result that is settled by the very write that tells the conversation is not kept twice: the call
+names the message, by `result_label`, and its words are there.  Everything else has a body of its own.
+
+Results of calls as artifacts: `artifact://tool-results/<call>`, and where an artifact comes from.
 
 A call's result is part of a line's history once the commit that tells of it is; before that, and on lines
 that do not hold that commit, the name leads nowhere.
@@ -10,15 +15,45 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.errors import NotFound
-from perdure.history import naming, reader
+from perdure.errors import Forgotten, NotFound
+from perdure.history import artifact_names, reader
 from perdure.history.space import Space
 from perdure.ledger import calls
 from perdure.model.artifact import parse_reference
 from perdure.model.call import CallRecord
 from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.model.message import ToolResult, decode_message
 
-__all__ = ["TOOL_RESULTS", "Provenance", "in_history", "of_call", "provenance", "resolve", "results"]
+__all__ = ["shown", "TOOL_RESULTS", "Provenance", "in_history", "of_call", "provenance", "resolve", "results"]
+
+
+_results = msgspec.json.Decoder(ToolResult)
+
+
+def shown(space: Space, record: CallRecord) -> ToolResult | None:
+    """What a model is shown of what the call came to; None: nothing was kept, or it was forgotten."""
+    try:
+        if record.preview is not None:
+            return _results.decode(space.body(record.preview))
+        return _told(space, record) if record.result_label else None
+    except Forgotten:
+        return None
+
+
+def _told(space: Space, record: CallRecord) -> ToolResult | None:
+    """The same from the message; a copy goes by the name of the call that it was made from."""
+    named, label = {record.id}, record.result_label or ""
+    while record.copied_from is not None:
+        record = calls.read(space, record.copied_from).record
+        named.add(record.id)
+    for commit in space.engine.labelled(space.name, label):
+        for event in space.step(commit).changeset.events:
+            if isinstance(event, MessageAppended) and event.id == label:
+                results = decode_message(space.body(event.body)).tool_results
+                return next((each for each in results if each.call_id in named), None)
+    return None
+
 
 TOOL_RESULTS = "artifact://tool-results/"
 _SCHEME = "artifact://"
@@ -40,7 +75,7 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
     Raises as `naming.resolve` does; nothing of another thread or agent is ever found.
     """
     if not reference.startswith(TOOL_RESULTS):
-        return naming.resolve(space, reference, at=at)
+        return artifact_names.resolve(space, reference, at=at)
     call = reference.removeprefix(TOOL_RESULTS)
     held = calls.find(space, call) if call else None
     if held is None or held.record.result is None or not _is_told(space, held.record, at):
@@ -58,7 +93,7 @@ def in_history(space: Space, reference: str, *, at: Digest | None) -> Digest:
     if not reference.startswith(f"{_SCHEME}sha256/"):
         return digest
     is_result = any(found == digest and _is_told(space, record, at) for record, found in results(space))
-    if is_result or any(named.artifact == digest for _, named in naming.known_names(space, at=at)):
+    if is_result or any(named.artifact == digest for _, named in artifact_names.known_names(space, at=at)):
         return digest
     raise NotFound(f"there is no artifact {reference[:300]} in the history of this line; nothing was read.")
 

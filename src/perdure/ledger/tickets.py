@@ -16,11 +16,11 @@ import msgspec
 from perdure.engines.contract import Cell, CellWrite, Engine
 from perdure.errors import NotFound
 from perdure.history import cells
+from perdure.history import cells as marks
 from perdure.history.space import Space
-from perdure.ledger import calls, schema
-from perdure.ledger import listing as marks
+from perdure.ledger import calls, json_schema
 from perdure.ledger.calls import Changes, Held, Posting
-from perdure.ledger.guard import Repeats
+from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord
 from perdure.model.ticket import Decision, OnTimeout, Resume, Ticket
@@ -76,7 +76,7 @@ def question(
 ) -> Ticket:
     """The question whether, or how, this call may go on; raises `Unsupported` for a schema that cannot be checked."""
     if response_schema is not None:
-        schema.check_schema(response_schema)
+        json_schema.check_schema(response_schema)
     return Ticket(
         id=id,
         call=record.id,

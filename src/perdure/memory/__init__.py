@@ -6,8 +6,7 @@ question give the same answer.
 
 from __future__ import annotations
 
-from perdure.memory.recollection import Memories, Recollection
-from perdure.memory.searching import Found, Recall, relevant
-from perdure.memory.sight import Sight
+from perdure.memory.owner_memory import Memories, Recollection, Sight
+from perdure.memory.search import Found, Recall, relevant
 
 __all__ = ["Found", "Memories", "Recall", "Recollection", "Sight", "relevant"]

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from perdure.errors import Invalid, Unavailable
-from perdure.model.forks import ThreadLock
+from perdure.model.fork_safety import ThreadLock
 
 __all__ = ["Embed", "Embedder"]
 

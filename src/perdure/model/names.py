@@ -2,13 +2,19 @@
 
 Keys and names cannot be erased later, so they are checked before anything is written.
 The same rules hold in every engine; none of them depends on what an engine can store.
+
+Near names: which of the names that there are a mistyped one may have meant.
+
+A guess is only ever told.  Nothing is looked up, opened or written by it, and only so many names are
+compared: a store may hold any number of them.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from perdure.errors import Invalid
 
@@ -29,7 +35,11 @@ __all__ = [
     "reserved",
     "under",
     "with_article",
+    "COMPARED_MAX",
+    "did_you_mean",
+    "near",
 ]
+
 
 PATH_BYTES_MAX = 512
 PATH_SEGMENTS_MAX = 32
@@ -157,3 +167,28 @@ def _check_unicode(what: str, text: str) -> None:
 def _shown(text: object) -> str:
     shown = ascii(text)
     return shown if len(shown) <= 100 else shown[:97] + "…'"
+
+
+COMPARED_MAX = 2_000  # names
+_TOLD_MAX = 3
+_LENGTH_MAX = 200  # characters of a name: comparing costs their product
+
+
+def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
+    """Those of the first `COMPARED_MAX` names that are close to `name`, the closest first."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    if len(name) > _LENGTH_MAX:
+        return []
+    by_form: dict[str, str] = {}
+    for each in islice(known, COMPARED_MAX):
+        if each and each != name and len(each) <= _LENGTH_MAX:
+            by_form.setdefault(each.casefold(), each)
+    found = get_close_matches(name.casefold(), by_form, n=_TOLD_MAX, cutoff=likeness)
+    return [by_form[each] for each in found]
+
+
+def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
+    """A question that names what is close, with a space after it; empty where nothing is."""
+    found = near(name, known, likeness=likeness)
+    return f"Did you mean {' or '.join(repr(each) for each in found)}? " if found else ""

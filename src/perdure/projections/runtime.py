@@ -16,7 +16,7 @@ from perdure.model.call import SETTLED, UNCLEAR, CallRecord
 from perdure.model.changeset import Changeset
 from perdure.model.event import MessageAppended, RunFinished, RunStarted
 from perdure.model.ticket import Ticket
-from perdure.projections.working import Note
+from perdure.projections.working_memory import Note
 
 __all__ = ["Attempt", "OpenRun", "RuntimeState", "open_runs", "runtime"]
 

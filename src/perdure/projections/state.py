@@ -21,7 +21,7 @@ from perdure.model.message import encode_message
 from perdure.model.ticket import Ticket
 from perdure.projections.runtime import RuntimeState
 from perdure.projections.transcript import TranscriptEntry
-from perdure.projections.working import WorkingMemory
+from perdure.projections.working_memory import WorkingMemory
 
 __all__ = ["LAYERS", "CanonicalAgentState", "Ledger", "LongTermMemory", "Memorised"]
 

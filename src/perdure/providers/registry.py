@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from perdure.errors import Invalid, NotFound, Unsupported
 from perdure.model import names
-from perdure.model.nearness import did_you_mean
+from perdure.model.names import did_you_mean
 from perdure.providers import catalog
 from perdure.providers.catalog import Catalog
 from perdure.providers.contract import Adapter
@@ -38,7 +38,7 @@ _MODULES = {
     "mistral-chat": "perdure.providers.mistral",
     "azure-inference-chat": "perdure.providers.foundry",
     "ollama-chat": "perdure.providers.ollama",
-    "gemini-interactions": "perdure.providers.interactions",
+    "gemini-interactions": "perdure.providers.gemini_interactions",
 }
 
 APIS: tuple[str, ...] = tuple(_MODULES)

@@ -24,8 +24,8 @@ from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
 from perdure.providers.capabilities import Capability, Level
 from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, TextDelta
-from perdure.runtime import points
-from perdure.runtime.points import POINTS, Point
+from perdure.runtime import failpoints
+from perdure.runtime.failpoints import POINTS, Point
 
 __all__ = ["Crash", "Script", "Step", "crash", "fail", "say", "step", "think", "use"]
 
@@ -157,7 +157,7 @@ class Script:
         last = asked[-1] if asked else -1
         self._offset = context.earlier + sum(1 for index in spoken if index < last)
         for each in self._crashes:
-            points.arm(each.point, _killer(each.nth))
+            failpoints.arm(each.point, _killer(each.nth))
 
 
 def _killer(nth: int) -> Callable[[], None]:

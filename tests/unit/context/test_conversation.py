@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.context.conversation import WAITING, Conversation
+from perdure.context.render.conversation import WAITING, Conversation
 from perdure.model.message import Message, Text, ToolCall, ToolResult
 
 

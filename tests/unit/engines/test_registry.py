@@ -14,7 +14,7 @@ from perdure.engines.contract import Engine
 from perdure.engines.memory import MemoryEngine
 from perdure.engines.registry import open_engine
 from perdure.errors import Invalid, NotFound, Unavailable, Unsupported
-from perdure.testing.engines.hand import SPACE, Pen, value, write
+from perdure.testing.engines.builders import SPACE, Pen, value, write
 
 
 def opened(url: str, *, read_only: bool = False, create: bool = True) -> Engine:

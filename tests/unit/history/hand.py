@@ -8,11 +8,11 @@ from itertools import count
 from perdure.engines.contract import Engine
 from perdure.engines.memory import MemoryEngine
 from perdure.history import merge, reader, timelines
+from perdure.history.changes.patch_builder import Ops
+from perdure.history.changes.values import read
 from perdure.history.merge import Taken, Terms
-from perdure.history.patching import Ops
 from perdure.history.space import Space
 from perdure.history.tree import Cache
-from perdure.history.values import read
 from perdure.history.writer import Proposal, commit
 from perdure.model.canonical import Json
 from perdure.model.changeset import RunMeta

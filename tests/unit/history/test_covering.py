@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.engines.contract import Step
 from perdure.history import writer
-from perdure.history.patching import Ops
+from perdure.history.changes.patch_builder import Ops
 from perdure.history.writer import Proposal
 from perdure.model.digest import Digest
 from perdure.model.event import ConflictCovered

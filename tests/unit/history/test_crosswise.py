@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Conflict, MergeConflict
-from perdure.history import ancestry, crosswise
+from perdure.history import ancestry, merge
 from perdure.history.ancestry import Point
 from perdure.history.space import Space
 from perdure.history.verify import verify
@@ -175,7 +175,7 @@ def test_deleting_is_a_change_like_any_other(crossed: Hand) -> None:
 
 def test_there_is_an_end_to_what_is_looked_at(crossed: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it the merge is refused, and nothing is written."""
-    monkeypatch.setattr(crosswise, "SHARED_MAX", 2)
+    monkeypatch.setattr(merge, "SHARED_MAX", 2)
     crossed.write({"/n": 20}, timeline="other")
     before = crossed.head()
 

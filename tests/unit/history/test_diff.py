@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import NotFound
-from perdure.history import diff
+from perdure.history.query import diff
 from perdure.history.tree import EMPTY
 from perdure.model.digest import Kind, digest_of
 from tests.unit.history.hand import Hand

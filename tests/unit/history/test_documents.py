@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import Invalid, NotFound, PerdureError
-from perdure.history.documents import apply, check_place
+from perdure.history.changes.json_edits import apply, check_place
 from perdure.model.patch import Verb
 
 DOCUMENT: Any = {"list": [1, 2, {"deep": True}], "n": 1, "text": "t", "none": None}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import Invalid, NotFound
-from perdure.history import patching, values
-from perdure.history.patching import Ops
+from perdure.history.changes import patch_builder, values
+from perdure.history.changes.patch_builder import Ops
 from perdure.history.tree import EMPTY
 from perdure.model.digest import Digest, Kind
 from perdure.model.limits import Limits
@@ -147,9 +147,9 @@ def test_replay_makes_the_same_root_without_any_value(hand: Hand, monkeypatch: p
 
     monkeypatch.setattr(values, "read_bytes", lambda *_: pytest.fail("a value was read"))
 
-    assert patching.apply(hand.space, start, patched.patch) == patched.root
+    assert patch_builder.apply(hand.space, start, patched.patch) == patched.root
     with pytest.raises(NotFound):
-        patching.apply(hand.space, EMPTY, patched.patch)
+        patch_builder.apply(hand.space, EMPTY, patched.patch)
 
 
 def test_document_ops_are_run_again(hand: Hand) -> None:
@@ -162,12 +162,12 @@ def test_document_ops_are_run_again(hand: Hand) -> None:
     assert commit is not None
     patch = hand.space.step(commit).changeset.patch
 
-    assert patching.document_faults(hand.space, start, patch) == []
+    assert patch_builder.document_faults(hand.space, start, patch) == []
     edits = [op for op in patch.ops if isinstance(op, Edit)]
     for number, edit in enumerate(edits):
         wrong = msgspec.structs.replace(edit, leaves=Digest("0" * 64))
         ops = (*edits[:number], wrong, *edits[number + 1 :])
-        faults = patching.document_faults(hand.space, start, msgspec.structs.replace(patch, ops=ops))
+        faults = patch_builder.document_faults(hand.space, start, msgspec.structs.replace(patch, ops=ops))
         assert bool(faults) == (number < 2), "a large document that is not kept cannot be compared"
 
 
@@ -201,7 +201,7 @@ def test_replay_agrees_with_the_ops_and_with_a_dictionary(steps: list[tuple[str,
         assert {each: ops.value(each) for each in ops.paths("/")} == model
     patched = ops.finish()
 
-    assert patching.apply(hand.space, EMPTY, patched.patch) == patched.root
+    assert patch_builder.apply(hand.space, EMPTY, patched.patch) == patched.root
 
 
 def act(ops: Ops, verb: str, path: str, value: Any) -> None:

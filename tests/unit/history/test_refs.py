@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from perdure.errors import Invalid, NotFound
-from perdure.history import refs
-from perdure.history.refs import Exactly
+from perdure.history import revisions
+from perdure.history.revisions import Exactly
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
@@ -28,7 +28,7 @@ def hand() -> Hand:
 
 def at(hand: Hand, name: str, head: Head | None = None) -> object:
     """The number in the state at the moment of that name; None before the first commit."""
-    commit = refs.resolve(hand.space, head or hand.head(), name)
+    commit = revisions.resolve(hand.space, head or hand.head(), name)
     if commit is None:
         return None
     entry = hand.space.tree_at(commit).get("/n")
@@ -65,7 +65,7 @@ def test_a_name_of_each_kind(hand: Hand, name: str, number: int | None) -> None:
 def test_a_name_that_fits_nothing(hand: Hand, name: str) -> None:
     """The message says what can be named."""
     with pytest.raises(NotFound, match="HEAD~n, version:n, turn:n"):
-        refs.resolve(hand.space, hand.head(), name)
+        revisions.resolve(hand.space, hand.head(), name)
 
 
 def test_digests_and_their_beginnings(hand: Hand) -> None:
@@ -73,12 +73,12 @@ def test_digests_and_their_beginnings(hand: Hand) -> None:
     commit = hand.head().commit
     assert commit is not None
 
-    assert refs.resolve(hand.space, hand.head(), commit) == commit
-    assert refs.resolve(hand.space, hand.head(), commit[:12]) == commit
+    assert revisions.resolve(hand.space, hand.head(), commit) == commit
+    assert revisions.resolve(hand.space, hand.head(), commit[:12]) == commit
     with pytest.raises(NotFound):
-        refs.resolve(hand.space, hand.head(), commit[:3])
+        revisions.resolve(hand.space, hand.head(), commit[:3])
     with pytest.raises(NotFound):
-        refs.resolve(hand.space, hand.head(), commit.upper())
+        revisions.resolve(hand.space, hand.head(), commit.upper())
 
 
 def test_an_ambiguous_beginning_lists_its_candidates() -> None:
@@ -92,7 +92,7 @@ def test_an_ambiguous_beginning_lists_its_candidates() -> None:
         prefix = same[0][:4] if same else ""
 
     with pytest.raises(Invalid) as caught:
-        refs.resolve(hand.space, hand.head(), prefix)
+        revisions.resolve(hand.space, hand.head(), prefix)
 
     fitting = [commit for commit in commits if commit.startswith(prefix)]
     assert len(fitting) == 2
@@ -104,9 +104,9 @@ def test_a_message_id_means_the_commit_that_appended_it(hand: Hand) -> None:
     first = hand.space.engine.steps(hand.space.name, hand.head().commit or Digest(""), skip=4, limit=1)[0]
     message = first.changeset.events[0].id
 
-    assert refs.resolve(hand.space, hand.head(), message) == first.digest
+    assert revisions.resolve(hand.space, hand.head(), message) == first.digest
     hand.fork("empty", None)
-    assert refs.resolve(hand.space, hand.head("empty"), message) == first.digest
+    assert revisions.resolve(hand.space, hand.head("empty"), message) == first.digest
 
 
 def test_a_name_that_fits_two_kinds_is_refused(hand: Hand) -> None:
@@ -119,7 +119,7 @@ def test_a_name_that_fits_two_kinds_is_refused(hand: Hand) -> None:
 
 def test_a_run_that_is_on_two_lines_ends_where_the_line_says(hand: Hand) -> None:
     """A fork in the middle of a run ends it there."""
-    middle = refs.resolve(hand.space, hand.head(), "HEAD~2")
+    middle = revisions.resolve(hand.space, hand.head(), "HEAD~2")
     hand.fork("what-if", middle)
     hand.write({"/n": 9}, timeline="what-if")
 
@@ -137,7 +137,7 @@ def test_versions_are_moves_and_not_commits(hand: Hand) -> None:
     assert at(hand, "version:5") == 4
     assert at(hand, "version:6") == 3
     assert at(hand, "HEAD") == 3
-    hand.fork("what-if", refs.resolve(hand.space, hand.head(), "version:2"))
+    hand.fork("what-if", revisions.resolve(hand.space, hand.head(), "version:2"))
     assert at(hand, "version:0", hand.head("what-if")) == 1
 
 
@@ -151,8 +151,8 @@ def test_a_whole_digest_means_its_commit_whatever_else_is_called_so(hand: Hand) 
     )
     hand.write({"/n": 6}, run=digest)
 
-    assert refs.resolve(hand.space, hand.head(), commit) == commit
-    assert refs.resolve(hand.space, hand.head(), Exactly(commit)) == commit
+    assert revisions.resolve(hand.space, hand.head(), commit) == commit
+    assert revisions.resolve(hand.space, hand.head(), Exactly(commit)) == commit
     assert at(hand, digest) == 6
 
 
@@ -162,4 +162,4 @@ def test_what_a_program_holds_is_no_name(hand: Hand, commit: str) -> None:
     hand.write({"/n": 5}, run="0" * 64)
 
     with pytest.raises(NotFound, match="names no moment"):
-        refs.resolve(hand.space, hand.head(), Exactly(Digest(commit)))
+        revisions.resolve(hand.space, hand.head(), Exactly(Digest(commit)))

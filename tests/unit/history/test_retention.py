@@ -12,8 +12,8 @@ from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import Conflict, Forgotten
 from perdure.history import artifacts, reader, retention, timelines
-from perdure.history.digests import Digests
 from perdure.history.retention import Done, Plan, Policy
+from perdure.history.retention.digest_set import Digests
 from perdure.history.space import ALIVE
 from perdure.history.tree import EMPTY
 from perdure.history.verify import verify
@@ -353,7 +353,7 @@ def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So nobody comes back to a state with holes."""
-    monkeypatch.setattr("perdure.history.retention.carrying._BATCH_MAX", 1)
+    monkeypatch.setattr("perdure.history.retention.planner._BATCH_MAX", 1)
     assert isinstance(hand.engine, MemoryEngine)
     tried: list[Digest] = []
 

@@ -10,8 +10,8 @@ import pytest
 
 from perdure.engines.contract import Engine, Step, Write
 from perdure.errors import Conflict, Forgotten, NotFound, StaleHead
-from perdure.history import generation, reader, timelines
-from perdure.history.refs import Exactly
+from perdure.history import gc_generation, reader, timelines
+from perdure.history.revisions import Exactly
 from perdure.history.space import Space, Steps
 from perdure.history.tree import EMPTY
 from perdure.model.commit import Act
@@ -213,8 +213,8 @@ def test_a_move_among_constant_forgetting_is_given_up() -> None:
         return hand.head()
 
     with pytest.raises(Conflict, match="being forgotten all the time; nothing was written"):
-        generation.fenced(hand.space, always)
-    assert len(tries) == generation._TRIES_MAX
+        gc_generation.fenced(hand.space, always)
+    assert len(tries) == gc_generation._TRIES_MAX
 
 
 def test_listing_goes_over_pages(monkeypatch: pytest.MonkeyPatch) -> None:

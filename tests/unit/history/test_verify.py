@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from perdure.engines.contract import CellWrite, Entry, Fact, Hold, Move, Write
 from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.errors import Unavailable
-from perdure.history import artifacts, patching
+from perdure.history import artifacts
+from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
 from perdure.history.verify import Report, verify
 from perdure.model.artifact import CHUNK_BYTES
@@ -131,7 +132,7 @@ def test_a_document_op_that_leaves_something_else_is_found(hand: Hand) -> None:
     step = hand.space.step(hand.head().commit or EMPTY)
     argument, lie = Object.of(Kind.VALUE, b"5"), Object.of(Kind.VALUE, b'{"n":99}')
     op = Edit("/doc", "increment", ("n",), lie.digest, len(lie.body), argument.digest)
-    root, nodes = patching.replay(hand.space, step.commit.root, Patch((op,)))
+    root, nodes = patch_builder.replay(hand.space, step.commit.root, Patch((op,)))
     forged = forge(
         hand, Changeset(reason="x", patch=Patch((op,))), root=root, objects=[argument, lie, *nodes]
     )

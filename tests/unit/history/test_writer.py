@@ -8,7 +8,7 @@ import pytest
 from perdure.engines.contract import Write
 from perdure.errors import InDoubt, Invalid, OpReused, StaleHead
 from perdure.history import writer
-from perdure.history.patching import Ops
+from perdure.history.changes.patch_builder import Ops
 from perdure.history.space import ALIVE, removed
 from perdure.history.tree import EMPTY
 from perdure.history.writer import Proposal

@@ -9,9 +9,9 @@ from perdure.engines.memory import MemoryEngine
 from perdure.engines.sqlite import SqliteEngine
 from perdure.history import artifacts
 from perdure.history.artifacts import Staged
-from perdure.ledger import calls, guard, keys
+from perdure.ledger import call_identity, calls, repeat_guard
+from perdure.ledger.call_identity import fingerprint_of
 from perdure.ledger.calls import Held, Posting
-from perdure.ledger.fingerprint import fingerprint_of
 from perdure.model.call import CallRecord, CallState
 from perdure.model.canonical import Json, encode
 from perdure.model.digest import Kind, Object
@@ -60,7 +60,7 @@ class Keeper(Hand):
             fingerprint=fingerprint_of(tool, None, value),
             effect=effect,
             idempotent=idempotent,
-            key=key or keys.default_key(self.space.label, id),
+            key=key or call_identity.default_key(self.space.label, id),
             timeline=timeline,
             label=label or f"said-{id}",
             backend=backend,
@@ -73,14 +73,18 @@ class Keeper(Hand):
         event = MessageAppended(id=record.label or "", role="assistant", body=body.digest, size=size)
         self.write(events=[event], objects=[body], timeline=record.timeline)
 
-    def check(self, record: CallRecord, *, seen: int = 0, policy: guard.Policy = "ask") -> guard.Verdict:
+    def check(
+        self, record: CallRecord, *, seen: int = 0, policy: repeat_guard.Policy = "ask"
+    ) -> repeat_guard.Verdict:
         """What the guard says on the call's own line."""
         head = self.head(record.timeline).commit
-        return guard.check(self.space, record, head=head, backend=record.backend, seen=seen, policy=policy)
+        return repeat_guard.check(
+            self.space, record, head=head, backend=record.backend, seen=seen, policy=policy
+        )
 
-    def starting(self, record: CallRecord, verdict: guard.Verdict | None = None) -> Posting:
+    def starting(self, record: CallRecord, verdict: repeat_guard.Verdict | None = None) -> Posting:
         """The posting that starts a new call, past the guard."""
-        cells = guard.starting(record, verdict or self.check(record))
+        cells = repeat_guard.starting(record, verdict or self.check(record))
         return calls.propose(record, "requested", "started").also(cells=cells)
 
     def start(self, record: CallRecord) -> Held:

@@ -8,9 +8,9 @@ from perdure.engines.contract import CellWrite, Engine, Fence, Instant, Write
 from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.engines.sqlite import SqliteEngine
 from perdure.history.space import Space
-from perdure.ledger import lease as leases
-from perdure.ledger.lease import Lease, Roster
 from perdure.model.digest import Kind, digest_of
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.lease import Lease, Roster
 from tests.crash.processes import Pipe
 from tests.unit.history.hand import Hand
 

@@ -18,7 +18,7 @@ from perdure.history.verify import verify
 from perdure.history.writer import Proposal
 from perdure.ledger import calls
 from perdure.ledger.calls import Held
-from perdure.ledger.faults import faults
+from perdure.ledger.verify import faults
 from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallState
 from perdure.model.effect import check_effect
 from perdure.projections.calls import decode_transition, fold

@@ -9,14 +9,13 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from perdure.engines.memory import MemoryEngine
-from perdure.engines.memory_space import Filed
+from perdure.engines.memory import Filed, MemoryEngine
 from perdure.errors import Conflict, Decided, Invalid, NotFound, Unsupported
 from perdure.history.verify import verify
-from perdure.ledger import calls, decisions, guard, tickets
+from perdure.ledger import calls, decisions, repeat_guard, tickets
+from perdure.ledger.call_identity import fingerprint_of
 from perdure.ledger.decisions import Outcome
-from perdure.ledger.faults import faults
-from perdure.ledger.fingerprint import fingerprint_of
+from perdure.ledger.verify import faults
 from perdure.model.call import CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
@@ -376,14 +375,14 @@ def test_a_ticket_approved_on_two_lines_is_sent_once(desk: Desk, sent_on: str) -
     origin = desk.decide("c", "approve").held
     first, second = (origin, copy) if sent_on == MAIN else (copy, origin)
     started = calls.advance(first, "requested", "started", at=9)
-    cells = guard.starting(first.record, desk.check(first.record))
+    cells = repeat_guard.starting(first.record, desk.check(first.record))
     desk.succeed(desk.post(started.also(cells=cells)))
 
     for record in (second.record, desk.record("new", timeline=second.record.timeline)):
         found = desk.check(record)
-        assert isinstance(found, guard.Repeats)
+        assert isinstance(found, repeat_guard.Repeats)
         assert (found.earlier.id, found.case) == (first.record.id, "elsewhere")
-    assert isinstance(desk.check(desk.record("new", timeline=sent_on)), guard.Clear)
+    assert isinstance(desk.check(desk.record("new", timeline=sent_on)), repeat_guard.Clear)
 
 
 def test_on_one_fork_too_the_first_decision_stands(desk: Desk) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import Invalid
-from perdure.ledger.fingerprint import fingerprint_of
+from perdure.ledger.call_identity import fingerprint_of
 from perdure.model.canonical import Json
 
 JSON = st.recursive(

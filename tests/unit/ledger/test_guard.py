@@ -10,10 +10,10 @@ import pytest
 
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import Conflict, Corrupt
-from perdure.ledger import calls, decisions, guard, tickets
+from perdure.ledger import calls, decisions, repeat_guard, tickets
 from perdure.ledger.calls import Held
-from perdure.ledger.guard import Clear, Repeats
-from perdure.ledger.settling import late, resolve
+from perdure.ledger.repeat_guard import Clear, Repeats
+from perdure.ledger.settlement import late, resolve
 from perdure.model.call import CallRecord, CallState
 from perdure.model.head import MAIN
 from tests.unit.ledger.books import ANTHROPIC, ENGINES, OPENAI, Keeper, engine_of
@@ -171,7 +171,7 @@ def test_other_repeats_are_the_model_s_business(keeper: Keeper) -> None:
         keeper.record("x", arguments={"amount": 2}, effect="read_only"),
     ):
         assert keeper.check(record) == Clear(None)
-        assert guard.starting(record, Clear(None)) == ()
+        assert repeat_guard.starting(record, Clear(None)) == ()
 
 
 def test_a_policy_can_allow_it(keeper: Keeper) -> None:
@@ -228,7 +228,7 @@ def test_a_second_attempt_of_the_same_call_is_no_repeat(keeper: Keeper) -> None:
     held = ended(keeper, "first", "unknown", "requested")
     verdict = keeper.check(held.record)
 
-    started = calls.advance(held, "started", at=9).also(cells=guard.starting(held.record, verdict))
+    started = calls.advance(held, "started", at=9).also(cells=repeat_guard.starting(held.record, verdict))
     held = keeper.post(started)
 
     assert held.record.attempt == 2
@@ -246,7 +246,7 @@ def test_who_allowed_a_repeat_allowed_what_was_known(keeper: Keeper) -> None:
     outcome = decisions.decide(
         keeper.space, "again", "approve", line=MAIN, head=keeper.head().commit, by="ann"
     )
-    record, known = outcome.held.record, guard.seen(outcome.held.record, outcome.ticket)
+    record, known = outcome.held.record, repeat_guard.seen(outcome.held.record, outcome.ticket)
 
     assert known == 1
     assert isinstance(keeper.check(record, seen=known), Clear)
@@ -264,8 +264,8 @@ def test_an_approval_of_something_else_allows_no_repeat(keeper: Keeper) -> None:
     record = keeper.record("c")
     plain = tickets.question(record, id="t", at=1)
 
-    assert guard.seen(record, None) == 0
-    assert guard.seen(msgspec.structs.replace(record, ticket="t"), plain) == 0
+    assert repeat_guard.seen(record, None) == 0
+    assert repeat_guard.seen(msgspec.structs.replace(record, ticket="t"), plain) == 0
 
 
 def test_evidence_that_it_was_done_counts_as_done(keeper: Keeper) -> None:

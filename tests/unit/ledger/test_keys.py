@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 
 from perdure.engines.contract import Instant
 from perdure.errors import Invalid
-from perdure.ledger import keys
+from perdure.ledger import call_identity
 from perdure.model.canonical import Json
 from tests.unit.ledger.books import Keeper
 
 
 def filled(template: str, arguments: dict[str, Json], scope: str = "store", thread: str = "t") -> str:
     """The key that a template makes."""
-    return keys.templated_key(template, arguments, agent="planner", thread=thread, scope=scope)
+    return call_identity.templated_key(template, arguments, agent="planner", thread=thread, scope=scope)
 
 
 def test_the_default_key_is_pinned() -> None:
     """A service that saw it before an upgrade knows it afterwards."""
-    assert keys.default_key("trip-42", "c1") == "pd-8ae240cea5d22700c6991f32c0ad58dc2c962dcc"
+    assert call_identity.default_key("trip-42", "c1") == "pd-8ae240cea5d22700c6991f32c0ad58dc2c962dcc"
 
 
 def test_thread_and_call_are_kept_apart_in_it() -> None:
     """Moving a letter from one to the other makes another key."""
-    assert keys.default_key("ab", "c") != keys.default_key("a", "bc")
+    assert call_identity.default_key("ab", "c") != call_identity.default_key("a", "bc")
 
 
 def test_a_template_takes_its_fields_from_the_arguments() -> None:
@@ -50,7 +50,7 @@ def test_a_key_is_printable_ascii_of_limited_length(value: str, thread: str) -> 
     assert made.isascii()
     assert made.isprintable()
     assert " " not in made
-    assert len(made) <= keys.KEY_BYTES_MAX
+    assert len(made) <= call_identity.KEY_BYTES_MAX
 
 
 def test_long_values_still_make_different_keys() -> None:
@@ -60,10 +60,10 @@ def test_long_values_still_make_different_keys() -> None:
 
 def test_a_template_names_arguments_that_are_there() -> None:
     """Anything else is refused, as early as it can be told."""
-    assert keys.check_template("a-{x}-{y}") == {"x", "y"}
+    assert call_identity.check_template("a-{x}-{y}") == {"x", "y"}
     for wrong in ("plain", "{}", "{x", "x}", "{x.y}", "{0}"):
         with pytest.raises(Invalid, match="nothing was declared"):
-            keys.check_template(wrong)
+            call_identity.check_template(wrong)
     with pytest.raises(Invalid, match="'y', which the call does not have"):
         filled("{y}", {"x": 1})
 
@@ -73,10 +73,10 @@ def test_a_key_lives_until_its_time() -> None:
     record = Keeper().record("c")
     timed = msgspec.structs.replace(record, key_until=3_500_000, key_clock="boot-1")
 
-    assert keys.stands(record, Instant("boot-9", 10**18)) == "alive"
-    assert keys.stands(timed, Instant("boot-1", 3_499_999)) == "alive"
-    assert keys.stands(timed, Instant("boot-1", 3_500_000)) == "over"
-    assert keys.stands(msgspec.structs.replace(record, key=None), Instant("boot-1", 0)) == "over"
+    assert call_identity.stands(record, Instant("boot-9", 10**18)) == "alive"
+    assert call_identity.stands(timed, Instant("boot-1", 3_499_999)) == "alive"
+    assert call_identity.stands(timed, Instant("boot-1", 3_500_000)) == "over"
+    assert call_identity.stands(msgspec.structs.replace(record, key=None), Instant("boot-1", 0)) == "over"
 
 
 @pytest.mark.parametrize("clock", ["boot-2", None])
@@ -85,6 +85,6 @@ def test_the_age_of_a_key_is_not_known_on_another_clock(clock: str | None) -> No
     record = Keeper().record("c")
     timed = msgspec.structs.replace(record, key_until=3_500_000, key_clock=clock)
 
-    ages = {keys.stands(timed, Instant("boot-1", at)) for at in (0, 10**18)}
+    ages = {call_identity.stands(timed, Instant("boot-1", at)) for at in (0, 10**18)}
 
     assert ages == {"unknown"}

@@ -17,8 +17,8 @@ from perdure.engines.memory import MemoryStore
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Busy, Conflict, Corrupt, Unavailable
 from perdure.history.space import Space
-from perdure.ledger import lease as leases
-from perdure.ledger.lease import Lease, Lost
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.lease import Lease, Lost
 from tests.crash.processes import running
 from tests.unit.ledger.holders import SECOND, Clocked, applied, hold_line, space_on, take
 

@@ -10,9 +10,9 @@ import pytest
 
 from perdure.engines.contract import Cell, CellWrite, Write
 from perdure.engines.memory import MemoryEngine
+from perdure.history import cells
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, Cache
-from perdure.ledger import listing
 
 NAME = "thread:1"
 MANY, LIMIT = 3_000, 10
@@ -64,7 +64,7 @@ def test_the_last_few_cost_a_few_whenever_they_came(seed: int) -> None:
     space = space_with(engine, ids)
     engine.read = 0
 
-    found = listing.last(space, "run/", LIMIT)
+    found = cells.last(space, "run/", LIMIT)
 
     assert [cell.name for cell in found] == [f"run/{id}" for id in ids[-LIMIT:]]
     assert engine.read < 60 * LIMIT

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perdure.errors import Invalid, Unsupported
-from perdure.ledger import schema
+from perdure.ledger import json_schema
 from perdure.model.canonical import Json
 
 PERSON: Json = {
@@ -35,8 +35,8 @@ PERSON: Json = {
 )
 def test_an_answer_that_fits_passes(answer: Json) -> None:
     """Every rule that is checked has one that keeps it."""
-    schema.check_schema(json.dumps(PERSON))
-    schema.check_answer(json.dumps(PERSON), answer)
+    json_schema.check_schema(json.dumps(PERSON))
+    json_schema.check_answer(json.dumps(PERSON), answer)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_answer_that_fits_passes(answer: Json) -> None:
 def test_an_answer_that_does_not_fit_is_refused(answer: Json, fault: str) -> None:
     """The refusal names the place."""
     with pytest.raises(Invalid, match=fault):
-        schema.check_answer(json.dumps(PERSON), answer)
+        json_schema.check_answer(json.dumps(PERSON), answer)
 
 
 @pytest.mark.parametrize("keyword", ["pattern", "oneOf", "not", "if", "patternProperties", "multipleOf"])
@@ -70,35 +70,35 @@ def test_a_keyword_that_is_not_checked_is_refused(keyword: str) -> None:
     inside = {"type": "array", "items": {"properties": {"x": {keyword: "y"}}}}
 
     with pytest.raises(Unsupported, match=f"'{keyword}'"):
-        schema.check_schema(json.dumps(inside))
+        json_schema.check_schema(json.dumps(inside))
 
 
 @pytest.mark.parametrize("text", ["{", "3", '{"properties": 3}', '{"anyOf": {}}', '{"items": 5}'])
 def test_what_is_no_schema_is_refused(text: str) -> None:
     """Before anybody is asked."""
     with pytest.raises(Invalid, match="nothing was asked"):
-        schema.check_schema(text)
+        json_schema.check_schema(text)
 
 
 def test_a_reference_outside_is_refused() -> None:
     """Schemas are not fetched."""
     with pytest.raises(Unsupported, match="example"):
-        schema.check_schema('{"$ref": "https://example.com/x"}')
+        json_schema.check_schema('{"$ref": "https://example.com/x"}')
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
     """However deep the answer is."""
     text = '{"$defs":{"L":{"anyOf":[{"$ref":"#/$defs/L"},{"type":"null"}]}},"$ref":"#/$defs/L"}'
-    schema.check_schema(text)
+    json_schema.check_schema(text)
 
-    schema.check_answer(text, None)
+    json_schema.check_answer(text, None)
     with pytest.raises(Invalid, match="deeper"):
-        schema.check_answer(text, 1)
+        json_schema.check_answer(text, 1)
 
 
 def test_values_keep_big_integers_and_refuse_what_is_no_json() -> None:
     """A person's text is taken exactly."""
-    assert schema.parse_value(str(2**70), "the value") == 2**70
+    assert json_schema.parse_value(str(2**70), "the value") == 2**70
     for wrong in ("NaN", "{", '{"a":1,"a":1}', '"\ud800"'):
         with pytest.raises(Invalid, match="nothing was decided"):
-            schema.parse_value(wrong, "the value")
+            json_schema.parse_value(wrong, "the value")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import Conflict, Invalid
-from perdure.ledger import calls, guard
+from perdure.ledger import calls, repeat_guard
 from perdure.ledger.calls import Held
-from perdure.ledger.faults import faults
-from perdure.ledger.settling import imported, late, resolve
+from perdure.ledger.settlement import imported, late, resolve
+from perdure.ledger.verify import faults
 from perdure.model.call import CallState
 from perdure.projections.calls import decode_transition
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
@@ -133,9 +133,9 @@ def test_an_imported_call_is_settled(keeper: Keeper) -> None:
 def test_an_imported_call_without_a_result_is_unknown_and_guarded(keeper: Keeper) -> None:
     """A model that finds the request in its context must not simply send it again."""
     record = keeper.record("c")
-    cells = guard.starting(record, keeper.check(record))
+    cells = repeat_guard.starting(record, keeper.check(record))
 
     held = keeper.post(imported(record).also(cells=cells))
 
     assert (held.record.state, held.record.status) == ("unknown", None)
-    assert isinstance(keeper.check(keeper.record("again")), guard.Repeats)
+    assert isinstance(keeper.check(keeper.record("again")), repeat_guard.Repeats)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from perdure.migration.compatibility import Shown, check, losses, sealed
-from perdure.migration.facing import Facing, facing
-from perdure.migration.policy import Topic
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
 from perdure.providers import adapter, catalog
 from perdure.providers.capabilities import Capability, Level
+from perdure.providers.profile import Facing, facing
 from perdure.providers.wire.server_tools import account
+from perdure.switching.compatibility import ShownToTarget, check, losses, sealed
+from perdure.switching.policy import Topic
 
 HELLO = Message("user", (Text("Hello."),))
 TOOL = ToolSpec(name="look", parameters={"type": "object"})
@@ -25,17 +25,17 @@ def target(window: int | None = 200_000, *, lacks: str = "") -> Facing:
     return Facing(name="a:b", levels=known, window=window)
 
 
-def graded(shown: Shown, to: Facing) -> dict[str, str]:
+def graded(shown: ShownToTarget, to: Facing) -> dict[str, str]:
     """The lines of a check by topic."""
     return {item.topic: item.line for item in check(shown, to, losses(shown, to))}
 
 
-def shown(*messages: Message, **given: Any) -> Shown:
+def shown(*messages: Message, **given: Any) -> ShownToTarget:
     """A conversation."""
     options = given.pop("options", {})
     tools = given.pop("tools", ())
     said = messages or (HELLO,)
-    return Shown(context=Context(messages=said, options=options, tools=tools), history=said, **given)
+    return ShownToTarget(context=Context(messages=said, options=options, tools=tools), history=said, **given)
 
 
 def test_of_a_plain_conversation_only_words_and_size_are_graded() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from perdure import Agent, Policy
 from perdure.errors import Invalid
-from perdure.migration.policy import TOPICS, Gate, Mark, Topic
-from perdure.migration.report import Item, Report, decode_report, encode_report
-from perdure.migration.switch import gated
+from perdure.switching.commit import gated
+from perdure.switching.policy import TOPICS, Gate, Mark, Topic
+from perdure.switching.report import Item, Report, decode_report, encode_report
 
 
 def report(*items: Item) -> Report:

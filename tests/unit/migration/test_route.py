@@ -8,15 +8,13 @@ import pytest
 
 from perdure import Agent, Backend, Route
 from perdure.errors import Invalid, NotFound, Refused, StaleHead, Unsupported
-from perdure.migration.facing import facing, name_of
-from perdure.migration.route import Trigger
-from perdure.migration.triggers import lacking, needs, trigger_of
 from perdure.model.context import Context
 from perdure.model.head import Head
 from perdure.model.message import File, Image, Message
 from perdure.providers import catalog
 from perdure.providers.capabilities import Capability
-from perdure.providers.transport.faults import (
+from perdure.providers.profile import facing, name_of
+from perdure.providers.transport.errors import (
     AccessRefused,
     ContentRefused,
     ContextTooLong,
@@ -24,6 +22,7 @@ from perdure.providers.transport.faults import (
     RateLimited,
     RequestRejected,
 )
+from perdure.switching.route import Trigger, lacking, needs, trigger_of
 from perdure.testing import Script
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-haiku-4-5", "google:gemini-2.5-pro"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.errors import Invalid
 from perdure.model.canonical import Json
-from perdure.model.documents import read_toml, read_yaml, write_yaml
+from perdure.model.config_text import read_toml, read_yaml, write_yaml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES: st.SearchStrategy[Json] = st.recursive(

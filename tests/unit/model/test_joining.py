@@ -5,7 +5,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.canonical import Json
-from perdure.model.joining import Rule, check_rules, join, rule_for
+from perdure.model.merge_rules import Rule, check_rules, join, rule_for
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from perdure.model.nearness import COMPARED_MAX, did_you_mean, near
+from perdure.model.names import COMPARED_MAX, did_you_mean, near
 
 
 def endless(seen: list[str]) -> Iterator[str]:

@@ -60,7 +60,7 @@ def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 def test_declaring_one_imports_no_sdk() -> None:
     """Nor does asking what model an agent has."""
     program = (
-        "import sys\nfrom perdure import Agent, Backend\nfrom perdure.runtime.agent import model_of\n"
+        "import sys\nfrom perdure import Agent, Backend\nfrom perdure.runtime.agent.agent import model_of\n"
         "for name in ('openai:m', 'anthropic:m', 'google:m', 'bedrock:m', 'mistral:m', 'foundry:m', 'local:m'):\n"
         "    model_of(Agent('a', backend=Backend(name)))\n"
         "assert not {'openai', 'anthropic', 'google.genai', 'boto3', 'mistralai', 'xllamacpp'} & set(sys.modules)"

@@ -6,12 +6,12 @@ from importlib import import_module
 
 import pytest
 
-from perdure.providers import abilities, adapter, catalog, registry
+from perdure.providers import adapter, catalog, profile, registry
 from perdure.providers.capabilities import MEANINGS, Capability, Level, Levels, least
 from perdure.providers.contract import Rendered
 from perdure.providers.openai_chat.servers import SERVERS
+from perdure.testing.adapters.helpers import covers
 from perdure.testing.adapters.histories import SHOWN
-from perdure.testing.adapters.looking import covers
 
 CHAT = adapter("openai-chat")
 
@@ -100,8 +100,8 @@ def test_a_backend_does_what_its_format_and_its_model_both_do() -> None:
     """The catalog narrows what the format can; a model that nobody knows narrows nothing."""
     models = catalog.shipped()
 
-    plain = abilities.of(registry.target("openai-chat:gpt-4o-mini"), models)
-    unknown = abilities.of(registry.target("openai-chat:nobody-1"), models)
+    plain = profile.of(registry.target("openai-chat:gpt-4o-mini"), models)
+    unknown = profile.of(registry.target("openai-chat:nobody-1"), models)
 
     assert set(plain) == set(unknown) == set(Capability)
     assert plain[Capability.REASONING] == "none"

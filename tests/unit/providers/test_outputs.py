@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.providers.outputs import output_of
+from perdure.providers.structured_output import output_of
 
 
 class Leg(msgspec.Struct):

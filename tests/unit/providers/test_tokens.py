@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from perdure.errors import PerdureError
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers import tokenizers, tokens
+from perdure.providers import tokens
 from perdure.providers.local.serving import serve
-from perdure.providers.measures import FAMILIES, family, units
-from perdure.providers.tokenizers import LlamaServer
+from perdure.providers.token_measures import FAMILIES, family, units
+from perdure.providers.tokens import LlamaServer
 
 WORDS = "The quick brown fox jumps over the lazy dog, and then it rests for 120 minutes."
 
@@ -38,7 +38,7 @@ def tiktoken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     monkeypatch.setitem(sys.modules, "tiktoken", stand_in)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    tokenizers._tiktoken.cache_clear()
+    tokens._tiktoken.cache_clear()
     return tmp_path
 
 
@@ -227,7 +227,7 @@ def test_a_server_that_does_not_answer_is_as_good_as_none() -> None:
 def test_a_local_model_counts_as_it_is_charged() -> None:
     """Text and requests of text are exact once its server runs; the real one is asked."""
     pytest.importorskip("xllamacpp")
-    assert tokenizers.at_hand("local:no-such-model") is None
+    assert tokens.at_hand("local:no-such-model") is None
     try:
         address = serve("smollm2")
     except PerdureError as error:

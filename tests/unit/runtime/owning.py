@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from perdure.engines.sqlite import SqliteEngine
-from perdure.runtime.ownership import Owners
+from perdure.runtime.session.lease_keeper import Owners
 from tests.crash.forks import forked, succeeded
 from tests.crash.processes import Pipe
 from tests.unit.ledger.holders import space_on, take

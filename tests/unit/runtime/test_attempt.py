@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import pytest
 
 from perdure.errors import Invalid, NotDone
-from perdure.runtime import attempt as module
-from perdure.runtime.attempt import Attempted, ask_reconcile, attempt
-from perdure.runtime.call import Call, Outcome
-from perdure.runtime.room import Room
-from perdure.runtime.tool import Tool, tool
+from perdure.runtime.tools import execution as module
+from perdure.runtime.tools.call import Call, Outcome
+from perdure.runtime.tools.call_state import Room
+from perdure.runtime.tools.execution import Attempted, ask_reconcile, attempt
+from perdure.runtime.tools.tool import Tool, tool
 from tests.unit.history.hand import Hand
 
 HOW = ["crew", "inline", "loop"]

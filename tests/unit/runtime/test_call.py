@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Invalid
-from perdure.runtime.call import Call, Outcome, Ruling, Suspended, Suspension
+from perdure.runtime.tools.call import Call, Outcome, Ruling, Suspended, Suspension
 
 
 @pytest.fixture

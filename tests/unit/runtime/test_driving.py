@@ -11,7 +11,7 @@ import perdure
 from perdure import Agent, Message, Plugin, Text
 from perdure.model.context import Context
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.runtime.plugin import Moment
+from perdure.runtime.agent.plugin import Moment
 from perdure.testing import Script, say, use
 
 

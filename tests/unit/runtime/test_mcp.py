@@ -22,12 +22,12 @@ from mcp.server.mcpserver.exceptions import ToolError
 from perdure.errors import Invalid, Unsupported
 from perdure.model.effect import Reach
 from perdure.model.message import Image, Text
-from perdure.runtime import mcp as module
-from perdure.runtime.attempt import Attempted, attempt
-from perdure.runtime.call import Call
-from perdure.runtime.mcp import KEY, mcp_tools
-from perdure.runtime.result import keep, preview
-from perdure.runtime.tool import Tool
+from perdure.runtime.tools import mcp as module
+from perdure.runtime.tools.call import Call
+from perdure.runtime.tools.execution import Attempted, attempt
+from perdure.runtime.tools.mcp import KEY, mcp_tools
+from perdure.runtime.tools.result import keep, preview
+from perdure.runtime.tools.tool import Tool
 
 _T = TypeVar("_T")
 

@@ -19,11 +19,11 @@ from perdure.engines.memory import MemoryStore
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Unavailable
 from perdure.history.space import Space
-from perdure.ledger import lease as leases
-from perdure.ledger.lease import Lease
 from perdure.model import canonical
 from perdure.model.run import RunRecord
-from perdure.runtime.ownership import Keeping, Owners
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.lease import Lease
+from perdure.runtime.session.lease_keeper import Keeping, Owners
 from tests.crash.processes import running
 from tests.unit.ledger.holders import Clocked, applied, space_on, take
 from tests.unit.runtime.owning import fork_while_keeping, keep

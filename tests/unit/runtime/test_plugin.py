@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Store, Thread, errors
-from perdure.runtime.plugin import PHASES, Hook, Moment, Phase, Plugin
+from perdure.runtime.agent.plugin import PHASES, Hook, Moment, Phase, Plugin
 from perdure.testing import Script, say, use
 
 

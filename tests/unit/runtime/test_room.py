@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from perdure.errors import Invalid, NotFound
-from perdure.history import values
-from perdure.history.patching import Patched
+from perdure.history.changes import values
+from perdure.history.changes.patch_builder import Patched
 from perdure.history.space import Space
 from perdure.history.tree import Cache, Tree
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind
 from perdure.model.limits import Limits
 from perdure.model.patch import Clear, Delete, Put
-from perdure.runtime.call import Call
-from perdure.runtime.room import Room, scratch_prefix
+from perdure.runtime.tools.call import Call
+from perdure.runtime.tools.call_state import Room, scratch_prefix
 from tests.unit.history.hand import Hand
 
 SCRATCH = "/__tool_call_scope/c-1"

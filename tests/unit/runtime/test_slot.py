@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from perdure.history.patching import Ops
+from perdure.history.changes.patch_builder import Ops
 from perdure.history.tree import EMPTY
 from perdure.ledger import calls
 from perdure.model.canonical import encode_struct
 from perdure.model.message import ToolCall
-from perdure.runtime.slot import Slot, recalled
+from perdure.runtime.calls.pending_call import Slot, recalled
 from tests.unit.ledger.books import Keeper
 
 

@@ -10,7 +10,7 @@ import pytest
 import perdure
 from perdure import Agent, Store, Thread, errors
 from perdure.model.run import Usage
-from perdure.runtime.stop import COUNTERS, Stop
+from perdure.runtime.agent.agent import COUNTERS, Stop
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import Item
 

@@ -12,8 +12,8 @@ import pytest
 
 from perdure.errors import Invalid
 from perdure.model.effect import EFFECTS, Effect, Reach
-from perdure.runtime.call import Call, Outcome
-from perdure.runtime.tool import Retry, Tool, tool
+from perdure.runtime.tools.call import Call, Outcome
+from perdure.runtime.tools.tool import Retry, Tool, tool
 
 
 def book(flight: str, price: int, call: Call | None = None) -> str:

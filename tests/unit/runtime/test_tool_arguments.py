@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import Invalid
-from perdure.ledger.fingerprint import fingerprint_of
-from perdure.runtime.tool import tool
+from perdure.ledger.call_identity import fingerprint_of
+from perdure.runtime.tools.tool import tool
 
 
 class Box(pydantic.BaseModel):

@@ -13,8 +13,8 @@ import pydantic
 import pytest
 
 from perdure.errors import Invalid
-from perdure.runtime.call import Call
-from perdure.runtime.tool import Tool, tool
+from perdure.runtime.tools.call import Call
+from perdure.runtime.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unseen

@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, Store
 from perdure.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
-from perdure.threads import directory
+from perdure.store.plumbing import directory
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from perdure.threads.ids import Ids
+from perdure.store.open_store import Ids
 
 DAY = 86_400_000_000
 

@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Agent, Store, Thread, testing
 from perdure.errors import Invalid, NotFound
-from perdure.history import naming
+from perdure.history import artifact_names
 from perdure.model.event import ArtifactCreated
 
 _names = count()
@@ -158,7 +158,7 @@ def test_a_name_that_no_reference_can_name_is_a_label(thread: Thread, name: str)
 
     assert [each.name for each in thread.artifacts.ls()] == [name]
     assert thread.head.commit is None
-    assert not naming.is_referable(name)
+    assert not artifact_names.is_referable(name)
 
 
 def test_a_preview_is_the_head_of_a_text(thread: Thread) -> None:
@@ -186,7 +186,7 @@ def test_names_survive_replacing_the_state_and_verify(store: Store, thread: Thre
 
     assert thread.artifacts.resolve("artifact://design/draft") == digest
     with pytest.raises(Invalid, match="reserved"):
-        thread.put(naming.NAMES + "design/draft", {})
+        thread.put(artifact_names.NAMES + "design/draft", {})
     assert store.verify().ok
 
 

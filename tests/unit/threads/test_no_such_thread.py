@@ -6,7 +6,7 @@ import pytest
 
 import perdure
 from perdure import Store, errors
-from perdure.model.nearness import COMPARED_MAX
+from perdure.model.names import COMPARED_MAX
 
 THREADS = 2 * COMPARED_MAX + 100
 

@@ -10,7 +10,7 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.errors import WrongStore
-from perdure.runtime.definition import Definition
+from perdure.runtime.agent.file import Definition
 
 
 def test_another_store_refuses_the_agents_threads(tmp_path: Path) -> None:

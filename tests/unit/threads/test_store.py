@@ -13,7 +13,7 @@ from perdure import Agent, Limits, Store
 from perdure.engines.contract import CellWrite, Write
 from perdure.errors import Conflict, Invalid, NotFound, Unavailable
 from perdure.model.digest import Kind, digest_of
-from perdure.threads import directory
+from perdure.store.plumbing import directory
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from perdure.engines.sqlite.engine import SqliteEngine
-from perdure.engines.sqlite.opening import open_sqlite
+from perdure.engines.sqlite.engine import SqliteEngine, open_sqlite
 
 __all__ = ["SqliteEngine", "open_sqlite"]

@@ -20,10 +20,10 @@ import msgspec
 
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.failures import translated
-from perdure.engines.sqlite.filesystem import StoreFiles, beside
+from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.file_system import StoreFiles, beside
 from perdure.errors import Unavailable
-from perdure.model.forks import keep_forever
+from perdure.model.fork_safety import keep_forever
 
 __all__ = ["Connections", "Options", "check_store", "connect"]
 

@@ -2,6 +2,10 @@
 
 Reads run on pooled connections and see the last durable write.  Writes go through
 `Group`.  After a fork the child opens everything anew and touches nothing inherited.
+
+Opening a store by its path.
+
+Describing a store: what `doctor` shows of it.
 """
 
 from __future__ import annotations
@@ -15,41 +19,61 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.engines.contract import (
-    Cell,
-    Entry,
-    Fact,
-    Hold,
-    Instant,
-    Rebuilt,
-    Receipt,
-    Recorded,
-    Step,
-    Write,
-)
-from perdure.engines.rules import check_standing, check_write
-from perdure.engines.sqlite import books, forgetting, scanning, schema, walking
-from perdure.engines.sqlite.applying import recorded_in
-from perdure.engines.sqlite.backup import back_up, sync_names
+from perdure.engines.contract import Cell, Entry, Fact, Hold, Instant, Rebuilt, Receipt, Recorded, Step, Write
+from perdure.engines.shared_rules import check_standing, check_write
+from perdure.engines.sqlite import history_reads, ledger_rows, schema
+from perdure.engines.sqlite.commit.apply import recorded_in
+from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent, hold_of, holds_of
+from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
 from perdure.engines.sqlite.connections import Connections, Options, check_store
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.describing import described
-from perdure.engines.sqlite.failures import check_writable, confirmed, translated
-from perdure.engines.sqlite.filesystem import UnchangedFiles, check_place, make_database, mode_beside
-from perdure.engines.sqlite.forking import Rest, watch
-from perdure.engines.sqlite.group import Group
-from perdure.engines.sqlite.index import Index
-from perdure.engines.sqlite.known import hold_of, holds_of
-from perdure.engines.sqlite.lock import FileLock
-from perdure.engines.sqlite.presence import Presence
-from perdure.engines.sqlite.recent import LEDGER, Name, Recent
-from perdure.engines.sqlite.rows import Rows
-from perdure.engines.sqlite.seals import Seals, ledger_end, newest_row
-from perdure.errors import InDoubt, PerdureError, Unavailable
+from perdure.engines.sqlite.errors import check_writable, confirmed, translated
+from perdure.engines.sqlite.file_system import (
+    UnchangedFiles,
+    check_place,
+    file_system_of,
+    make_database,
+    mode_beside,
+    resolved,
+)
+from perdure.engines.sqlite.format.index import Index
+from perdure.engines.sqlite.format.rows import Rows
+from perdure.engines.sqlite.maintenance import removal, scan
+from perdure.engines.sqlite.maintenance.copy import back_up, sync_names
+from perdure.engines.sqlite.process import Presence, Rest, watch
+from perdure.engines.sqlite.schema import foreign_objects
+from perdure.errors import InDoubt, Invalid, NotFound, PerdureError, Unavailable
 from perdure.model.commit import LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
-__all__ = ["SqliteEngine"]
+__all__ = ["SqliteEngine", "open_sqlite", "described"]
+
+
+def described(db: Database, options: Options) -> dict[str, str | int]:
+    """Kind, place, versions, settings and sizes."""
+    size = _pragma(db, "page_size")
+    others = foreign_objects(db)
+    return {
+        "engine": "sqlite",
+        "path": options.path,
+        "sqlite": apsw.sqlite_lib_version(),
+        "apsw": apsw.apsw_version(),
+        "schema": _pragma(db, "user_version"),
+        "journal": str(db.pragma("journal_mode")),
+        "durability": "power_loss" if options.durable else "process_crash",
+        "file_system": file_system_of(Path(options.path).parent) or "unknown",
+        "bytes": _pragma(db, "page_count") * size,
+        "bytes_free": _pragma(db, "freelist_count") * size,
+        "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
+        **({"other_tables": ", ".join(others)} if others else {}),
+    }
+
+
+def _pragma(db: Database, name: str) -> int:
+    return int(str(db.pragma(name)))
+
 
 T = TypeVar("T")
 
@@ -228,8 +252,8 @@ class SqliteEngine:
         """Commits from `at` backwards along first parents."""
 
         def steps(db: Database) -> list[Step]:
-            row = walking.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else walking.steps_from(db, row, limit)
+            row = history_reads.back(db, self._commit_row(db, space, at), skip)
+            return [] if row is None else history_reads.steps_from(db, row, limit)
 
         return self._read(steps)
 
@@ -237,8 +261,8 @@ class SqliteEngine:
         """The last commit of that turn on the line that ends at `at`."""
 
         def find(db: Database) -> Step | None:
-            row = walking.last_of_turn(db, self._commit_row(db, space, at), turn)
-            return None if row is None else walking.steps_from(db, row, 1)[0]
+            row = history_reads.last_of_turn(db, self._commit_row(db, space, at), turn)
+            return None if row is None else history_reads.steps_from(db, row, 1)[0]
 
         return self._read(find)
 
@@ -247,7 +271,7 @@ class SqliteEngine:
 
         def labelled(db: Database) -> list[Digest]:
             self._rows.look(db)
-            return walking.labelled(db, self._rows, self._space(db, space), label)
+            return history_reads.labelled(db, self._rows, self._space(db, space), label)
 
         return self._read(labelled)
 
@@ -255,7 +279,7 @@ class SqliteEngine:
         """Commits whose digest starts with `prefix`."""
         if not set(prefix) <= set("0123456789abcdef"):
             return []
-        read, index = walking.commits_from, self._rows.index
+        read, index = history_reads.commits_from, self._rows.index
         return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
@@ -271,21 +295,23 @@ class SqliteEngine:
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
         """Recorded moves, newest first."""
-        read = walking.moves
+        read = history_reads.moves
         return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
         """The cell, or None if it was never written."""
         found = space, name, True
-        return self._recall(found, lambda db: books.cell(db, space, self._space(db, space), name))
+        return self._recall(found, lambda db: ledger_rows.cell(db, space, self._space(db, space), name))
 
     def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
         """Cells that are not empty, by name."""
-        return self._read(lambda db: books.cells(db, space, self._space(db, space), prefix, after, limit))
+        return self._read(
+            lambda db: ledger_rows.cells(db, space, self._space(db, space), prefix, after, limit)
+        )
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed cells of every space, by (name, space)."""
-        listed, check = books.listed, self._seals.check_listed
+        listed, check = ledger_rows.listed, self._seals.check_listed
         found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
         for name in {cell.space for cell in found}:
             self.check(name)
@@ -293,7 +319,7 @@ class SqliteEngine:
 
     def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
         """The ledger, each entry checked against the chain."""
-        return self._read(lambda db: books.entries(db, self._space(db, space), after, limit))
+        return self._read(lambda db: ledger_rows.entries(db, self._space(db, space), after, limit))
 
     def ledger(self, space: str) -> LedgerRead:
         """The position and the chain of the newest ledger entry."""
@@ -308,16 +334,16 @@ class SqliteEngine:
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
         """Write `cells`, and take the rest of the space for true as it is stored now."""
-        seal = forgetting.seal_again
+        seal = removal.seal_again
         self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
-        return self._read(lambda db: books.spaces(db, after, limit))
+        return self._read(lambda db: ledger_rows.spaces(db, after, limit))
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Everything stored for a space, in storage order; damage is reported, not raised."""
-        return self._read(lambda db: scanning.scan(db, self._rows, self._space(db, space), after, limit))
+        return self._read(lambda db: scan.scan(db, self._rows, self._space(db, space), after, limit))
 
     # ---- upkeep
 
@@ -331,13 +357,13 @@ class SqliteEngine:
         def forget(db: Database) -> int:
             number = self._space(db, space)
             check_standing(space, standing, newest_row(db, number))
-            return forgetting.forget(db, self._rows, number, space, digests, why)
+            return removal.forget(db, self._rows, number, space, digests, why)
 
         return self._alone(forget, "forgetting")
 
     def drop(self, space: str, *, why: str) -> int:
         """Forget a whole space."""
-        drop = forgetting.drop
+        drop = removal.drop
         return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
 
     def instant(self) -> Instant:
@@ -426,7 +452,7 @@ class SqliteEngine:
         return found
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
-        return walking.commit_row(db, self._rows.index, self._space(db, space), commit)
+        return history_reads.commit_row(db, self._rows.index, self._space(db, space), commit)
 
     # ---- forks
 
@@ -498,3 +524,20 @@ class SqliteEngine:
             self._rest = Rest.NONE
         if self._lock is not None:
             self._lock.inherit()
+
+
+def open_sqlite(
+    path: Path, *, read_only: bool = False, create: bool = True, durability: str = "power_loss"
+) -> SqliteEngine:
+    """The engine on the store at `path`; raises `NotFound` if it is not there and may not be created."""
+    if durability not in ("power_loss", "process_crash"):
+        raise Invalid(
+            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened."
+        )
+    if not path.exists() and (read_only or not create):
+        raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `perdure init`.")
+    if path.is_dir():
+        raise NotFound(
+            f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'perdure.db'}."
+        )
+    return SqliteEngine(resolved(path), read_only=read_only, durable=durability == "power_loss")

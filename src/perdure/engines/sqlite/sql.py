@@ -17,11 +17,11 @@ import apsw.ext
 
 from perdure.engines.sqlite.connections import Connections, Options
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.failures import translated
-from perdure.engines.sqlite.filesystem import check_one_name
-from perdure.engines.sqlite.index import Index
-from perdure.engines.sqlite.rows import Rows
-from perdure.engines.sqlite.scanning import facts_of
+from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.file_system import check_one_name
+from perdure.engines.sqlite.format.index import Index
+from perdure.engines.sqlite.format.rows import Rows
+from perdure.engines.sqlite.maintenance.scan import facts_of
 from perdure.errors import Corrupt, Invalid, PerdureError
 from perdure.model.digest import Digest
 

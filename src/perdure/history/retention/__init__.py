@@ -4,13 +4,12 @@ Everything ever committed counts as reachable until then.  `plan` says what woul
 changes nothing; `carry_out` removes it.  What a live head can reach, through all commits
 before it, never goes: the engine forgets only if nothing was written to the space since it was
 marked, else it is marked afresh.  The other half is up to writers: who names stored content
-without supplying it is fenced by the generation (`perdure.history.generation`).
+without supplying it is fenced by the generation (`perdure.history.gc_generation`).
 """
 
 from __future__ import annotations
 
-from perdure.history.retention.carrying import carry_out
-from perdure.history.retention.planning import plan
+from perdure.history.retention.planner import carry_out, plan
 from perdure.history.retention.policy import Done, Lot, Plan, Policy, SpacePlan
 
 __all__ = ["Done", "Lot", "Plan", "Policy", "SpacePlan", "carry_out", "plan"]

@@ -12,14 +12,12 @@ prefix is ordered; comparing two maps costs what differs; hostile keys cannot un
 
 from __future__ import annotations
 
-from perdure.history.tree.compare import Change, diff
-from perdure.history.tree.edit import Draft
-from perdure.history.tree.entry import Entry
-from perdure.history.tree.grow import build
-from perdure.history.tree.merge import Meeting, merge3
-from perdure.history.tree.reach import Fault, bodies, check, reachable, refs
+from perdure.history.tree.builder import build
+from perdure.history.tree.compare import Change, Meeting, diff, merge3
+from perdure.history.tree.encoding import Entry
+from perdure.history.tree.map import Draft, Tree
 from perdure.history.tree.read import EMPTY, Cache, Nodes
-from perdure.history.tree.view import Tree
+from perdure.history.tree.traverse import Fault, bodies, check, reachable, refs
 
 __all__ = [
     "EMPTY",

@@ -4,22 +4,27 @@ Each side is a row of things still to compare: entries, and subtrees not yet rea
 that all their keys start with.  Two subtrees that stand at the same place with the same digest
 are the same and are dropped unread.  Otherwise the one that spans more is opened until entries
 stand against entries, so it does not matter that the sides forked at different bytes.
+
+Merging two maps that began as one: what happened to each path that they changed.
+
+Only facts are found here.  What to do about a path that both sides changed differently is for
+whoever knows what the values mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from itertools import islice
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from perdure.history.tree import walk
-from perdure.history.tree.entry import Entry, make_entry, path_of, prefix_of
-from perdure.history.tree.node import Leaf, Node
+from perdure.history.tree import read
+from perdure.history.tree.encoding import Entry, Leaf, Node, make_entry, path_of, prefix_of
+from perdure.history.tree.map import Tree
 from perdure.history.tree.read import Reader
-from perdure.history.tree.view import Tree
 
-__all__ = ["Change", "diff"]
+__all__ = ["Change", "diff", "Meeting", "merge3"]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ class _Side:
         self._row.pop()
         if isinstance(item, _Own):
             return iter((item,))
-        return walk.scan(self._reader, self._read(item), at=item.key, prefix=self._within)
+        return read.scan(self._reader, self._read(item), at=item.key, prefix=self._within)
 
     def _read(self, item: _Sub) -> Node:
         return self._reader.named([(item.record, len(item.key))])[0]
@@ -143,3 +148,34 @@ def _meet(a: _Side, one: _Item, b: _Side, other: _Item) -> Iterator[_Difference]
 
 def _entry(path: str, tail: bytes | None) -> Entry | None:
     return None if tail is None else make_entry(path, tail)
+
+
+_BATCH = 256
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """A path that their side changed, and how it stands on all three; None: the path holds nothing there."""
+
+    path: str
+    base: Entry | None
+    ours: Entry | None
+    theirs: Entry | None
+
+    @property
+    def verdict(self) -> Literal["taken", "same", "conflict"]:
+        """`taken`: only they changed it.  `same`: both did, to the same.  `conflict`: both did, differently."""
+        if self.ours == self.base:
+            return "taken"
+        return "same" if self.ours == self.theirs else "conflict"
+
+
+def merge3(base: Tree, ours: Tree, theirs: Tree) -> Iterator[Meeting]:
+    """Every path that differs between `base` and `theirs`, in order, beside what `ours` holds there.
+
+    Paths that only we changed are not named: they stay as they are.
+    """
+    changes = diff(base, theirs)
+    while batch := list(islice(changes, _BATCH)):
+        held = ours.get_many(change.path for change in batch)
+        for change in batch:
+            yield Meeting(change.path, change.before, held.get(change.path), change.after)

@@ -6,17 +6,21 @@ same bytes, and git the same hashes, on every machine.  docs/reference/git.md is
 
 from __future__ import annotations
 
-from perdure.projections.git.escaping import BRANCHES, branch_of, path_of, segment_of
 from perdure.projections.git.files import (
+    COMMITTER,
     STATE,
     PutFile,
+    author_of,
     indented,
     is_indented,
     lost_state,
     lost_value,
     message_files,
+    message_of,
     state_file,
+    told_in,
 )
+from perdure.projections.git.names import BRANCHES, branch_of, path_of, segment_of
 from perdure.projections.git.stream import (
     DONE,
     Stamp,
@@ -27,7 +31,6 @@ from perdure.projections.git.stream import (
     move_ref,
     put_header,
 )
-from perdure.projections.git.telling import COMMITTER, author_of, message_of, told_in
 
 __all__ = [
     "BRANCHES",

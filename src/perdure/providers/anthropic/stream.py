@@ -6,19 +6,10 @@ import json
 from typing import Any, cast
 
 from perdure.errors import Invalid
-from perdure.providers.anthropic.blocks import Raw, as_list, as_object, compact
-from perdure.providers.anthropic.parse import reply_of
-from perdure.providers.contract import (
-    CallDelta,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
-from perdure.providers.wire.growing import GrowingTexts
-from perdure.providers.wire.sse import Events, ServerEvent
-from perdure.providers.wire.telling import with_events
+from perdure.providers.anthropic.parse import Raw, as_list, as_object, compact, reply_of
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.wire.stream.reply_events import GrowingTexts, with_events
+from perdure.providers.wire.stream.sse import Events, ServerEvent
 
 __all__ = ["Stream"]
 

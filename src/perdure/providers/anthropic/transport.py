@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from perdure.providers.transport.address import check_address, guard_redirects
+from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import AccessRefused
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held, settings
-from perdure.providers.transport.keys import NO_KEY, is_home
-from perdure.providers.transport.responses import answer_of, estranged, patient, translated
+from perdure.providers.transport.credentials import NO_KEY, is_home
+from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
+from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "send"]
 

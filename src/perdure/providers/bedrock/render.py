@@ -1,4 +1,7 @@
-"""A context as a request of Bedrock Converse that is valid whatever the history looks like."""
+"""A context as a request of Bedrock Converse that is valid whatever the history looks like.
+
+From canonical messages to Bedrock's, whatever the history looks like.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,258 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from perdure.model.context import Context
-from perdure.providers.bedrock.capabilities import claude, family
+from perdure.model.message import Block, File, Image, ReasoningSummary, Text
+from perdure.providers.bedrock.capabilities import claude, family, refuses_media, same
+from perdure.providers.bedrock.parse import VENDOR, format_of, name_of
 from perdure.providers.bedrock.request import API, joined
-from perdure.providers.bedrock.settings import Settings
-from perdure.providers.bedrock.tools import NAME_MAX, NAMES, tools_of
-from perdure.providers.bedrock.turns import Turns
+from perdure.providers.bedrock.settings import NAME_MAX, NAMES, Settings, tools_of
 from perdure.providers.contract import Loss, LossKind, Rendered
+from perdure.providers.wire.block_order import Piece
+from perdure.providers.wire.blocks import BlockTurns, Layout, parsed, words_of
+from perdure.providers.wire.call_pairs import Answer, Exchange
+from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.media import inline, kind_of
 from perdure.providers.wire.options import foreign_options
+from perdure.providers.wire.server_tools import is_account, told
 from perdure.providers.wire.tool_names import ToolNames, names_in
 
-__all__ = ["render"]
+__all__ = ["render", "Turns"]
+
+
+_ERROR_WORDS = "The tool failed and said nothing more."
+_DOCUMENT_WORDS = "See the document."
+
+
+class Turns(BlockTurns):
+    """The messages of one request, as they are written."""
+
+    vendor = VENDOR
+    legal_id = r"[a-zA-Z0-9_-]{1,64}"
+    id_prefix = "tooluse_"
+
+    def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
+        """`names` are tools by their canonical names, as they are called here."""
+        super().__init__(model, provider, names)
+        self._claude = claude(model)
+        self._documents: set[str] = set()
+
+    def _is_asked(self, made_by: object) -> bool:
+        return made_by is None or same(made_by, self._model)  # a recorded answer of Bedrock does not say it
+
+    def _write(self, exchange: Exchange) -> None:
+        role, where = exchange.message.role, exchange.where
+        if exchange.answers:
+            self._turn("assistant", self._assistant(exchange), where)
+            self._turn("user", [self._result(answer) for answer in exchange.answers], where)
+            self._answered = {answer.where for answer in exchange.answers}
+            return
+        if role == "assistant":
+            self._turn("assistant", self._assistant(exchange), where)
+        elif role == "system":
+            self._system(exchange)
+        else:
+            self._turn("user", self._user(exchange), where, same=where in self._answered)
+
+    def _turn(self, role: str, blocks: list[dict[str, Any]], where: int, *, same: bool = False) -> None:
+        """Add to the turn of the same role, or begin one: roles alternate."""
+        if not blocks:
+            return
+        if self.turns and self.turns[-1]["role"] == role:
+            if not same:
+                why = f"it is joined with the {role} message before it: roles alternate"
+                self._lose("repaired", f"messages[{where}]", "message", why)
+            self.turns[-1]["content"] += blocks
+        else:
+            self.turns.append({"role": role, "content": blocks})
+        self._answered = self._answered if same else set()
+
+    # Assistant messages
+
+    def _assistant(self, exchange: Exchange) -> list[dict[str, Any]]:
+        message, pieces, layout = self._laid_out(exchange)
+        made: list[dict[str, Any]] = []
+        for piece in pieces:
+            where = f"messages[{exchange.where}].content[{piece.content}]"
+            if piece.call is not None:
+                place = f"messages[{exchange.where}].tool_calls[{piece.call}]"
+                call = self._called(exchange.answers[piece.call], place)
+                made.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.input}})
+            elif piece.native is not None:
+                block = None if piece.content is None else message.content[piece.content]
+                made += self._native(piece, block, layout, where)
+            elif piece.content is not None:
+                made += self._said(message.content[piece.content], where)
+        return made
+
+    def _native(
+        self, piece: Piece, block: Block | None, layout: Layout | None, where: str
+    ) -> list[dict[str, Any]]:
+        """A block of Bedrock's own, as it came."""
+        native: dict[str, Any] = dict(piece.native or {})
+        reasoning = native.get("reasoningContent")
+        if not isinstance(reasoning, Mapping):
+            return [native]
+        if layout is None or not layout.thinking:
+            self._lose("dropped", where, "reasoning", "another model signed it")
+            return []
+        if piece.fill is None or not isinstance(block, ReasoningSummary):
+            return [native]
+        bare = object_of(cast("Mapping[str, Any]", reasoning).get("reasoningText"))
+        if self._claude is not None and not bare.get("signature"):
+            self._lose("dropped", where, "reasoning", "it has no signature, which Claude demands")
+            return []
+        return [{"reasoningContent": {"reasoningText": {"text": words_of(block), **bare}}}]
+
+    def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
+        match block:
+            case Text():
+                return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
+            case ReasoningSummary():
+                self._lose("dropped", where, "reasoning", "it has no signature of this model")
+                return []
+            case Image() | File():
+                if is_account(block):
+                    return self._account(block, where)
+                return self._words(block, where, "an assistant message holds no media")
+
+    # User messages
+
+    def _user(self, exchange: Exchange) -> list[dict[str, Any]]:
+        message, pieces, _ = self._laid_out(exchange)
+        made = self._shown(message.content, pieces, f"messages[{exchange.where}].content")
+        if any("document" in block for block in made) and not any("text" in block for block in made):
+            self._lose(
+                "repaired",
+                f"messages[{exchange.where}]",
+                "document",
+                "a document goes with words; some were put there",
+            )
+            made.append({"text": _DOCUMENT_WORDS})
+        return made
+
+    def _shown(self, content: Sequence[Block], pieces: Sequence[Piece], where: str) -> list[dict[str, Any]]:
+        made: list[dict[str, Any]] = []
+        for piece in pieces:
+            if piece.native is not None:
+                made.append(dict(piece.native))
+            elif piece.content is not None:
+                block, place = content[piece.content], f"{where}[{piece.content}]"
+                made += self._shown_block(block, place, piece.add or {})
+        return made
+
+    def _shown_block(self, block: Block, where: str, add: Mapping[str, Any]) -> list[dict[str, Any]]:
+        match block:
+            case Text():
+                if add.get("json") is True and (value := parsed(block.text)) is not None:
+                    return [{"json": value}]
+                return self._text(block.text, where)
+            case ReasoningSummary(""):
+                return []
+            case ReasoningSummary():
+                self._lose("dropped", where, "reasoning", "it has no signature of this model")
+                return []
+            case Image() | File():
+                return self._account(block, where) if is_account(block) else self._media(block, where, add)
+
+    def _text(self, text: str, where: str) -> list[dict[str, Any]]:
+        if text.strip() or (text and self._claude is None):
+            return [{"text": text}]
+        if text:
+            self._lose("dropped", where, "empty block", "it is only white space, which Claude refuses")
+        return []
+
+    def _account(self, block: Block, where: str) -> list[dict[str, Any]]:
+        why = "told in words: it is not Bedrock's own, or of another endpoint"
+        self._lose("converted", where, "server-side tool", why)
+        return [{"text": told(cast("File", block))}]
+
+    def _words(self, block: Image | File, where: str, why: str) -> list[dict[str, Any]]:
+        """Media that cannot be shown, in words."""
+        kind = "image" if isinstance(block, Image) else "file"
+        self._lose("converted", where, kind, f"told in words: {why}")
+        uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
+        return [{"text": f"[{kind} of type {block.mime_type or 'unknown'}{uri}, not shown]"}]
+
+    def _media(self, block: Image | File, where: str, add: Mapping[str, Any]) -> list[dict[str, Any]]:
+        held = inline(block.uri)
+        media_type = block.mime_type if held is None else held.media_type
+        kind = kind_of(media_type, block.uri)
+        kind = kind if kind in ("image", "video", "audio") else "document"
+        if refuses_media(kind, self._model):
+            return self._words(block, where, f"this model takes no {kind}")
+        if self._claude is not None and block.uri.startswith("s3://"):
+            return self._words(block, where, "Claude takes bytes alone, nothing in S3")
+        source: dict[str, Any]
+        if held is not None and held.bytes:
+            source = {"bytes": held.base64}
+        elif block.uri.startswith("s3://"):
+            owner = {"bucketOwner": add["bucketOwner"]} if "bucketOwner" in add else {}
+            source = {"s3Location": {"uri": block.uri, **owner}}
+        else:
+            return self._words(block, where, "Bedrock takes bytes or S3, and its bytes are not at hand")
+        format = format_of(kind, media_type)
+        if format is None and kind == "document" and held is not None and _is_text(held.bytes):
+            self._lose("converted", where, "file", f"{media_type} is shown as plain text")
+            format = "txt"
+        if format is None:
+            return self._words(block, where, f"Bedrock takes no {media_type}")
+        if add.get("source") == "text" and held is not None:
+            source = {"text": held.bytes.decode("utf-8", "replace")}
+        return [{kind: {"format": format, **self._beside(kind, add), "source": source}}]
+
+    def _beside(self, kind: str, add: Mapping[str, Any]) -> dict[str, Any]:
+        more = {key: value for key, value in add.items() if key not in ("source", "bucketOwner", "name")}
+        if kind != "document":
+            return more
+        return {"name": name_of(str(add.get("name") or "document"), self._documents), **more}
+
+    def _result(self, answer: Answer) -> dict[str, Any]:
+        result = answer.result
+        inside, beside = self._inside(answer)
+        shown = self._shown(result.content, inside, f"{answer.place}.content")
+        content = [self._in_result(block, answer.place) for block in shown]
+        if result.status == "error" and not content:
+            self._lose("repaired", answer.place, "tool result", "an error without words; some were put there")
+            content = [{"text": _ERROR_WORDS}]
+        made: dict[str, Any] = {"toolUseId": self._given[id(answer)], "content": content}
+        if result.status == "error":
+            made["status"] = "error"
+        return {"toolResult": made | beside}
+
+    def _in_result(self, block: dict[str, Any], where: str) -> dict[str, Any]:
+        """A block as a result may hold it: all but audio."""
+        if "audio" not in block:
+            return block
+        self._lose("converted", where, "file", "told in words: a result holds no audio")
+        return {"text": f"[file of type audio/{block['audio']['format']}, not shown]"}
+
+    def _system(self, exchange: Exchange) -> None:
+        """A system message: Bedrock knows none within the conversation."""
+        blocks, where = self._user(exchange), f"messages[{exchange.where}]"
+        words = "\n\n".join(str(block["text"]) for block in blocks if "text" in block)
+        if any("text" not in block for block in blocks):
+            self._words_alone(exchange.message, where)
+        if not self.turns:
+            self._lose("converted", where, "system message", "it is part of the system words")
+            self.system.append(words)
+        else:
+            self._lose(
+                "converted",
+                where,
+                "system message",
+                "told as the user's: Bedrock knows none within a conversation",
+            )
+            self._turn("user", [{"text": f"<system>\n{words}\n</system>"}] if words else [], exchange.where)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return bool(body.decode().strip())
+    except UnicodeDecodeError:
+        return False
+
 
 _GO_ON = "Continue."
 _BEGIN = "Begin."

@@ -9,12 +9,11 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
-from perdure.providers.bedrock.blocks import Raw, Reading, as_list, as_object
-from perdure.providers.bedrock.parse import VENDOR
+from perdure.providers.bedrock.parse import VENDOR, Raw, Reading, as_list, as_object
 from perdure.providers.contract import Asked, Loss
-from perdure.providers.wire.entry import CallNames
-from perdure.providers.wire.layout import shown
-from perdure.providers.wire.native import call_ids, keep
+from perdure.providers.wire.block_order import shown
+from perdure.providers.wire.call_ids import CallNames
+from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 
 __all__ = ["API", "FIELDS", "joined", "of_fields", "output_of", "read_request"]
 

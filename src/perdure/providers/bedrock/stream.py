@@ -9,18 +9,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from perdure.errors import Invalid
-from perdure.providers.bedrock.blocks import Raw, as_list, as_object
-from perdure.providers.bedrock.parse import reply_of
-from perdure.providers.contract import (
-    CallDelta,
-    Loss,
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
-from perdure.providers.wire.frames import Frame, Frames
-from perdure.providers.wire.telling import with_events
+from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.wire.stream.aws_event_stream import Frame, Frames
+from perdure.providers.wire.stream.reply_events import with_events
 
 __all__ = ["Stream"]
 

@@ -20,10 +20,13 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from perdure.errors import Invalid, PerdureError
-from perdure.model.forks import ThreadLock
+from perdure.model.fork_safety import ThreadLock
 from perdure.providers.transport.address import UNKNOWN, check_address, client_address
+from perdure.providers.transport.blocking_clients import drawn
+from perdure.providers.transport.client_cache import settings
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.credentials import host_of, is_home
+from perdure.providers.transport.errors import (
     AccessRefused,
     RequestRejected,
     Trouble,
@@ -31,10 +34,7 @@ from perdure.providers.transport.faults import (
     retry_after,
     unreached,
 )
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import settings
-from perdure.providers.transport.keys import host_of, is_home
-from perdure.providers.transport.threads import drawn
+from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "frame", "send"]
 

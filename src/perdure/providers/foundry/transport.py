@@ -14,12 +14,12 @@ from typing import Any
 
 from perdure.errors import Invalid
 from perdure.providers.openai_chat.transport import AZURE, created, sent
+from perdure.providers.transport.client_cache import held
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import AccessRefused
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held
-from perdure.providers.transport.keys import NO_KEY, is_home
-from perdure.providers.transport.responses import estranged
+from perdure.providers.transport.credentials import NO_KEY, is_home
+from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.raw_responses import estranged
+from perdure.providers.transport.registry import missing
 
 __all__ = ["API_VERSION", "address", "send"]
 

@@ -10,17 +10,23 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ToolCall
 from perdure.providers.contract import Loss, Rendered, losses_of
 from perdure.providers.gemini.capabilities import is_third, same_model
-from perdure.providers.gemini.names import camel, listed
 from perdure.providers.gemini.options import API, is_asked_in_words, render_options, render_tools
-from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
-from perdure.providers.gemini.parts import CALL, native_part
-from perdure.providers.gemini.plain import Writer
+from perdure.providers.gemini.parse import CALL, DEFAULT_ENDPOINT, VENDOR, camel, listed, native_part
+from perdure.providers.gemini.portable_parts import Writer
 from perdure.providers.gemini.request import RESULT
-from perdure.providers.wire.exchanges import Answer, Exchange, exchanges
-from perdure.providers.wire.ids import CallIds
-from perdure.providers.wire.native import kept, own_ids
+from perdure.providers.wire.call_ids import CallIds
+from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.fields.vendor_items import (
+    Changed,
+    fill,
+    holes_of,
+    items_of,
+    object_of,
+    size_of,
+    text_of,
+)
+from perdure.providers.wire.fields.vendor_metadata import kept, own_ids
 from perdure.providers.wire.options import output_words
-from perdure.providers.wire.shells import Changed, fill, holes_of, items_of, object_of, size_of, text_of
 from perdure.providers.wire.tool_names import ToolNames, names_in
 
 __all__ = ["SKIP", "render"]

@@ -10,13 +10,11 @@ import msgspec
 from perdure.errors import Invalid
 from perdure.model.message import Message, ToolResult
 from perdure.providers.contract import Asked, Loss
-from perdure.providers.gemini.names import camel, listed
 from perdure.providers.gemini.options import API, read_options, read_tools
-from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR
-from perdure.providers.gemini.parts import native_part, read_part
-from perdure.providers.gemini.plain import plain_parts
-from perdure.providers.wire.native import call_ids, id_of_tool, keep
-from perdure.providers.wire.shells import TakenIds, Turn, object_of, text_of
+from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR, camel, listed, native_part, read_part
+from perdure.providers.gemini.portable_parts import plain_parts
+from perdure.providers.wire.fields.vendor_items import TakenIds, Turn, object_of, text_of
+from perdure.providers.wire.fields.vendor_metadata import call_ids, id_of_tool, keep
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
 

@@ -14,23 +14,12 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from perdure.errors import Invalid, PerdureError, Unsupported
-from perdure.providers.transport.address import (
-    check_address,
-    guard_redirects,
-    redirection,
-)
+from perdure.providers.transport.address import check_address, guard_redirects, redirection
+from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import (
-    AccessRefused,
-    Trouble,
-    fault,
-    retry_after,
-    unreached,
-    words_of,
-)
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held, settings
-from perdure.providers.transport.keys import NO_KEY, is_home
+from perdure.providers.transport.credentials import NO_KEY, is_home
+from perdure.providers.transport.errors import AccessRefused, Trouble, fault, retry_after, unreached, words_of
+from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "client_of", "delay_in", "send"]
 

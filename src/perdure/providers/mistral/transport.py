@@ -12,13 +12,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from perdure.errors import Invalid, PerdureError
-from perdure.providers.transport.address import (
-    check_address,
-    guard_redirects,
-    redirection,
-)
+from perdure.providers.transport.address import check_address, guard_redirects, redirection
+from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.credentials import NO_KEY, is_home
+from perdure.providers.transport.errors import (
     RequestRejected,
     Trouble,
     fault,
@@ -26,9 +24,7 @@ from perdure.providers.transport.faults import (
     unreached,
     words_of,
 )
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held, settings
-from perdure.providers.transport.keys import NO_KEY, is_home
+from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "send"]
 

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from perdure.model.artifact import sniff
-from perdure.providers.openai_chat.shape import objects_of
-from perdure.providers.wire.native import id_of_tool
-from perdure.providers.wire.shells import items_of, object_of, text_of
+from perdure.providers.openai_chat.vendor_fields import objects_of
+from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_metadata import id_of_tool
 
 __all__ = ["chat_answer", "chat_chunk", "chat_request", "native_request"]
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from perdure.providers.openai_chat.transport import sent
+from perdure.providers.transport.client_cache import held
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held
-from perdure.providers.transport.keys import NO_KEY, host_of, is_under, is_vouched
-from perdure.providers.transport.responses import estranged
+from perdure.providers.transport.credentials import NO_KEY, host_of, is_under, is_vouched
+from perdure.providers.transport.raw_responses import estranged
+from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "send"]
 

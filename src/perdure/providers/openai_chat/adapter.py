@@ -11,16 +11,16 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.providers.capabilities import Level, Levels
 from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
-from perdure.providers.openai_chat.beside import Origin
 from perdure.providers.openai_chat.capabilities import at
 from perdure.providers.openai_chat.parse import parse
 from perdure.providers.openai_chat.render import render
 from perdure.providers.openai_chat.request import read_request
 from perdure.providers.openai_chat.servers import Server, server
 from perdure.providers.openai_chat.stream import ChatStream
-from perdure.providers.wire.depth import GuardedStream, check_depth, too_deep
-from perdure.providers.wire.sending import detached, sendable
-from perdure.providers.wire.unsent import unsent
+from perdure.providers.openai_chat.vendor_fields import Origin
+from perdure.providers.wire.fields.unsent import unsent
+from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
+from perdure.providers.wire.sanitize import detached, sendable
 
 __all__ = ["ChatAdapter"]
 

@@ -14,8 +14,8 @@ from perdure.errors import Invalid
 from perdure.model import names
 from perdure.model.message import Block, File, ReasoningSummary, Text, ToolCall
 from perdure.providers.contract import Loss
-from perdure.providers.openai_chat.beside import BOUND, Beside, Part
-from perdure.providers.openai_chat.parts import read_part, without_marks
+from perdure.providers.openai_chat.content import read_part, without_marks
+from perdure.providers.openai_chat.vendor_fields import BOUND, Beside, Part
 from perdure.providers.wire.server_tools import account
 
 __all__ = ["REASONING", "Said", "clean_id", "read_message", "unknown_parts", "words_of"]

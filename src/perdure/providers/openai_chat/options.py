@@ -8,8 +8,8 @@ from typing import Any, cast
 from perdure.model.canonical import Json
 from perdure.providers.contract import Loss
 from perdure.providers.openai_chat.servers import Server, refused
+from perdure.providers.wire.fields.vendor_items import object_of
 from perdure.providers.wire.options import own_options
-from perdure.providers.wire.shells import object_of
 
 __all__ = ["SAME", "read_options", "render_options"]
 

@@ -9,13 +9,12 @@ from perdure.errors import Invalid
 from perdure.model.message import File, Message, Text
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, Reply
-from perdure.providers.openai_chat.beside import Beside, Origin, with_beside
+from perdure.providers.openai_chat.content import sound_of
 from perdure.providers.openai_chat.message import Said, read_message, unknown_parts
-from perdure.providers.openai_chat.parts import sound_of
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.openai_chat.shape import objects_of
-from perdure.providers.wire.shells import object_of
-from perdure.providers.wire.telling import count_of, with_events
+from perdure.providers.openai_chat.vendor_fields import Beside, Origin, objects_of, with_beside
+from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.stream.reply_events import count_of, with_events
 
 __all__ = ["parse", "reply_of"]
 

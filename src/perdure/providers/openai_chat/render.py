@@ -3,28 +3,253 @@
 Calls and results are paired already (`wire.exchanges`); here each message becomes one of Chat's, results stand
 right behind their calls, media that came out of tools or models go into a user's message behind them, and what the
 server itself said goes back to it as it came.
+
+The order of roles: what a server demands of it, and the repairs that make it so.
+
+Tools of a Chat request: legal names, schemas that a server takes, which of them to use, what form to answer in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from perdure.model.context import Context
+from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss, Rendered, losses_of
-from perdure.providers.openai_chat.beside import Origin
 from perdure.providers.openai_chat.options import own_fields, render_options
-from perdure.providers.openai_chat.order import ordered
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.openai_chat.shape import objects_of
-from perdure.providers.openai_chat.tools import NAMES, render_choice, render_output, render_tools
 from perdure.providers.openai_chat.turns import Turns, is_thinking
-from perdure.providers.wire.exchanges import exchanges
+from perdure.providers.openai_chat.vendor_fields import Origin, objects_of
+from perdure.providers.wire.call_pairs import exchanges
+from perdure.providers.wire.fields.vendor_items import items_of, object_of
 from perdure.providers.wire.options import foreign_options
-from perdure.providers.wire.shells import items_of, object_of
 from perdure.providers.wire.tool_names import ToolNames, names_in
 
-__all__ = ["render"]
+__all__ = ["render", "ordered", "NAMES", "is_closed", "render_choice", "render_output", "render_tools"]
+
+
+_NOTHING = "Continue."
+
+
+def ordered(messages: list[dict[str, Any]], place: Server, losses: list[Loss]) -> list[dict[str, Any]]:
+    """The messages in an order that the server takes."""
+    repairs: list[Callable[[list[dict[str, Any]], list[Loss]], list[dict[str, Any]]]] = []
+    if place.alternates:
+        repairs += [_user_first, _in_turn]
+    if place.prefix_last:
+        repairs.append(_prefixed)
+    for repair in repairs:
+        messages = repair(messages, losses)
+    if not messages or (place.alternates and messages[-1]["role"] == "system"):
+        losses.append(_repaired("there was nothing to answer; a user's turn was put there"))
+        messages = [*messages, {"role": "user", "content": _NOTHING}]
+    return messages
+
+
+def _user_first(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+    first = next((at for at, message in enumerate(messages) if message["role"] != "system"), None)
+    if first is None or messages[first]["role"] != "assistant":
+        return messages
+    losses.append(_repaired("the assistant spoke first; a user's turn was put before it"))
+    return [*messages[:first], {"role": "user", "content": _NOTHING}, *messages[first:]]
+
+
+def _in_turn(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+    """Join messages of one role that follow each other; those with calls stay alone."""
+    joined: list[dict[str, Any]] = []
+    for message in messages:
+        last = joined[-1] if joined else None
+        if last is None or not _joinable(last, message):
+            joined.append(message)
+            continue
+        losses.append(_repaired(f"two {message['role']} messages follow each other; they were joined"))
+        joined[-1] = last | {"content": _both(last.get("content"), message.get("content"))}
+    return joined
+
+
+def _joinable(last: dict[str, Any], message: dict[str, Any]) -> bool:
+    if last["role"] != message["role"] or message["role"] not in ("user", "assistant", "system"):
+        return False
+    plain = {"role", "content"}
+    return set(last) <= plain and set(message) <= plain
+
+
+def _both(first: object, second: object) -> object:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_parts(first), *_parts(second)]
+
+
+def _parts(content: object) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return cast("list[Any]", content) if isinstance(content, list) else []
+
+
+def _prefixed(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
+    """The last turn is a user's or a tool's; an assistant's is what the answer begins with."""
+    if not messages or messages[-1]["role"] in ("user", "tool"):
+        return messages
+    last = messages[-1]
+    if last["role"] == "assistant" and last.get("content") and not last.get("tool_calls"):
+        if not last.get("prefix"):
+            losses.append(_repaired("the assistant spoke last; its words are the beginning of the answer"))
+        return [*messages[:-1], last | {"prefix": True}]
+    losses.append(_repaired("there was nothing to answer; a user's turn was put there"))
+    return [*messages, {"role": "user", "content": _NOTHING}]
+
+
+def _repaired(why: str) -> Loss:
+    return Loss(kind="repaired", where="messages", what="order of roles", why=why)
+
+
+NAMES = r"[a-zA-Z0-9_-]{1,64}"
+_INSIDE = ("properties", "$defs", "definitions", "patternProperties")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_ONE = ("items", "additionalProperties", "not")
+
+
+def render_tools(
+    tools: Sequence[ToolSpec], own: object, names: ToolNames, place: Server, losses: list[Loss]
+) -> list[dict[str, Any]]:
+    """The declarations of functions, then those of the server's own tools."""
+    others = objects_of(own)
+    more = {_name(each): each for each in others if "function" in each}
+    found: dict[str, dict[str, Any]] = {}
+    for at, tool in enumerate(tools):
+        name = names.of(tool.name)
+        if name in found:
+            losses.append(_loss("dropped", f"tools[{at}]", "tool", f"'{name}' is declared twice"))
+            continue
+        if name != tool.name:
+            losses.append(
+                _loss("repaired", f"tools[{at}].name", "tool name", f"'{tool.name}' goes by '{name}'")
+            )
+        declared = {"type": "function", "function": _function(tool, name, at, place, losses)}
+        found[name] = declared | {
+            key: value for key, value in more.get(tool.name, {}).items() if key != "function"
+        }
+    return [*found.values(), *(each for each in others if "function" not in each)]
+
+
+def render_choice(
+    choice: object, names: ToolNames, tools: Sequence[Mapping[str, Any]], place: Server, losses: list[Loss]
+) -> object:
+    """The field `tool_choice`; None where there is nothing to choose."""
+    if choice is None:
+        return None
+    if not tools:
+        losses.append(_loss("dropped", "options.tool_choice", "tool choice", "no tools are declared"))
+        return None
+    match choice:
+        case "required":
+            return place.required
+        case "auto" | "none":
+            return choice
+        case {"name": str(name)} if any(_name(tool) == name for tool in tools) or _declared(
+            names, name, tools
+        ):
+            return {"type": "function", "function": {"name": names.of(name)}}
+        case _:
+            losses.append(_loss("dropped", "options.tool_choice", "tool choice", "it names no declared tool"))
+            return None
+
+
+def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str, Any] | None:
+    """The field `response_format`."""
+    match output:
+        case None:
+            return None
+        case "json":
+            return {"type": "json_object"}
+        case {"schema": dict()}:
+            asked = object_of(output)
+            schema = object_of(asked["schema"])
+            wanted: dict[str, Any] = {"name": _format_name(asked.get("name"), losses), "schema": schema}
+            wanted |= {name: asked[name] for name in ("description", "strict") if asked.get(name) is not None}
+            if wanted.get("strict") and place.strict == "checked" and not is_closed(schema):
+                wanted["strict"] = False
+                losses.append(_loss("repaired", "options.output", "strict schema", _OPEN))
+            return {"type": "json_schema", "json_schema": wanted}
+        case _:
+            losses.append(
+                _loss("dropped", "options.output", "output form", "it is neither 'json' nor a schema")
+            )
+            return None
+
+
+def is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema is as strict ones have to be: every object closed, and all its properties required."""
+    properties = object_of(schema.get("properties"))
+    if properties or schema.get("type") == "object":
+        required = {name for name in items_of(schema.get("required")) if isinstance(name, str)}
+        if schema.get("additionalProperties") is not False or not set(properties) <= required:
+            return False
+    return all(is_closed(each) for each in _schemas(schema))
+
+
+_OPEN = "an object of it is open or has properties that are not required; the schema is given as a loose one"
+
+
+def _schemas(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schemas inside one."""
+    found: list[Any] = [schema.get(name) for name in _ONE]
+    for name in _INSIDE:
+        found.extend(object_of(schema.get(name)).values())
+    for name in _LISTS:
+        found.extend(items_of(schema.get(name)))
+    return objects_of(found)
+
+
+def _function(tool: ToolSpec, name: str, at: int, place: Server, losses: list[Loss]) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name, "description": tool.description}
+    function["parameters"] = _parameters(tool, at, losses)
+    strict = tool.strict
+    if strict and place.strict == "none":
+        losses.append(
+            _loss("dropped", f"tools[{at}].strict", "strict tool", "this server has no strict tools")
+        )
+    elif strict and place.strict == "checked" and not is_closed(function["parameters"]):
+        losses.append(_loss("repaired", f"tools[{at}].strict", "strict tool", _OPEN))
+        strict = False
+    if strict is not None and place.strict != "none":
+        function["strict"] = strict
+    return function
+
+
+def _parameters(tool: ToolSpec, at: int, losses: list[Loss]) -> dict[str, Any]:
+    parameters = dict(tool.parameters)
+    if not parameters:
+        closed: dict[str, Any] = {"additionalProperties": False} if tool.strict else {}
+        return {"type": "object", "properties": {}, **closed}
+    if parameters.get("type") != "object":
+        losses.append(_loss("repaired", f"tools[{at}].parameters", "schema", "its type has to be object"))
+        return parameters | {"type": "object"}
+    return parameters
+
+
+def _format_name(name: object, losses: list[Loss]) -> str:
+    if not isinstance(name, str) or not name:
+        return "output"
+    legal = ToolNames([name], NAMES).of(name)
+    if legal == name:
+        return name
+    losses.append(_loss("repaired", "options.output.name", "name of the schema", "it is not legal here"))
+    return legal
+
+
+def _declared(names: ToolNames, name: str, tools: Sequence[Mapping[str, Any]]) -> bool:
+    known = names.given.get(name)
+    return any(_name(tool) == known for tool in tools)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    return str(object_of(tool.get("function")).get("name") or "")
+
+
+def _loss(kind: str, where: str, what: str, why: str) -> Loss:
+    return Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]
+
 
 _JSON_WORDS = "Answer in JSON."
 

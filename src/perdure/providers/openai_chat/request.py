@@ -10,21 +10,14 @@ from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, ToolCall, ToolResult
 from perdure.providers.contract import Asked, Loss
-from perdure.providers.openai_chat.beside import Beside, Origin, with_beside
-from perdure.providers.openai_chat.message import (
-    clean_id,
-    made_id,
-    read_message,
-    unknown_parts,
-    words_of,
-)
+from perdure.providers.openai_chat.content import CACHE_MARKS, without_marks
+from perdure.providers.openai_chat.message import clean_id, made_id, read_message, unknown_parts, words_of
 from perdure.providers.openai_chat.options import read_options
-from perdure.providers.openai_chat.parts import CACHE_MARKS, without_marks
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.openai_chat.shape import objects_of
-from perdure.providers.wire.native import id_of_tool
-from perdure.providers.wire.shells import items_of, object_of
-from perdure.providers.wire.unread import asked
+from perdure.providers.openai_chat.vendor_fields import Beside, Origin, objects_of, with_beside
+from perdure.providers.wire.fields.unknown import asked
+from perdure.providers.wire.fields.vendor_items import items_of, object_of
+from perdure.providers.wire.fields.vendor_metadata import id_of_tool
 
 __all__ = ["read_request"]
 

@@ -15,17 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from perdure.errors import Invalid
-from perdure.providers.transport.address import (
-    LOCAL,
-    check_address,
-    guard_redirects,
-)
+from perdure.providers.transport.address import LOCAL, check_address, guard_redirects
+from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import AccessRefused
-from perdure.providers.transport.finding import missing
-from perdure.providers.transport.holding import held, settings
-from perdure.providers.transport.keys import NO_KEY, host_of, is_under, is_vouched
-from perdure.providers.transport.responses import answer_of, estranged, patient, translated
+from perdure.providers.transport.credentials import NO_KEY, host_of, is_under, is_vouched
+from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
+from perdure.providers.transport.registry import missing
 
 __all__ = ["AZURE", "PLACES", "Place", "address", "client_of", "created", "send", "sent"]
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from perdure.model.context import Context
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.providers.contract import Loss
-from perdure.providers.openai_chat.beside import Beside, Origin, beside
-from perdure.providers.openai_chat.blocks import part_of
+from perdure.providers.openai_chat.content import part_of
 from perdure.providers.openai_chat.message import REASONING
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.wire.exchanges import NO_PLACE, Answer, Exchange
-from perdure.providers.wire.ids import CallIds
+from perdure.providers.openai_chat.vendor_fields import Beside, Origin, beside
+from perdure.providers.wire.call_ids import CallIds
+from perdure.providers.wire.call_pairs import NO_PLACE, Answer, Exchange
 from perdure.providers.wire.server_tools import is_account, told
 from perdure.providers.wire.tool_names import ToolNames
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss
-from perdure.providers.openai_responses.client_tools import choice_of, declarations
+from perdure.providers.openai_responses.items import choice_of, declarations
+from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
 from perdure.providers.wire.options import foreign_options, own_options
-from perdure.providers.wire.shells import items_of, object_of, text_of
 from perdure.providers.wire.tool_names import ToolNames
 
 __all__ = [

@@ -10,9 +10,9 @@ from perdure.model.message import Message
 from perdure.model.run import StopKind, Usage
 from perdure.providers.contract import Loss, ModelEvent, Reply
 from perdure.providers.openai_responses.items import read_item
-from perdure.providers.wire.native import call_ids, keep
-from perdure.providers.wire.shells import Turn, items_of, object_of, text_of
-from perdure.providers.wire.telling import count_of, with_events
+from perdure.providers.wire.fields.vendor_items import Turn, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.stream.reply_events import count_of, with_events
 
 __all__ = ["DEFAULT_ENDPOINT", "VENDOR", "parse", "pending_in", "reply_of"]
 

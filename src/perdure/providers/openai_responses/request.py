@@ -13,9 +13,9 @@ from perdure.providers.contract import Asked, Loss
 from perdure.providers.openai_responses.items import CALLS, read_item, read_parts
 from perdure.providers.openai_responses.options import API, read_options, read_tools
 from perdure.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
-from perdure.providers.openai_responses.plain import plain_items
-from perdure.providers.wire.native import call_ids, keep
-from perdure.providers.wire.shells import TakenIds, Turn, is_list, items_of, object_of, text_of
+from perdure.providers.openai_responses.portable_items import plain_items
+from perdure.providers.wire.fields.vendor_items import TakenIds, Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 
 __all__ = ["BARE", "OUTPUTS", "read_request"]
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from perdure.errors import Invalid
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, Pending, ReasoningDelta, Reply, TextDelta
-from perdure.providers.openai_responses.client_tools import arguments_of, is_client_call, name_of
-from perdure.providers.openai_responses.items import CALLS
+from perdure.providers.openai_responses.items import CALLS, arguments_of, is_client_call, name_of
 from perdure.providers.openai_responses.parse import pending_in, reply_of
-from perdure.providers.wire.shells import items_of, object_of, text_of
-from perdure.providers.wire.sse import Events, ServerEvent
+from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.stream.sse import Events, ServerEvent
 
 __all__ = ["Stream"]
 

@@ -14,11 +14,11 @@ import msgspec
 
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary
 from perdure.providers.contract import Loss, LossKind
-from perdure.providers.wire.depth import is_shallow, is_shallow_text
-from perdure.providers.wire.exchanges import Answer, Exchange, exchanges
-from perdure.providers.wire.ids import CallIds
-from perdure.providers.wire.layout import Piece, fits, layout_of
-from perdure.providers.wire.native import kept, own_ids
+from perdure.providers.wire.block_order import Piece, fits, layout_of
+from perdure.providers.wire.call_ids import CallIds
+from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.fields.vendor_metadata import kept, own_ids
+from perdure.providers.wire.nesting import is_shallow, is_shallow_text
 from perdure.providers.wire.server_tools import is_account
 
 __all__ = ["BlockTurns", "Called", "Layout", "parsed", "words_of"]

@@ -10,10 +10,10 @@ import msgspec
 from perdure.model.context import Context
 from perdure.providers.capabilities import Level
 from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
-from perdure.providers.wire.depth import GuardedStream, check_depth, too_deep
-from perdure.providers.wire.sending import detached, sendable
-from perdure.providers.wire.unread import Known, asked
-from perdure.providers.wire.unsent import unsent
+from perdure.providers.wire.fields.unknown import Known, asked
+from perdure.providers.wire.fields.unsent import unsent
+from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
+from perdure.providers.wire.sanitize import detached, sendable
 
 __all__ = ["Format"]
 

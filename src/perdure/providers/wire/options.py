@@ -18,7 +18,7 @@ from typing import Any, cast
 from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
 from perdure.providers.contract import Loss
-from perdure.providers.wire.shells import items_of, object_of
+from perdure.providers.wire.fields.vendor_items import items_of, object_of
 
 __all__ = ["checked", "foreign_options", "output_words", "own_options"]
 

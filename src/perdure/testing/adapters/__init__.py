@@ -5,4 +5,4 @@ from __future__ import annotations
 import pytest
 
 # Before any law is imported, or its failing asserts would say nothing but "assert".
-pytest.register_assert_rewrite("perdure.testing.adapters.laws")
+pytest.register_assert_rewrite("perdure.testing.adapters.suite")

@@ -8,16 +8,7 @@ from collections.abc import Iterator
 
 from perdure.model.canonical import Json
 from perdure.model.context import Context, ToolSpec
-from perdure.model.message import (
-    Block,
-    File,
-    Image,
-    Message,
-    ReasoningSummary,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 
 __all__ = [
     "BROKEN",

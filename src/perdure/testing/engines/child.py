@@ -24,8 +24,8 @@ import msgspec
 from perdure.engines.contract import CellWrite, Engine, Instant, Receipt, Write
 from perdure.errors import StaleHead
 from perdure.model.head import Head
-from perdure.testing.engines.ground import Ground
-from perdure.testing.engines.hand import START, Made, made, moved, value, write
+from perdure.testing.engines.builders import START, Made, made, moved, value, write
+from perdure.testing.engines.subject import Ground
 
 __all__ = ["WRITERS", "Answer", "Child", "child", "main", "turn_of"]
 

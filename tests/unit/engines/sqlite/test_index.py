@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from perdure.engines.contract import Write
-from perdure.engines.sqlite import SqliteEngine, index
-from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.format import index
 from perdure.errors import NotFound
 from perdure.model.digest import Kind, Object, digest_of
 

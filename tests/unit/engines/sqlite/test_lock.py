@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import Unavailable
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.engines.sqlite.pack import (
+from perdure.engines.sqlite.format.pack import (
     Form,
     Item,
     Op,

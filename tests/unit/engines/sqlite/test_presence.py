@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from perdure.engines.contract import Engine
-from perdure.engines.openings import new_name
-from perdure.engines.sqlite import SqliteEngine, presence
-from perdure.engines.sqlite.presence import Presence
+from perdure.engines.holders import new_name
+from perdure.engines.sqlite import SqliteEngine, process
+from perdure.engines.sqlite.process import Presence
 from perdure.errors import Unavailable
 from perdure.testing import EngineSuite
 
@@ -137,7 +137,7 @@ def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
     present: Presence, marks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever leaves meanwhile removes it as it is empty, before it has its mode."""
-    real, taken = presence.mode_beside, list[Path]()
+    real, taken = process.mode_beside, list[Path]()
 
     def tidied(path: Path) -> int:
         if not taken:
@@ -145,7 +145,7 @@ def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
             marks.rmdir()
         return real(path)
 
-    monkeypatch.setattr(presence, "mode_beside", tidied)
+    monkeypatch.setattr(process, "mode_beside", tidied)
 
     mine = present.holder()
 
@@ -220,9 +220,9 @@ def test_where_the_platform_names_no_boot_every_process_has_its_own_clock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Nothing is compared that cannot be."""
-    monkeypatch.setattr(presence, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(process, "_BOOT_ID", tmp_path / "none")
 
-    clocks = {presence._clock_name.__wrapped__() for _ in range(2)}
+    clocks = {process._clock_name.__wrapped__() for _ in range(2)}
 
     assert len(clocks) == 2
 

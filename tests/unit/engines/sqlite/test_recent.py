@@ -11,10 +11,10 @@ import pytest
 
 from perdure.engines.contract import CellWrite, Hold, Receipt
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
 from perdure.model.head import Head
-from perdure.testing.engines.hand import SPACE, START, made, moved, write
+from perdure.testing.engines.builders import SPACE, START, made, moved, write
 from tests.crash.spying import spied
 
 MILK, EGGS = made("milk"), made("eggs")

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Corrupt, Invalid
-from perdure.history.tree.codec import decode, encode
-from perdure.history.tree.entry import Entry, make_entry, make_tail
-from perdure.history.tree.node import Branch, Leaf, make_item, make_record
-from perdure.history.tree.varint import read_varint, varint
+from perdure.history.tree.encoding import (
+    Branch,
+    Entry,
+    Leaf,
+    decode,
+    encode,
+    make_entry,
+    make_item,
+    make_record,
+    make_tail,
+    read_varint,
+    varint,
+)
 from perdure.model.digest import Digest
 from tests.unit.history.tree.maps import blob, entry
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.history.tree import Tree, diff, edit, grow, read
+from perdure.history.tree import Tree, builder, diff, map, read
 from tests.unit.history.tree import maps
 from tests.unit.history.tree.maps import Shelf, entry
 
@@ -93,7 +93,7 @@ def test_the_worst_keys_there_are_reach_a_fixed_bound() -> None:
 
 def test_a_flat_map_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without the rule everything is one leaf, and a put into 1,000 paths breaks the bar."""
-    for module in (edit, grow, read):
+    for module in (map, builder, read):
         monkeypatch.setattr(module, "is_leaf", lambda *_: True)
     shelf, paths = Shelf(), maps.ordinary(1_000)
 

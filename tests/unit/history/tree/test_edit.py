@@ -8,8 +8,7 @@ import pytest
 
 from perdure.errors import Invalid, NotFound, Unavailable
 from perdure.history.tree import EMPTY, Draft, Entry, Tree, build, check, refs
-from perdure.history.tree.codec import decode
-from perdure.history.tree.node import Branch, Node
+from perdure.history.tree.encoding import Branch, Node, decode
 from tests.unit.history.tree.maps import Shelf, blob, comb, entry, ordinary, paths_of, with_paths
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.history.tree import EMPTY, Tree, bodies, build, check, reachable, refs
-from perdure.history.tree.codec import decode, encode
-from perdure.history.tree.entry import make_tail
-from perdure.history.tree.grow import grow, seal
-from perdure.history.tree.node import Branch, Leaf, make_item
+from perdure.history.tree.builder import grow, seal
+from perdure.history.tree.encoding import Branch, Leaf, decode, encode, make_item, make_tail
 from perdure.model.digest import Digest, Kind, Object
 from tests.unit.history.tree.maps import Shelf, entry, ordinary
 

@@ -6,9 +6,8 @@ import pytest
 
 from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.history.tree import Cache, Tree, build, refs
-from perdure.history.tree.entry import make_tail
-from perdure.history.tree.grow import grow, seal
-from perdure.history.tree.node import Leaf, make_item
+from perdure.history.tree.builder import grow, seal
+from perdure.history.tree.encoding import Leaf, make_item, make_tail
 from tests.unit.history.tree.maps import Shelf, entry, ordinary, paths_of
 
 PATHS = ordinary(2_000)

@@ -14,9 +14,9 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Rendered, TextDelta
 from perdure.providers.gemini import ADAPTER
+from perdure.providers.gemini.options import json_schema
 from perdure.providers.gemini.render import SKIP
-from perdure.providers.gemini.schema import json_schema
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from perdure.providers.wire.server_tools import is_account
 
 THIRD = "gemini-3-flash-preview"

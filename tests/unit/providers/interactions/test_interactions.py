@@ -13,9 +13,9 @@ from perdure.model.context import Context
 from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers import adapter
 from perdure.providers.contract import Pending, Rendered, Reply
-from perdure.providers.interactions import ADAPTER
-from perdure.providers.interactions.steps import SERVER_STEPS
-from perdure.providers.stop_words import stop_reason
+from perdure.providers.gemini_interactions import ADAPTER
+from perdure.providers.gemini_interactions.parse import SERVER_STEPS
+from perdure.providers.stop_reasons import stop_reason
 
 MODEL = "gemini-3-pro"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

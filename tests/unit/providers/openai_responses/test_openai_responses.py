@@ -14,7 +14,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
 from perdure.providers.openai_responses import ADAPTER
-from perdure.providers.rules import check
+from perdure.providers.validator import check
 from perdure.providers.wire.server_tools import is_account
 
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from perdure.errors import NotFound
 from perdure.providers.registry import APIS
-from perdure.providers.rules import RULES, check
-from perdure.providers.rules.rule import Rule
+from perdure.providers.validator import RULES, check
+from perdure.providers.validator.rule import Rule
 from tests.unit.providers.rules.examples import BROKEN, CLEAN, Example
 
 ALL = {rule.code: rule for rules in RULES.values() for rule in rules}

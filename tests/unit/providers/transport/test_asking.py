@@ -14,19 +14,19 @@ import pytest
 
 from perdure import Backend
 from perdure.errors import Invalid, PerdureError, Unsupported
-from perdure.providers.transport import persistence
+from perdure.providers import client
+from perdure.providers.client import answered
+from perdure.providers.transport.blocking_clients import drawn
+from perdure.providers.transport.client_cache import held
 from perdure.providers.transport.contract import Request
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.errors import (
     AccessRefused,
     BackendUnavailable,
     CutOff,
     RateLimited,
     RequestRejected,
 )
-from perdure.providers.transport.finding import transport
-from perdure.providers.transport.holding import held
-from perdure.providers.transport.persistence import answered
-from perdure.providers.transport.threads import drawn
+from perdure.providers.transport.registry import transport
 from tests.providers.asking import ask
 
 REQUEST = Request("vendor:m", provider="vendor", model="m", body={}, timeout=0.2)
@@ -40,7 +40,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         found.append(seconds)
 
-    monkeypatch.setattr(persistence.asyncio, "sleep", sleep)
+    monkeypatch.setattr(client.asyncio, "sleep", sleep)
     return found
 
 

@@ -9,7 +9,8 @@ from email.utils import format_datetime
 import pytest
 
 from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
-from perdure.providers.transport.faults import (
+from perdure.providers.transport.credentials import NO_KEY
+from perdure.providers.transport.errors import (
     AccessRefused,
     BackendUnavailable,
     ContentRefused,
@@ -21,7 +22,6 @@ from perdure.providers.transport.faults import (
     retry_after,
     words_of,
 )
-from perdure.providers.transport.keys import NO_KEY
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.providers.wire.entry import CallNames
+from perdure.providers.wire.call_ids import CallNames
 
 
 def test_repeated_and_missing_ids_become_unique() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.model.message import Message, Text, ToolCall, ToolResult
-from perdure.providers.wire.exchanges import exchanges
+from perdure.providers.wire.call_pairs import exchanges
 
 
 def test_calls_that_share_an_id_are_told_apart() -> None:

@@ -7,8 +7,7 @@ import pytest
 from perdure.engines.contract import Cell, CellWrite, Engine, Fact, Fence, Hold
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
 from perdure.model.digest import Digest, Kind, Object
-from perdure.testing.engines.ground import Ground
-from perdure.testing.engines.hand import (
+from perdure.testing.engines.builders import (
     SPACE,
     START,
     Pen,
@@ -19,6 +18,7 @@ from perdure.testing.engines.hand import (
     value,
     write,
 )
+from perdure.testing.engines.subject import Ground
 
 __all__ = ["RemovalLaws"]
 

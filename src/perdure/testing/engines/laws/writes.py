@@ -1,17 +1,35 @@
-"""The laws of a write: true as a whole or not at all, and never twice."""
+"""The laws of a write: true as a whole or not at all, and never twice.
+
+The laws of heads: a head moves in one step, and only for a writer who read where it stood.
+"""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from perdure.engines.contract import CellWrite, Engine, Fence, Receipt, Recorded
+from perdure.engines.contract import CellWrite, Engine, Fence, Hold, Move, Receipt, Recorded
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, PerdureError, Sealed, StaleHead
-from perdure.model.digest import Kind, Object
+from perdure.model.commit import Act, encode_commit
+from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
-from perdure.testing.engines.ground import Ground
-from perdure.testing.engines.hand import SPACE, START, Part, Pen, begun, made, moved, portrait, value, write
+from perdure.testing.engines.builders import (
+    SPACE,
+    START,
+    Part,
+    Pen,
+    begun,
+    made,
+    move_digest,
+    moved,
+    portrait,
+    value,
+    write,
+)
+from perdure.testing.engines.subject import Ground
 
-__all__ = ["WriteLaws"]
+__all__ = ["WriteLaws", "HeadLaws"]
+
 
 FIRST = made("milk")
 SECOND = made("eggs", FIRST)
@@ -245,3 +263,357 @@ class WriteLaws(Ground):
 
         with pytest.raises(NotFound, match=FIRST.digest):
             engine.apply(write("op-2", child, moved(START, child)))
+
+
+FIRST_COMMIT = made("milk")
+SECOND_COMMIT = made("eggs", FIRST_COMMIT)
+OTHER = made("bread", FIRST_COMMIT)
+
+
+class HeadLaws(Ground):
+    """What moves promise, and `hold`, `holds` and `moves`."""
+
+    def test_main_is_there_from_the_start(self, engine: Engine) -> None:
+        """`main` stands at version 0 with nothing committed; it is listed once it has moved."""
+        assert engine.hold(SPACE, "main") == Hold(START)
+        assert list(engine.holds(SPACE, limit=9)) == []
+        assert list(engine.moves(SPACE, "main", limit=9)) == []
+
+    def test_no_other_timeline_is_there_from_the_start(self, engine: Engine) -> None:
+        """A timeline that was never begun is None, not empty."""
+        Pen(engine).commit("milk")
+
+        assert engine.hold(SPACE, "what-if") is None
+        assert list(engine.moves(SPACE, "what-if", limit=9)) == []
+
+    def test_a_move_raises_the_version_by_one(self, engine: Engine) -> None:
+        """The head stands at the new commit, one version on."""
+        pen = Pen(engine)
+
+        first, second = pen.commit("milk"), pen.commit("eggs")
+
+        assert pen.head == Head("main", 2, second.digest)
+        found = engine.hold(SPACE, "main")
+        assert found is not None
+        assert (found.head, found.sealed) == (pen.head, False)
+        assert second.commit.parents == (first.digest,)
+
+    def test_a_stale_head_is_told_both_heads(self, engine: Engine) -> None:
+        """Of two writers with the same head the second is refused, and nothing of it is written."""
+        winner = engine.apply(write("op-1", FIRST_COMMIT, moved(START, FIRST_COMMIT))).heads[0]
+        before = portrait(engine)
+        loser = made("bread")
+
+        with pytest.raises(StaleHead, match=r"version 1 .* version 0") as refused:
+            engine.apply(write("op-2", loser, moved(START, loser)))
+
+        assert (refused.value.expected, refused.value.actual) == (START, winner)
+        assert portrait(engine) == before
+
+    def test_a_head_from_the_future_is_stale(self, engine: Engine) -> None:
+        """A version that was never reached is as wrong as one that has passed."""
+        with pytest.raises(StaleHead):
+            engine.apply(write("op", FIRST_COMMIT, moved(Head("main", 1, None), FIRST_COMMIT)))
+
+    @pytest.mark.parametrize("commit", [None, OTHER.digest], ids=["no commit", "another commit"])
+    def test_the_version_alone_is_not_enough(self, engine: Engine, commit: Digest | None) -> None:
+        """The whole head is compared: the same number at another commit is stale."""
+        engine.apply(write("op-1", FIRST_COMMIT, OTHER, moved(START, FIRST_COMMIT)))
+
+        with pytest.raises(StaleHead):
+            engine.apply(write("op-2", SECOND_COMMIT, moved(Head("main", 1, commit), SECOND_COMMIT)))
+
+    def test_the_same_version_of_a_space_begun_again_is_stale(self, engine: Engine) -> None:
+        """A head read before a space was dropped does not fit what was written there since."""
+        old = engine.apply(write("op-1", FIRST_COMMIT, moved(START, FIRST_COMMIT))).heads[0]
+        engine.drop(SPACE, why="removed")
+        again = made("begun again")
+        new = engine.apply(write("op-2", again, moved(START, again))).heads[0]
+
+        with pytest.raises(StaleHead) as refused:
+            engine.apply(write("op-3", moved(old, None)))
+
+        assert (refused.value.expected.version, refused.value.actual) == (old.version, new)
+
+    def test_undo_does_not_make_an_old_head_good_again(self, engine: Engine) -> None:
+        """Moving back to a commit is a new move; heads read before it stay stale."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        read = pen.head
+        pen.commit("eggs")
+
+        pen.move(first, Act.UNDO)
+
+        assert pen.head == Head("main", 3, first.digest)
+        with pytest.raises(StaleHead, match=r"is at version 3 .* version 1"):
+            engine.apply(write("op", OTHER, moved(read, OTHER)))
+
+    def test_a_move_to_where_the_head_stands_is_a_move(self, engine: Engine) -> None:
+        """The version counts moves, not distances."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        read = pen.head
+
+        pen.move(first, Act.REDO)
+
+        assert pen.head == Head("main", 2, first.digest)
+        with pytest.raises(StaleHead):
+            engine.apply(write("op", moved(read, None)))
+
+    def test_the_first_commit_can_be_undone(self, engine: Engine) -> None:
+        """The head then stands at no commit, at a higher version, and can go on from there."""
+        pen = Pen(engine)
+        pen.commit("milk")
+
+        pen.move(None, Act.UNDO)
+        with pytest.raises(StaleHead):
+            engine.apply(write("op", moved(START, None)))
+        again = pen.commit("begun again")
+
+        assert pen.head == Head("main", 3, again.digest)
+        assert again.commit.parents == ()
+
+    def test_a_promoted_line_does_not_make_an_old_head_good(self, engine: Engine) -> None:
+        """After another line became main, a head of either line from before is stale."""
+        pen = Pen(engine)
+        pen.commit("milk")
+        fork = pen.fork("what-if")
+        read, there = pen.head, fork.commit("bread")
+
+        keep = begun("main.v1", pen.tip, act=Act.KEEP, seal=True)
+        pen.engine.apply(write("promote", keep, moved(pen.head, there, act=Act.PROMOTE)))
+
+        with pytest.raises(StaleHead):
+            engine.apply(write("op-1", SECOND_COMMIT, moved(read, SECOND_COMMIT)))
+        with pytest.raises(StaleHead):
+            engine.apply(write("op-2", moved(Head("main", fork.head.version, there.digest), None)))
+
+    def test_a_head_moves_only_its_own_timeline(self, engine: Engine) -> None:
+        """A head of one timeline is no permission to move another, whatever its numbers."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        fork = pen.fork("what-if")
+        swapped = Move(act=Act.COMMIT, timeline="main", expected=fork.head, to=first.digest)
+
+        with pytest.raises(Invalid, match="what-if"):
+            engine.apply(write("op", swapped))
+
+    def test_a_begun_timeline_stands_at_version_0(self, engine: Engine) -> None:
+        """Version 0 is where a timeline began, and its first recorded move."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+
+        fork = pen.fork("what-if")
+
+        assert fork.head == Head("what-if", 0, first.digest)
+        (record,) = engine.moves(SPACE, "what-if", limit=9)
+        assert (record.version, record.act, record.from_, record.to) == (0, Act.FORK, None, first.digest)
+
+    def test_a_timeline_can_begin_before_the_first_commit(self, engine: Engine) -> None:
+        """A fork of nothing is a timeline with nothing committed."""
+        receipt = engine.apply(write("op", begun("what-if", None)))
+
+        assert receipt.heads == (Head("what-if", 0, None),)
+        assert Pen(engine, head=receipt.heads[0]).commit("milk").commit.depth == 0
+
+    @pytest.mark.parametrize("timeline", ["main", "what-if"])
+    def test_a_timeline_cannot_begin_twice(self, engine: Engine, timeline: str) -> None:
+        """A timeline to begin must not exist; `main` always does, moved or not."""
+        engine.apply(write("op-1", FIRST_COMMIT, begun("what-if", FIRST_COMMIT)))
+
+        with pytest.raises(Conflict, match=f"'{timeline}' exists") as refused:
+            engine.apply(write("op-2", begun(timeline, None)))
+
+        assert type(refused.value) is Conflict
+
+    def test_a_timeline_that_was_never_begun_cannot_move(self, engine: Engine) -> None:
+        """Only `begin` makes a timeline; a typo never does."""
+        with pytest.raises(NotFound, match="waht-if"):
+            engine.apply(write("op", FIRST_COMMIT, moved(Head("waht-if", 0, None), FIRST_COMMIT)))
+
+    @pytest.mark.parametrize("act", [Act.COMMIT, Act.UNDO, Act.REDO, Act.PROMOTE, Act.SEAL])
+    def test_a_sealed_timeline_takes_no_more_moves(self, engine: Engine, act: Act) -> None:
+        """Sealing is enforced here, for every writer and every act, with the right head too."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        pen.move(first, Act.SEAL, seal=True)
+        before = portrait(engine)
+
+        with pytest.raises(Sealed, match="'main' is sealed; nothing was written") as refused:
+            engine.apply(write("op", SECOND_COMMIT, moved(pen.head, SECOND_COMMIT, act=act)))
+
+        assert refused.value.timeline == "main"
+        assert portrait(engine) == before
+
+    def test_sealing_is_a_move(self, engine: Engine) -> None:
+        """It raises the version, is recorded, and shows in the hold."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+
+        pen.move(first, Act.SEAL, seal=True)
+
+        hold = engine.hold(SPACE, "main")
+        assert hold is not None
+        assert (hold.head, hold.sealed) == (Head("main", 2, first.digest), True)
+        assert engine.moves(SPACE, "main", limit=1)[0].sealed
+
+    def test_a_sealed_timeline_can_be_forked_and_promoted(self, engine: Engine) -> None:
+        """Sealing ends moves of a timeline; its commits are as good as any."""
+        pen = Pen(engine)
+        first, _ = pen.commit("milk"), pen.commit("eggs")
+        engine.apply(write("op-1", begun("kept", first, act=Act.KEEP, seal=True)))
+
+        fork = pen.fork("again", at=first)
+        head = pen.move(first, Act.PROMOTE)
+
+        assert fork.commit("bread").commit.parents == (first.digest,)
+        assert head == Head("main", 3, first.digest)
+
+    def test_a_move_goes_only_to_a_commit_of_the_space(self, engine: Engine) -> None:
+        """Neither another space's commit nor an object of another kind can be a head."""
+        engine.apply(write("op-1", FIRST_COMMIT, space="theirs"))
+        engine.apply(write("op-2", value("milk"), SECOND_COMMIT.objects[-2]))
+
+        for digest in (FIRST_COMMIT.digest, value("milk").digest, SECOND_COMMIT.commit.changeset):
+            with pytest.raises(NotFound, match=digest):
+                engine.apply(write("op-3", moved(START, digest)))
+
+    def test_every_parent_must_be_there(self, engine: Engine) -> None:
+        """A merge names two parents, and neither may be missing."""
+        engine.apply(write("op-1", FIRST_COMMIT))
+        merge = made("merge", FIRST_COMMIT, also=OTHER)
+
+        with pytest.raises(NotFound, match=OTHER.digest):
+            engine.apply(write("op-2", merge, moved(START, merge)))
+
+    def test_a_commit_must_say_how_deep_it_stands(self, engine: Engine) -> None:
+        """Depth is hashed, so a commit that counts wrongly is refused before it is kept for ever."""
+        lie = msgspec.structs.replace(SECOND_COMMIT.commit, depth=2)
+        stored = Object.of(Kind.COMMIT, encode_commit(lie))
+        engine.apply(write("op-1", FIRST_COMMIT))
+
+        with pytest.raises(Invalid, match="depth 2"):
+            engine.apply(write("op-2", *SECOND_COMMIT.objects[:-1], stored))
+
+        assert list(engine.missing(SPACE, [stored.digest])) == [stored.digest]
+
+    def test_one_write_can_carry_a_chain_of_commits(self, engine: Engine) -> None:
+        """The head moves once, to the last of them; the version rises by one."""
+        third = made("bread", SECOND_COMMIT)
+
+        receipt = engine.apply(write("op", FIRST_COMMIT, SECOND_COMMIT, third, moved(START, third)))
+
+        assert receipt.heads == (Head("main", 1, third.digest),)
+        steps = engine.steps(SPACE, third.digest, limit=9)
+        assert [step.digest for step in steps] == [third.digest, SECOND_COMMIT.digest, FIRST_COMMIT.digest]
+
+    def test_several_timelines_move_in_one_write(self, engine: Engine) -> None:
+        """A promote keeps the old line and moves the new one in the same step."""
+        pen = Pen(engine)
+        pen.commit("milk")
+        fork = pen.fork("what-if")
+        there = fork.commit("bread")
+        keep = begun("main.v1", pen.tip, act=Act.KEEP, seal=True)
+
+        receipt = engine.apply(write("op", keep, moved(pen.head, there, act=Act.PROMOTE)))
+
+        assert [head.timeline for head in receipt.heads] == ["main.v1", "main"]
+        assert [hold.head.timeline for hold in engine.holds(SPACE, limit=9)] == ["main", "main.v1", "what-if"]
+        assert [hold.sealed for hold in engine.holds(SPACE, limit=9)] == [False, True, False]
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["stale last", "stale first"])
+    def test_if_one_of_several_moves_is_refused_none_is_made(
+        self, engine: Engine, order: tuple[int, int]
+    ) -> None:
+        """A promote whose main has moved does not leave the kept line behind."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        before = portrait(engine)
+        moves = (begun("main.v1", first, act=Act.KEEP, seal=True), moved(START, first, act=Act.PROMOTE))
+
+        with pytest.raises(StaleHead):
+            engine.apply(write("op", *(moves[index] for index in order)))
+
+        assert portrait(engine) == before
+
+    def test_a_commit_without_a_move_waits_to_be_moved_to(self, engine: Engine) -> None:
+        """Objects can be brought before; no timeline shows them until one moves."""
+        engine.apply(write("op-1", FIRST_COMMIT, SECOND_COMMIT))
+        assert list(engine.holds(SPACE, limit=9)) == []
+
+        receipt = engine.apply(write("op-2", moved(START, SECOND_COMMIT)))
+
+        assert receipt.heads == (Head("main", 1, SECOND_COMMIT.digest),)
+
+    def test_timelines_belong_to_their_space(self, engine: Engine) -> None:
+        """The same name in two spaces is two timelines."""
+        Pen(engine, space="theirs").fork("what-if")
+        Pen(engine, space="theirs").commit("milk")
+
+        assert engine.hold(SPACE, "main") == Hold(START)
+        assert engine.hold(SPACE, "what-if") is None
+        assert list(engine.moves(SPACE, "main", limit=9)) == []
+
+    def test_timelines_are_listed_by_name_from_a_cursor(self, engine: Engine) -> None:
+        """Each page goes on after the last name of the one before it."""
+        pen = Pen(engine)
+        pen.commit("milk")
+        for name in ["b", "a/b", "z", "main.v1"]:
+            pen.fork(name)
+
+        pages = [engine.holds(SPACE, after=after, limit=2) for after in ["", "b", "main.v1", "z"]]
+
+        assert [[hold.head.timeline for hold in page] for page in pages] == [
+            ["a/b", "b"],
+            ["main", "main.v1"],
+            ["z"],
+            [],
+        ]
+
+    def test_moves_are_recorded_newest_first(self, engine: Engine) -> None:
+        """Each says why, by which write, from where and to where."""
+        pen = Pen(engine)
+        first, second = pen.commit("milk"), pen.commit("eggs")
+        pen.move(first, Act.UNDO)
+
+        records = engine.moves(SPACE, "main", limit=9)
+
+        assert [record.version for record in records] == [3, 2, 1]
+        assert [record.act for record in records] == [Act.UNDO, Act.COMMIT, Act.COMMIT]
+        assert [record.op_id for record in records] == ["main 3", "main 2", "main 1"]
+        assert [(record.from_, record.to) for record in records] == [
+            (second.digest, first.digest),
+            (first.digest, second.digest),
+            (None, first.digest),
+        ]
+
+    def test_moves_are_listed_below_a_version(self, engine: Engine) -> None:
+        """`before` is where the page before ended; a limit bounds the page."""
+        pen = Pen(engine)
+        for number in range(7):
+            pen.commit(f"item {number}")
+
+        pages = [engine.moves(SPACE, "main", before=before, limit=3) for before in [None, 5, 2, 1, 99]]
+
+        assert [[record.version for record in page] for page in pages] == [
+            [7, 6, 5],
+            [4, 3, 2],
+            [1],
+            [],
+            [7, 6, 5],
+        ]
+
+    def test_each_move_names_the_move_before_it(self, engine: Engine) -> None:
+        """The hold names the last move, and so the head can be checked against the whole chain."""
+        pen = Pen(engine)
+        first = pen.commit("milk")
+        fork = pen.fork("what-if")
+        for line in (pen, fork):
+            line.commit("eggs")
+            line.move(first, Act.UNDO)
+
+        for timeline in ("main", "what-if"):
+            hold, records = engine.hold(SPACE, timeline), engine.moves(SPACE, timeline, limit=9)
+            assert hold is not None
+            digests = [move_digest(record) for record in records]
+            assert [hold.move, *(record.previous for record in records)] == [*digests, None]

@@ -1,0 +1,449 @@
+"""The awaitable store, thread and view: each method runs the synchronous one off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.aio import objects
+from perdure.aio.objects import AgentChange, Artifacts, Change, Held, Memory
+from perdure.aio.proxy import Awaited, Flowing, Given, Later, as_it_is, handed, seen_through
+from perdure.errors import Busy, NotFound, RunFailed
+from perdure.history.changes.values import Given as GivenValue
+from perdure.history.writer import OnConflict
+from perdure.memory.embedding import Embed
+from perdure.model.call import CallRecord
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest
+from perdure.model.head import Head
+from perdure.model.limits import Limits
+from perdure.model.run import HeadPolicy, OnFailure, RunRecord
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.calls import direct_call, reconcile
+from perdure.runtime.calls.direct_call import CallResult
+from perdure.runtime.events import Happening
+from perdure.runtime.run import control
+from perdure.runtime.run.start import Input
+from perdure.runtime.session.environment import Ground, WorkerPool
+from perdure.runtime.session.result import Result
+from perdure.runtime.streaming import Following, Watching
+from perdure.runtime.tools.execution import running_inside
+from perdure.runtime.tools.tool import Tool
+from perdure.store import agents, open_store, store, thread, timeline, view
+
+__all__ = [
+    "AgentChange",
+    "AgentMap",
+    "Artifacts",
+    "Change",
+    "Definitions",
+    "Memory",
+    "Store",
+    "Thread",
+    "View",
+    "open",
+]
+
+_WORKERS = 16
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_H = TypeVar("_H")
+_V = TypeVar("_V", bound=view.View)
+_L = TypeVar("_L", bound=timeline.Line)
+
+
+def _as_view(crew: ThreadPoolExecutor, found: view.View) -> View:
+    return View(crew, found)
+
+
+def _as_thread(crew: ThreadPoolExecutor, found: thread.Thread) -> Thread:
+    return Thread(crew, found)
+
+
+class _View(Held[_V]):
+    """The reading half."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: _V) -> None:
+        super().__init__(crew, held)
+        self.timeline = held.timeline
+
+    head = Later[Head]("head")
+    digest = Later["Digest | None"]("digest")
+    root = Later[Digest]("root")
+    backend = Later["str | None"]("backend")
+    server = Later["str | None"]("server")
+    entry = Awaited(view.View.entry)
+    entries = Flowing(view.View.entries, as_it_is)
+    paths = Awaited(view.View.paths)
+    transcript = Awaited(view.View.transcript)
+    losses = Awaited(view.View.losses)
+    log = Awaited(view.View.log)
+    turns = Awaited(view.View.turns)
+    context = Awaited(view.View.context)
+    checkpoint = Awaited(view.View.checkpoint)
+    checkpoints = Awaited(view.View.checkpoints)
+    layers = Awaited(view.View.layers)
+    at = Given(view.View.at, _as_view)
+    diff = Awaited(view.View.diff)
+    blame = Awaited(view.View.blame)
+    bisect = Awaited(view.View.bisect)
+    agent_map = Given(view.View.agent_map, _as_view)
+
+    @overload
+    async def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
+        return await self.work(lambda: self._held.get(path, type=type, default=default))
+
+
+class View(_View[view.View]):
+    """State, conversation and history as they were at one commit."""
+
+
+class _Line(_View[_L]):
+    """A timeline that can be read and written."""
+
+    put = Awaited(timeline.Line.put)
+    delete = Awaited(timeline.Line.delete)
+    undo = Awaited(timeline.Line.undo)
+    redo = Awaited(timeline.Line.redo)
+
+    def change(
+        self,
+        reason: str,
+        *,
+        on_conflict: OnConflict = "raise",
+        op_id: str | None = None,
+        author: str | None = None,
+        run: str | None = None,
+        head: Head | None = None,
+        chain: bool = False,
+    ) -> Change:
+        """A block of changes that becomes one commit, or nothing; for `async with`."""
+        make = partial(
+            self._held.change,
+            reason,
+            on_conflict=on_conflict,
+            op_id=op_id,
+            author=author,
+            run=run,
+            head=head,
+            chain=chain,
+        )
+        return Change(self.crew, make)
+
+
+class AgentMap(_Line[agents.AgentMap]):
+    """The map of one agent.  Nobody but this agent and its threads sees it."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: agents.AgentMap) -> None:
+        """Hold an agent's map; `store.agent` is the way to get one."""
+        super().__init__(crew, held)
+        self.name = held.name
+
+
+class Thread(_Line[thread.Thread]):
+    """One timeline of a thread, `main` unless another was asked for."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: thread.Thread) -> None:
+        """Hold a thread; `store.thread` is the way to get one."""
+        super().__init__(crew, held)
+        self.id, self.agent, self.owner, self.begun_at = held.id, held.agent, held.owner, held.begun_at
+        self.artifacts = Artifacts(crew, held.artifacts)
+
+    on = Given(thread.Thread.on, _as_thread)
+    timelines = Awaited(thread.Thread.timelines)
+    fork = Given(thread.Thread.fork, _as_thread)
+    promote = Awaited(thread.Thread.promote)
+    seal = Awaited(thread.Thread.seal)
+    merge = Awaited(thread.Thread.merge)
+    cherry_pick = Awaited(thread.Thread.cherry_pick)
+    add = Awaited(thread.Thread.add)
+    render = Awaited(thread.Thread.render)
+    export = Awaited(thread.Thread.export)
+    plan = Awaited(thread.Thread.plan)
+    shown = Awaited(thread.Thread.shown)
+    rm = Awaited(thread.Thread.rm)
+    check_switch = Awaited(thread.Thread.check_switch)
+    switch = Awaited(thread.Thread.switch)
+    switches = Awaited(thread.Thread.switches)
+    steer = Awaited(thread.Thread.steer)
+    decide = Awaited(thread.Thread.decide)
+    resolve = Awaited(thread.Thread.resolve)
+    trace = Awaited(thread.Thread.trace)
+    interrupted = Awaited(thread.Thread.interrupted)
+    decided = Awaited(thread.Thread.decided)
+    calls = Awaited(thread.Thread.calls)
+    approvals = Awaited(thread.Thread.approvals)
+    runs = Awaited(thread.Thread.runs)
+
+    async def run(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, GivenValue] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+        retry: bool = True,
+    ) -> Result:
+        """Run the agent on this event loop with an input to its end, or until somebody has to decide something.
+
+        Cancelling the task that awaits it cancels the run, which says so in its last commit.  Raises
+        `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
+        other words or names a failed run that cannot be retried.  A store that is closed meanwhile leaves
+        the run interrupted: the error says so.
+        """
+        return await control.run(
+            await self._ground(),
+            input,
+            id=id,
+            state=state,
+            output=output,
+            head_policy=head_policy,
+            on_failure=on_failure,
+            retry=retry,
+        )
+
+    async def stream(
+        self,
+        input: Input = None,
+        *,
+        id: str | None = None,
+        state: Mapping[str, GivenValue] | None = None,
+        output: Any = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+        retry: bool = True,
+    ) -> AsyncIterator[Happening]:
+        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does.
+
+        Raises, where the stream is read, what `run` raises.
+        """
+        ground = await self._ground()
+        going_on = partial(
+            control.run,
+            ground,
+            input,
+            id=id,
+            state=state,
+            output=output,
+            head_policy=head_policy,
+            on_failure=on_failure,
+            retry=retry,
+        )
+        async for event in self._watched(ground, going_on):
+            yield event
+
+    async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
+        """The events of this line after a cursor, from any process; None begins with the run that lives here.
+
+        Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
+        is no cursor, `NotFound` for one of another thread.
+        """
+        ground = await self._ground()
+        following = await self.work(lambda: Following(ground, after, wait=wait))
+        async for event in objects.followed(self.work, following):
+            yield event
+
+    async def resume(self, run: str | None = None) -> Result:
+        """Go on with a run that was cut off, or that has been decided; None: the one on this line.
+
+        Raises `NotFound` if there is nothing to go on with, `Busy` if a run lives on the line,
+        `RunFailed` if it fails.
+        """
+        return await control.resume(await self._ground(), run)
+
+    async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
+        """The same as events, as they happen from here on; the last one has the result, unless the run fails.
+
+        Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
+        """
+        own = await self._ground()
+        ground = await self.work(lambda: control.line_of(own, run))
+        async for event in self._watched(ground, partial(control.resume, ground, run)):
+            yield event
+
+    async def cancel(
+        self, run: str | None = None, *, why: str = "cancelled", by: str | None = None
+    ) -> RunRecord:
+        """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
+
+        One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.  Raises
+        `NotFound` if there is none.
+        """
+        ground = await self._ground()
+        record = await self.work(lambda: control.cancel(ground, run, why, by))
+        return await control.end_cancelled(ground, record)
+
+    async def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
+        """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here.
+
+        `by` is who asks, for the record.  Raises `Conflict` if its outcome is known, `Busy` if somebody may
+        still be at it, `Unsupported` if its tool has no hook.
+        """
+        return await reconcile.reconcile(await self._ground(), call, by=by)
+
+    async def call(
+        self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
+    ) -> CallResult:
+        """Take one call through the ledger without an agent; the same id and arguments give the first result.
+
+        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
+        call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
+        """
+        return await direct_call.call(await self._ground(), tool, arguments, id=id)
+
+    async def _watched(
+        self, ground: Ground, work: Callable[..., Coroutine[Any, Any, Result]]
+    ) -> AsyncIterator[Happening]:
+        """The events of a run that `work` begins, which tells `begun` of it."""
+        news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        watching = await self.work(lambda: Watching(ground, objects.waker(loop, news)))
+        task = objects.begin(work(begun=watching.begun), watching)
+        async for event in objects.watched(self.work, watching, news, task):
+            yield event
+
+    async def _ground(self) -> Ground:
+        """The line, for a run on this event loop: the disk is kept away from it."""
+        ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
+        # The worker does not see the context of the tool that may be asking.
+        parent = running_inside()
+        return msgspec.structs.replace(
+            ground, hands=partial(seen_through, self.crew), sole=False, parent_run=parent
+        )
+
+
+class Definitions(Held[agents.Definitions]):
+    """The agents whose definitions are kept in a store."""
+
+    apply = Awaited(agents.Definitions.apply)
+    find = Awaited(agents.Definitions.find)
+    get = Awaited(agents.Definitions.get)
+    versions = Flowing(agents.Definitions.versions, as_it_is)
+
+
+class Store(Held[store.Store]):
+    """Everything that one database holds.  Use it in an `async with` statement, or close it."""
+
+    def __init__(self, crew: ThreadPoolExecutor, held: store.Store) -> None:
+        """Hold an open store; `aio.open` is the way to get one."""
+        super().__init__(crew, held)
+        self.url, self.read_only = held.url, held.read_only
+        self.definitions = Definitions(crew, held.definitions)
+        self._closed = False
+
+    thread = Given(store.Store.thread, _as_thread)
+    threads = Flowing(store.Store.threads, _as_thread)
+    agents = Flowing(store.Store.agents, as_it_is)
+    verify = Awaited(store.Store.verify)
+    repair = Awaited(store.Store.repair)
+    backup = Awaited(store.Store.backup)
+    facts = Awaited(store.Store.facts)
+    agent = Given(store.Store.agent, AgentMap)
+    memory = Given(store.Store.memory, Memory)
+    owners = Flowing(store.Store.owners, as_it_is)
+    approvals = Awaited(store.Store.approvals)
+
+    async def resume(self, agent: Agent) -> list[Result]:
+        """Go on with every run of this agent that was cut off, or has been decided, one after another.
+
+        A run that lives in another process is left alone; one that fails is in the list.  Raises
+        `Invalid` if `agent` is not an Agent.
+        """
+        found: list[Result] = []
+        for id, record in await self.work(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
+            try:
+                one = await self.thread(id, agent=agent, timeline=record.timeline)
+                found.append(await one.resume(record.id))
+            except RunFailed as failed:
+                found += (failed.run,) if isinstance(failed.run, Result) else ()
+            except (Busy, NotFound):
+                continue  # another process has it, or its thread was removed
+        return found
+
+    async def close(self) -> None:
+        """Release everything.  Closing again is no error."""
+        if not self._closed:
+            self._closed = True
+            await self.work(self._held.close)
+            self.crew.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        """Give the store itself; leaving the block closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        await self.close()
+
+
+class _Opening:
+    """A store on its way: await it, or use it in an `async with` statement."""
+
+    def __init__(self, make: Callable[[], store.Store]) -> None:
+        self._make = make
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, Any, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._store is not None, "a block that is left was entered"
+        await self._store.close()
+
+    async def _open(self) -> Store:
+        crew = WorkerPool(_WORKERS, "perdure")
+        try:
+            return Store(crew, await handed(crew, self._make))
+        except BaseException:
+            crew.shutdown(wait=False)
+            raise
+
+
+def open(
+    url: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    durability: Literal["power_loss", "process_crash"] = "power_loss",
+    clock: Callable[[], int] | None = None,
+    ids: Callable[[], str] | None = None,
+    limits: Limits | None = None,
+    create: bool = True,
+    embed: Embed | Literal["minilm"] | None = None,
+) -> _Opening:
+    """Open a store as `perdure.open` does: `async with aio.open(…) as store`, or `await aio.open(…)`."""
+    return _Opening(
+        partial(
+            open_store.open,
+            url,
+            read_only=read_only,
+            durability=durability,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            create=create,
+            embed=embed,
+        )
+    )

@@ -1,0 +1,115 @@
+"""`perdure agents apply`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.commands.models.shapes import known_models
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen
+from perdure.cli.usage import to_be_named
+from perdure.errors import Invalid, NotFound
+from perdure.runtime.agent.file import Definition, read_definition
+from perdure.store.open_store import open as open_store
+
+__all__ = ["Applied", "apply"]
+
+_SCHEMES = ("://", "memory:")
+
+
+class Applied(Answer, frozen=True, kw_only=True):
+    """A definition that is kept now."""
+
+    name: str
+    store: str  # where
+    version: str
+    changed: bool  # false: it was the same before, and nothing was written
+    backend: str | None
+    tools: list[str]
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what to do next."""
+        if not self.changed:
+            screen.say(
+                "Agent ", (self.name, "name"), " is as it was: version ", (self.version[:12], "digest"), "."
+            )
+            return
+        screen.say(
+            "Agent ",
+            (self.name, "name"),
+            " is kept in ",
+            self.store,
+            ": version ",
+            (self.version[:12], "digest"),
+            ".",
+        )
+        if self.tools:
+            screen.say(
+                (
+                    f"Its tools ({', '.join(self.tools)}) come from code: name it with --code module:name.",
+                    "quiet",
+                )
+            )
+        if self.backend:
+            code = ("--code", "MODULE:NAME") if self.tools else ()
+            screen.suggest("Talk to it: ", "chat", self.name, *code, store=to_be_named(self.store))
+
+
+def apply(
+    *,
+    file: Annotated[
+        str,
+        Parameter(
+            name=("--file", "-f"),
+            metavar="FILE",
+            allow_leading_hyphen=True,
+            help="agent.yaml or agent.toml; - is the input, as YAML",
+        ),
+    ],
+    everywhere: Everywhere = EVERYWHERE,
+) -> Applied:
+    """Keep an agent that is written down as a file
+
+    A file that says the same as before changes nothing; any other becomes the newest version, and runs record which
+    one they used. An unknown field is an error with its line. Threads keep the backend that they have: move them with
+    agents switch.
+    """
+    name, definition = read_definition(
+        _text(file), name=file, toml=file.endswith(".toml"), models=known_models()
+    )
+    home = _place(definition, file)
+    place = home or everywhere.store
+    with open_store(place, create=False) as store:
+        kept = store.definitions.apply(name, msgspec.structs.replace(definition, object_storage=home))
+    return Applied(
+        name=name,
+        store=place,
+        version=kept.digest,
+        changed=kept.is_new,
+        backend=definition.backend,
+        tools=list(definition.tools),
+    )
+
+
+def _text(file: str) -> str:
+    if file != "-" and not Path(file).is_file():
+        raise NotFound(f"there is no file '{file}'; nothing was changed.")
+    body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{file} is not UTF-8: {error}; nothing was changed.") from error
+
+
+def _place(definition: Definition, file: str) -> str | None:
+    """Where the file says that its agent's state lives; a path is seen from the file."""
+    place = definition.object_storage
+    if place is None or file == "-" or any(scheme in place for scheme in _SCHEMES):
+        return place
+    return str(Path(file).parent / place)

@@ -1,0 +1,241 @@
+"""`perdure approvals answer`.
+
+`perdure approvals approve`.
+
+`perdure approvals deny`.
+
+`perdure approvals edit`.
+
+What the four decisions have in common: making one, durably, and saying what it leads to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from perdure.cli.commands.approvals.show import diff_of
+from perdure.cli.commands.calls.show import show_json
+from perdure.cli.input.json_input import GivenValue, parsed
+from perdure.cli.input.lookup import named, seen_from
+from perdure.cli.input.stores import writing
+from perdure.cli.input.user_code import OptionalCode, with_code
+from perdure.cli.input.users import decided_by
+from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import CallRecordShape, DecisionShape, in_json, state
+from perdure.ledger.trace import Traced
+from perdure.model.head import MAIN
+from perdure.model.ticket import Ticket, Verdict
+from perdure.store.thread import Thread
+
+__all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edited", "edit", "Decided"]
+
+
+class Decided(Answer, frozen=True, kw_only=True):
+    """A decision, and the call that it moved."""
+
+    thread: str
+    ticket: str
+    call: CallRecordShape
+    before: Any  # the arguments that the question was about
+    decision: DecisionShape
+    again: bool  # it was decided in the same way before, and nothing was written
+    checked: str | None = None  # `tool` or `schema`: who has looked at new arguments; null: nobody
+
+    @classmethod
+    def make(
+        cls,
+        everywhere: Everywhere,
+        thread: str,
+        call: str,
+        verdict: Verdict,
+        *,
+        timeline: str | None,
+        value: Any = None,
+        by: str | None = None,
+        why: str | None = None,
+        code: str | None = None,
+    ) -> Self:
+        """Decide, on the timeline on which it was asked unless another is named."""
+        with writing(everywhere) as store:
+            asked = seen_from(store.thread(thread), call, timeline)
+            line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
+            with with_code(store, thread, code, line) as found:
+                ticket = found.decide(
+                    named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
+                )
+                again = asked.ticket is not None and asked.ticket == ticket
+                return cls._of(found, ticket, again=again)
+
+    @classmethod
+    def _of(cls, thread: Thread, ticket: Ticket, *, again: bool) -> Self:
+        traced = thread.trace(ticket.id, history=False)
+        assert traced.ticket is not None
+        assert traced.ticket.decision is not None
+        return cls(
+            thread=thread.id,
+            ticket=ticket.id,
+            call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+            before=in_json(traced.asked),
+            decision=DecisionShape.of(traced.ticket.decision, traced.value),
+            again=again,
+            checked=_checked(traced),
+        )
+
+    @property
+    def told(self) -> str:
+        """What was decided, before a colon."""
+        raise NotImplementedError
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, what it changed, and how to go on."""
+        call = self.call
+        again = " before; nothing new was written" if self.again else ""
+        screen.say(
+            f"{self.told}{again}: ", (call.tool, "tool"), " is ", state(call.state), ", ", (call.id, "name")
+        )
+        self.show_change(screen)
+        if call.run and call.state in ("approved", "denied"):
+            screen.suggest("Go on: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME")
+
+    def show_change(self, screen: Screen) -> None:
+        """Print what the decision changes; nothing for most."""
+
+
+def _checked(traced: Traced) -> str | None:
+    """Who has looked at new arguments: a call that its tool was not at hand for has no fingerprint."""
+    if traced.record.fingerprint:
+        return "tool"
+    return "schema" if traced.ticket is not None and traced.ticket.arguments_schema is not None else None
+
+
+class Answered(Decided, frozen=True, kw_only=True):
+    """The decision, and the call that it moved, with the answer."""
+
+    @property
+    def told(self) -> str:
+        """What was decided."""
+        return "Answered"
+
+    def show_change(self, screen: Screen) -> None:
+        """Print the answer."""
+        show_json(screen, self.decision.value)
+
+
+def answer(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    value: GivenValue,
+    by: By = None,
+    why: Why = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Answered:
+    """Answer a call's question, or give its result yourself
+
+    A tool that asked goes on with the answer; any other call is not made, and the answer is its
+    result. Where the approval says what shape it must have, an answer of another is refused.
+    """
+    given = parsed(value, "--value")
+    return Answered.make(everywhere, thread, call, "answer", timeline=timeline, value=given, by=by, why=why)
+
+
+class Approved(Decided, frozen=True, kw_only=True):
+    """The decision, and the call that it moved."""
+
+    @property
+    def told(self) -> str:
+        """What was decided."""
+        return "Approved"
+
+
+def approve(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    by: By = None,
+    why: Why = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Approved:
+    """Let a call go on as it is
+
+    An approval is good for these arguments only, once. It is durable when this returns.
+    """
+    return Approved.make(everywhere, thread, call, "approve", timeline=timeline, by=by, why=why)
+
+
+class Denied(Decided, frozen=True, kw_only=True):
+    """The decision, and the call that it moved."""
+
+    @property
+    def told(self) -> str:
+        """What was decided."""
+        return "Denied"
+
+
+def deny(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    by: By = None,
+    why: Why = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Denied:
+    """Refuse a call; the model is told
+
+    The call is not made. Say why, and the model is told that too.
+    """
+    return Denied.make(everywhere, thread, call, "deny", timeline=timeline, by=by, why=why)
+
+
+_CHECKED: dict[str | None, str] = {
+    "tool": "The tool has checked them.",
+    "schema": "They fit the schema that was recorded when the call asked; the tool checks them when it runs.",
+    None: "Nobody has checked them: no schema was recorded. The tool does when it runs; with --code it does now.",
+}
+
+
+class Edited(Decided, frozen=True, kw_only=True):
+    """The decision, and the call that it moved, with its new arguments."""
+
+    @property
+    def told(self) -> str:
+        """What was decided."""
+        return "Edited and approved"
+
+    def show_change(self, screen: Screen) -> None:
+        """Print the arguments before and after, as a diff, and who has looked at them."""
+        for line in diff_of(self.before, self.decision.value):
+            screen.cut("  ", line)
+        if not self.again:
+            screen.wrap((_CHECKED[self.checked], "quiet"))
+
+
+def edit(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    value: GivenValue,
+    by: By = None,
+    why: Why = None,
+    code: OptionalCode = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Edited:
+    """Let a call go on with other arguments, shown as a diff
+
+    The new arguments replace the old ones whole, and are approved by this. With --code the tool
+    checks them now, else the schema that was recorded when it asked, if there is one.
+    """
+    arguments = parsed(value, "--value")
+    return Edited.make(
+        everywhere, thread, call, "edit", timeline=timeline, value=arguments, by=by, why=why, code=code
+    )

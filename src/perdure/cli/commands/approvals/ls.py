@@ -1,0 +1,100 @@
+"""`perdure approvals ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.formatting import ago, count, moment, now
+from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.shapes import TicketShape, on_one_line
+from perdure.errors import NotFound
+from perdure.model.ticket import Ticket
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["Approvals", "ls"]
+
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("timeline", "line", gives_way=True),
+    Column("asked", "when"),
+    Column("tool", "tool", gives_way=True),
+    Column("effect"),
+    Column("arguments", gives_way=True),
+    Column("until", "when"),
+    Column("call"),
+)
+
+
+class Approvals(Answer, frozen=True, kw_only=True):
+    """What waits for a decision, oldest first."""
+
+    thread: str | None  # null: all threads
+    approvals: list[TicketShape]
+    more: bool  # whether there are others beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table, and how to go on."""
+        if not self.approvals:
+            screen.say("Nothing waits for a decision.")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    "" if self.thread else each.thread,
+                    each.timeline if each.timeline != "main" else "",
+                    ago(each.asked_at, at_now),
+                    each.tool,
+                    each.effect,
+                    on_one_line(each.arguments),
+                    moment(each.expires_at) if each.expires_at else "",
+                    each.call,
+                )
+                for each in self.approvals
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.approvals), 'approval')}; --limit 0 lists all.", "quiet"))
+        first = self.approvals[0]
+        screen.suggest("Look at one: ", "approvals", "show", first.thread, first.call)
+
+
+def ls(
+    thread: AnyThread = None,
+    /,
+    *,
+    limit: Limit = 50,
+    timeline: OnlyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Approvals:
+    """List what waits for a decision"""
+    with reading(everywhere) as store:
+        found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
+        found.sort(key=lambda each: each[1].asked_at)
+        kept, more, at_now = *cut_off(found, limit), now()
+        return Approvals(
+            thread=thread, approvals=[TicketShape.of(*each, at_now=at_now) for each in kept], more=more
+        )
+
+
+def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
+    """What waits anywhere and can still be decided: not what was undone, or removed with its thread."""
+    found: list[tuple[Thread, Ticket]] = []
+    for id in dict.fromkeys(each.thread for each in store.approvals()):
+        with suppress(NotFound):
+            found += _of(store, id, timeline)
+    return found
+
+
+def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
+    """What waits on one timeline of a thread; None: on any, each once."""
+    thread = store.thread(id)
+    lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
+    found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+    return ((thread, ticket) for ticket in found.values())

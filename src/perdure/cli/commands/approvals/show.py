@@ -1,0 +1,163 @@
+"""`perdure approvals show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from perdure.cli.commands.calls.show import show_json
+from perdure.cli.input.lookup import seen_from
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import difference
+from perdure.cli.output.formatting import moment, now, stamp
+from perdure.cli.output.screen import Part, Screen, safe_json
+from perdure.cli.output.shapes import CallRecordShape, DecisionShape, TicketShape, in_json, state
+from perdure.errors import Conflict
+from perdure.ledger.trace import Traced
+from perdure.model.ticket import Ticket
+from perdure.store.thread import Thread
+
+__all__ = ["Approval", "diff_of", "show", "until"]
+
+_LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is approved"}
+
+
+class Approval(Answer, frozen=True, kw_only=True):
+    """One approval: the question, the call that it is about, and what was decided."""
+
+    thread: str
+    ticket: TicketShape
+    call: CallRecordShape
+    arguments: Any  # that the question is about
+    repeats: CallRecordShape | None  # the call that this one would repeat, or might
+    decision: DecisionShape | None  # null: it is open
+
+    def show(self, screen: Screen) -> None:
+        """Print who asks for what, and what can be decided."""
+        screen.wrap((self.ticket.message or self._question, "title"))
+        screen.gap()
+        show_json(screen, self.arguments)
+        screen.gap()
+        screen.facts(self._facts())
+        if self.repeats is not None:
+            screen.gap()
+            screen.say(("It would repeat, or might:", "warn"))
+            screen.facts(_earlier(self.repeats))
+        screen.gap()
+        if self.decision is None:
+            self._advise(screen)
+        else:
+            self._tell(screen, self.decision)
+
+    @property
+    def _question(self) -> str:
+        return {"approve": "may this call go on?", "repeat": "may this call be repeated?"}.get(
+            self.ticket.action, self.ticket.action
+        )
+
+    def _facts(self) -> list[tuple[str, Part]]:
+        ticket, call = self.ticket, self.call
+        again = ", idempotent" if call.idempotent else ""
+        asks = f"run {ticket.run}" if ticket.run else "a program, by hand"
+        found: list[tuple[str, Part]] = [
+            ("tool", (call.tool, "tool")),
+            ("effect", f"{call.effect}{again}"),
+            ("asked by", f"{asks}, on {call.backend}" if call.backend else asks),
+            ("asked", moment(ticket.asked_at)),
+            ("until", "" if self.decision else until(self.ticket.expires_at, self.ticket.on_timeout)),
+            ("thread", f"{self.thread}, timeline {ticket.timeline}"),
+            ("call", call.id),
+            ("shape", safe_json(ticket.response_schema, indent=None) if ticket.response_schema else ""),
+        ]
+        return [(name, fact) for name, fact in found if fact]
+
+    def _tell(self, screen: Screen, decision: DecisionShape) -> None:
+        who = f" by {decision.by}" if decision.by else ""
+        why = f": {decision.why}" if decision.why else ""
+        screen.say(
+            "Decided ", (decision.verdict, "good"), f"{who}{why}", (f"  {moment(decision.at)}", "when")
+        )
+        if decision.verdict == "edit":
+            for line in diff_of(self.arguments, decision.value):
+                screen.cut("  ", line)
+        elif decision.value is not None:
+            show_json(screen, decision.value)
+
+    def _advise(self, screen: Screen) -> None:
+        place = (self.thread, self.ticket.call)
+        screen.suggest("Decide: ", "approvals", "approve", *place)
+        screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
+        screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")
+        screen.suggest("        ", "approvals", "answer", *place, "--value", "JSON")
+        screen.say(("Who decides is the user of this system, unless --by says who.", "quiet"))
+
+
+def until(expires_at: str | None, on_timeout: str) -> str:
+    """How long an open approval waits, and what happens then."""
+    if expires_at is None:
+        return "somebody decides"
+    over = ", which is over" if expires_at <= stamp(now()) else ""
+    return f"{moment(expires_at)}{over}; then {_LAPSES[on_timeout]}"
+
+
+def diff_of(before: object, after: object) -> Iterator[Part]:
+    """What an edit changes, line by line."""
+    return difference(safe_json(before).splitlines(), safe_json(after).splitlines())
+
+
+def show(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Approval:
+    """Show one approval: who asks, for what, and until when"""
+    with reading(everywhere) as store:
+        found = store.thread(thread)
+        traced = seen_from(found, call, timeline)
+        if traced.ticket is None:
+            raise Conflict(
+                f"call '{call}' is {traced.record.state} and never waited for a decision; nothing is shown. "
+                f"See `perdure calls show {thread} {call}`."
+            )
+        return _approval(found, traced, traced.ticket)
+
+
+def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> Approval:
+    decision = ticket.decision
+    return Approval(
+        thread=thread.id,
+        ticket=TicketShape.of(thread, ticket, at_now=now()),
+        call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+        arguments=in_json(traced.asked),
+        repeats=_repeats(thread, ticket),
+        decision=DecisionShape.of(decision, traced.value) if decision else None,
+    )
+
+
+def _repeats(thread: Thread, ticket: Ticket) -> CallRecordShape | None:
+    parameters = in_json(ticket.parameters)
+    if ticket.action != "repeat" or not isinstance(parameters, dict):
+        return None
+    earlier = cast("dict[str, object]", parameters).get("repeats")
+    if not isinstance(earlier, str):
+        return None
+    traced = thread.trace(earlier, history=False)
+    return CallRecordShape.of(thread.id, traced.record, traced.arguments)
+
+
+def _earlier(call: CallRecordShape) -> list[tuple[str, Part]]:
+    found: list[tuple[str, Part]] = [
+        ("call", call.id),
+        ("state", state(call.state)),
+        ("last", moment(call.at)),
+        ("on", f"timeline {call.timeline}"),
+        ("run", call.run or ""),
+        ("backend", call.backend or ""),
+        ("why", call.why or ""),
+    ]
+    return [(name, fact) for name, fact in found if fact]

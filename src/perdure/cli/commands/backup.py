@@ -1,0 +1,74 @@
+"""`perdure backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.verify import Verified
+from perdure.cli.input.stores import engine
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count, size
+from perdure.cli.output.progress import working
+from perdure.cli.output.screen import Screen
+from perdure.errors import NotFound
+from perdure.ledger import verify as checking
+
+__all__ = ["Copied", "backup"]
+
+
+class Copied(Answer, frozen=True, kw_only=True):
+    """A copy of the store, and whether it was found intact."""
+
+    store: str
+    backup: str
+    size: int
+    verified: Verified | None  # null: it was not checked
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless the copy is not intact."""
+        return self.verified.exit_code if self.verified else 0
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and the check."""
+        screen.say(f"Copied {self.store} to ", (self.backup, "name"), f", {size(self.size)}.")
+        if self.verified is None:
+            screen.say(("The copy was not checked.", "quiet"))
+        elif self.verified.ok:
+            looked = count(sum(self.verified.checked.values()), "thing")
+            screen.say(("✓ ", "good"), f"The copy is intact: {looked} checked.")
+        else:
+            self.verified.show(screen)
+
+
+def backup(
+    dest: Annotated[str, Parameter(name="DEST", help="The new file; it must not exist")],
+    /,
+    *,
+    verify: Annotated[
+        bool, Parameter(negative="--no-verify", help="Check the copy", show_default=False)
+    ] = True,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Copied:
+    """Copy the store to a new file while others go on writing
+
+    The copy is the store as it was at one moment, and can be opened like any other. It is
+    checked as `perdure verify` does.
+    """
+    if not Path(dest).absolute().parent.is_dir():
+        raise NotFound(
+            f"{dest} would be in a directory that is not there; nothing was copied. Make it first."
+        )
+    with engine(everywhere) as opened, working("Copying", quiet=everywhere.json):
+        opened.backup(Path(dest))
+    checked = _verified(Everywhere(store=dest, json=everywhere.json)) if verify else None
+    return Copied(store=everywhere.store, backup=dest, size=Path(dest).stat().st_size, verified=checked)
+
+
+def _verified(copy: Everywhere) -> Verified:
+    with engine(copy) as opened, working("Checking the copy", quiet=copy.json) as tell:
+        return Verified.of(copy.store, checking.verify(opened, progress=tell))

@@ -1,0 +1,132 @@
+"""`perdure calls ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.runs.show import found_run
+from perdure.cli.input.stores import engine, reading
+from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
+from perdure.cli.output.answer import Answer, lately
+from perdure.cli.output.formatting import ago, count, now
+from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.shapes import CallRecordShape, on_one_line, state
+from perdure.errors import Invalid, NotFound
+from perdure.history.space import label_of
+from perdure.ledger import trace
+from perdure.model.call import CallRecord, CallState
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["Calls", "ls"]
+
+_PAGE = 200
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("tool", "tool", gives_way=True),
+    Column("arguments", gives_way=True),
+    Column("state"),
+    Column("last", "when"),
+    Column("call"),
+)
+
+
+class Calls(Answer, frozen=True, kw_only=True):
+    """The tool calls of a thread, oldest first; without one, those of all threads whose outcome nobody knows."""
+
+    thread: str | None
+    calls: list[CallRecordShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.calls:
+            screen.say(
+                "There is no tool call here."
+                if self.thread
+                else "No call waits for somebody to find out its outcome. Calls under way: perdure runs ls."
+            )
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    "" if self.thread else each.thread,
+                    each.tool,
+                    on_one_line(each.arguments),
+                    state(each.state),
+                    ago(each.at, at_now),
+                    each.id,
+                )
+                for each in self.calls
+            ],
+        )
+        if self.more:
+            screen.say((f"The last {count(len(self.calls), 'call')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    thread: AnyThread = None,
+    /,
+    *,
+    run: Annotated[str | None, Parameter(metavar="RUN", help="Only calls of this run")] = None,
+    state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
+    limit: Limit = 50,
+    timeline: OnlyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Calls:
+    """List the tool calls of a thread, or all whose outcome nobody knows
+
+    The ledger is one for all timelines of a thread: an undo or a fork takes no call back.
+    """
+    if thread is None and run is not None:
+        raise Invalid("a run belongs to a thread; nothing was listed. Name its THREAD.")
+    unclear = _unclear(everywhere) if thread is None else []
+
+    def wanted(each: tuple[str, CallRecord]) -> bool:
+        return state in (None, each[1].state) and timeline in (None, each[1].timeline)
+
+    with reading(everywhere) as store:
+        found = (
+            list(filter(wanted, unclear))
+            if thread is None
+            else lately(lambda last: _of(store, thread, run, last), wanted, limit)
+        )
+        if not found and thread is not None:
+            _check_names(store.thread(thread), run, timeline)
+        kept = found[-limit:] if limit else found
+        return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
+
+
+def _check_names(thread: Thread, run: str | None, timeline: str | None) -> None:
+    """Raise `NotFound`, with names that are close, for a run or a timeline that is not there."""
+    if timeline is not None:
+        thread.on(timeline)
+    if run is not None:
+        found_run(thread, run, None)
+
+
+def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:
+    return [(thread, each) for each in store.thread(thread).calls(run=run, limit=limit)]
+
+
+def _shapes(store: Store, found: list[tuple[str, CallRecord]]) -> Iterator[CallRecordShape]:
+    for thread, record in found:
+        with suppress(NotFound):  # the call of a thread that was removed
+            traced = store.thread(thread).trace(record.id, history=False)
+            yield CallRecordShape.of(thread, record, traced.arguments)
+
+
+def _unclear(everywhere: Everywhere) -> list[tuple[str, CallRecord]]:
+    found: list[tuple[str, CallRecord]] = []
+    with engine(everywhere) as opened:
+        after = ("", "")
+        while page := trace.unclear(opened, after=after, limit=_PAGE):
+            found += [(label_of(opened, space), record) for space, record in page]
+            after = (page[-1][1].id, page[-1][0])
+    return sorted(found, key=lambda each: each[1].at)

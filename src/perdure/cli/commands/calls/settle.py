@@ -1,0 +1,142 @@
+"""`perdure calls reconcile`.
+
+`perdure calls resolve`.
+
+What reconcile and resolve have in common: a call as it stands after somebody spoke.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from cyclopts import Parameter
+
+from perdure.cli.input.json_input import parsed
+from perdure.cli.input.lookup import call_on
+from perdure.cli.input.stores import writing
+from perdure.cli.input.user_code import Code, with_code
+from perdure.cli.input.users import decided_by
+from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import CallRecordShape, state
+from perdure.errors import Invalid
+from perdure.store.thread import Thread
+
+__all__ = ["Reconciled", "reconcile", "Resolved", "resolve", "Settled"]
+
+
+class Settled(Answer, frozen=True, kw_only=True):
+    """A call as it stands now."""
+
+    thread: str
+    call: CallRecordShape
+    before: str  # its state before
+
+    @classmethod
+    def by(cls, thread: Thread, call: str, before: str) -> Self:
+        """The answer about that call."""
+        traced = thread.trace(call, history=False)
+        shape = CallRecordShape.of(thread.id, traced.record, traced.arguments)
+        return cls(thread=thread.id, call=shape, before=before)
+
+    @property
+    def told(self) -> str:
+        """What happened, before a colon."""
+        raise NotImplementedError
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what can be done now."""
+        call = self.call
+        screen.say(
+            f"{self.told}: ",
+            (call.tool, "tool"),
+            " is ",
+            state(call.state),
+            self._since,
+            (f" {call.id}", "name"),
+        )
+        if call.why:
+            screen.wrap((call.why, "quiet"), indent=2)
+        if call.state == "requested":
+            again = "It starts again when its run goes on: "
+            run = (call.run,) if call.run else ()
+            screen.suggest(again, "runs", "resume", self.thread, *run, "--code", "MODULE:NAME")
+
+    @property
+    def _since(self) -> str:
+        return ", as before," if self.call.state == self.before else f", was {self.before},"
+
+
+class Reconciled(Settled, frozen=True, kw_only=True):
+    """A call as it stands after its tool was asked."""
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return "Asked its tool"
+
+
+def reconcile(
+    thread: ThreadId,
+    call: CallId,
+    /,
+    *,
+    code: Code = None,
+    by: By = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Reconciled:
+    """Ask a call's tool what became of it, and settle it by the answer
+
+    If it was done, its result is recorded. That it was not done is believed only if the process
+    that started it is proven to have ended, or the tool declares that asking prevents it; then it
+    starts again when its run goes on. Nothing is attempted here.
+    """
+    with writing(everywhere) as store:
+        record = call_on(store.thread(thread), call, timeline).record
+        with with_code(store, thread, code, record.timeline, needed=True) as found:
+            found.reconcile(record.id, by=decided_by(by))
+            return Reconciled.by(found, record.id, record.state)
+
+
+class Resolved(Settled, frozen=True, kw_only=True):
+    """A call as it stands after a person said what became of it."""
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return f"Resolved as {self.call.outcome}"
+
+
+def resolve(
+    thread: ThreadId,
+    call: CallId,
+    outcome: Annotated[
+        Literal["done", "not_done"], Parameter(name="OUTCOME", help="What became of it: done or not_done")
+    ],
+    /,
+    *,
+    result: Annotated[
+        str | None,
+        Parameter(
+            metavar="JSON", allow_leading_hyphen=True, help="What it gave back; @FILE reads it from a file"
+        ),
+    ] = None,
+    by: By = None,
+    why: Why = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Resolved:
+    """Say what became of a call whose outcome nobody knows
+
+    The repeat guard believes you: what was not done may be done again without asking.
+    """
+    if result is not None and outcome == "not_done":
+        raise Invalid("a call that was not done has no result; nothing was resolved. Leave --result out.")
+    with writing(everywhere) as store:
+        found = store.thread(thread)
+        record = call_on(found, call, timeline).record
+        value = None if result is None else parsed(result, "--result")
+        found.resolve(record.id, outcome, value=value, by=decided_by(by), why=why)
+        return Resolved.by(found, record.id, record.state)

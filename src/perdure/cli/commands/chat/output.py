@@ -1,0 +1,104 @@
+"""Painting: a run's events as somebody at a terminal sees them, words as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perdure.cli.output.display import words_of
+from perdure.cli.output.screen import Screen, safe, shortened
+from perdure.model.event import ConflictCovered
+from perdure.model.message import Message, view
+from perdure.runtime.events import (
+    CallProgress,
+    Happened,
+    Happening,
+    ReasoningDelta,
+    RunEnded,
+    TextDelta,
+    TextSoFar,
+)
+from perdure.runtime.session.result import Result
+
+__all__ = ["Painter", "paint"]
+
+_LENGTH = 400
+
+
+def paint(screen: Screen, events: Iterable[Happening]) -> Result:
+    """Show a run while it goes on; what it came to.  Raises what the run raises."""
+    painter = Painter(screen)
+    result: Result | None = None
+    try:
+        for event in events:
+            painter.paint(event)
+            if isinstance(event, RunEnded):
+                result = event.result
+    finally:
+        painter.close()
+    assert result is not None, "a run that raised nothing has come to something"
+    return result
+
+
+class Painter:
+    """Shows a run while it goes on.  What was shown as it was written is not shown again when it is kept."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Paint on that screen."""
+        self._screen = screen
+        self._writing = ""  # what is being written just now: text, thoughts, nothing
+        self._streamed = False  # whether the words of the coming message are on the screen already
+
+    def paint(self, event: Happening) -> None:
+        """Show one event."""
+        match event:
+            case TextDelta(text) | TextSoFar(text):
+                self._write("text", text, "")
+            case ReasoningDelta(text):
+                self._write("thoughts", text, "quiet")
+            case CallProgress(tool=tool, state="started"):
+                self._end()
+                self._screen.say(("  … ", "quiet"), (tool, "tool"), (" is at work", "quiet"))
+            case Happened():
+                self._keep(event)
+            case RunEnded():
+                self._end()
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._end()
+
+    def _keep(self, event: Happened) -> None:
+        if event.message is not None:
+            self._end()
+            self._say(event.message)
+            self._streamed = False
+        elif isinstance(event.event, ConflictCovered):
+            self._screen.say(
+                ("  somebody else changed ", "quiet"), (event.event.path, "warn"), (" meanwhile", "quiet")
+            )
+
+    def _say(self, message: Message) -> None:
+        shown = view(message)
+        if message.role == "assistant" and message.text and not self._streamed:
+            self._screen.say(message.text)
+        for call in message.tool_calls:
+            self._screen.cut("  → ", (call.name, "tool"), f"({shortened(call.args, _LENGTH)})")
+        for result in shown.get("toolResults", ()):
+            words = words_of({"toolResults": [result]})
+            style = "" if result["status"] == "success" else "warn"
+            self._screen.cut("  ", (shortened(words, _LENGTH), style))
+
+    def _write(self, what: str, text: str, style: str) -> None:
+        if self._writing != what:
+            self._end()
+            self._writing = what
+        self._streamed = self._streamed or what == "text"
+        self._screen.write((safe(text), style))
+
+    def _end(self) -> None:
+        """Close the line that is being written."""
+        if self._writing:
+            self._screen.gap()
+            self._writing = ""

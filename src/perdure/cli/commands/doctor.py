@@ -1,0 +1,206 @@
+"""`perdure doctor`."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.app import version
+from perdure.cli.errors import code_of
+from perdure.cli.hints import Subject, in_words_of_the_shell, with_store
+from perdure.cli.input.stores import engine, writing
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count, size
+from perdure.cli.output.screen import Screen
+from perdure.cli.usage import to_be_named
+from perdure.engines.contract import Engine
+from perdure.errors import PerdureError
+from perdure.history.space import ALIVE
+from perdure.history.stored_objects import spaces
+from perdure.history.writer import OUTBOX
+from perdure.model.limits import Limits
+
+__all__ = ["AdviceShape", "Examined", "doctor"]
+
+_SQLITE_MIN = (3, 51, 3)  # before it, resetting the write-ahead log could corrupt a store
+_WAL_LARGE = 64 * 1024 * 1024
+_SLACK_LARGE = 16 * 1024 * 1024
+_FREE_SMALL = 1024 * 1024 * 1024
+_COUNTED_MAX = 1_000
+
+
+class AdviceShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that could be better, and what to do about it."""
+
+    what: str
+    do: str
+
+
+class Examined(Answer, frozen=True, kw_only=True):
+    """The store and its surroundings."""
+
+    store: str
+    versions: dict[str, str]
+    facts: dict[str, str | int]  # what the engine says of itself
+    files: dict[str, int]  # the store's files and their bytes
+    disk_free: int | None  # bytes; null: nobody knows
+    limits: dict[str, int]
+    advice: list[AdviceShape]
+    error: str | None  # why the store cannot be opened; null: it can
+    exit: int  # 0, or the code of that error
+    repaired: dict[str, list[str]]  # the names of cells that were rebuilt, by thread
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the store can be opened."""
+        return self.exit
+
+    def show(self, screen: Screen) -> None:
+        """Print facts by group, then what could be better."""
+        files = [(Path(name).name, size(number)) for name, number in self.files.items()]
+        free = [("disk free", size(self.disk_free))] if self.disk_free is not None else []
+        facts = [(name, _amount(name, fact)) for name, fact in self.facts.items()]
+        limits = [(name, _limit(name, number)) for name, number in self.limits.items()]
+        groups = {"Store": [*facts, *files], "Around it": [*free, *self.versions.items()], "Limits": limits}
+        for title, group in groups.items():
+            if group:
+                screen.say((title, "title"))
+                screen.facts([(f"  {name.replace('_', ' '):<18}", fact) for name, fact in group])
+                screen.gap()
+        for thread, cells in self.repaired.items():
+            screen.say(
+                ("✓ ", "good"),
+                f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger.",
+            )
+        if self.error is not None:
+            screen.say(("✗ ", "bad"), f"The store cannot be opened: {self.error}")
+        for each in self.advice:
+            screen.say(("! ", "warn"), each.what, " ", (each.do, "quiet"))
+        if self.error is None and not self.advice:
+            screen.say(("✓ ", "good"), "Nothing to change. To check what is stored: perdure verify")
+
+
+def doctor(
+    *,
+    repair: Annotated[
+        bool, Parameter(negative=(), help="Rebuild cells of damaged threads from their ledgers first")
+    ] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Examined:
+    """Look at the store and its surroundings, and say what could be better
+
+    Nothing is changed, unless `--repair` is given: then records of calls, tickets, the repeat guard and keys that
+    are damaged or missing are rebuilt in threads whose ledgers are whole. Back up the file before.
+    """
+    repaired: dict[str, list[str]] = {}
+    if repair:
+        with writing(everywhere) as store:
+            repaired = {thread: list(cells) for thread, cells in store.repair().items()}
+    facts: dict[str, str | int] = {}
+    advice: list[AdviceShape] = []
+    error: PerdureError | None = None
+    try:
+        with engine(everywhere) as opened:
+            facts = opened.facts()
+            advice += _inside(opened, to_be_named(everywhere.store))
+    except PerdureError as problem:
+        error = problem
+    place = Path(str(facts.get("path", everywhere.store.removeprefix("sqlite:///"))))
+    files = _files(place)
+    free = shutil.disk_usage(place.parent).free if place.parent.exists() else None
+    return Examined(
+        store=everywhere.store,
+        versions={"perdure": version(), "python": platform.python_version(), "system": platform.platform()},
+        facts=facts,
+        files=files,
+        disk_free=free,
+        limits=msgspec.structs.asdict(Limits()),
+        advice=[*_software(facts), *advice, *_outside(place, facts, files, free)],
+        error=None
+        if error is None
+        else in_words_of_the_shell(str(error), Subject(store=to_be_named(everywhere.store))),
+        exit=0 if error is None else code_of(error),
+        repaired=repaired,
+    )
+
+
+def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
+    """What the store holds that could be better."""
+    waiting = len(opened.listed(prefix=OUTBOX, limit=_COUNTED_MAX))
+    if waiting:
+        yield AdviceShape(
+            what=f"{count(waiting, 'change')} of threads to their agents' maps were interrupted.",
+            do="They are finished when the store is next opened for writing.",
+        )
+    removed = sum(1 for name in spaces(opened) if _is_removed(opened, name))
+    if removed:
+        yield AdviceShape(
+            what=f"{count(removed, 'removed thread')} still take up space.",
+            do=f"{with_store('perdure gc --removed', store)} shows how much.",
+        )
+
+
+def _is_removed(opened: Engine, space: str) -> bool:
+    alive = opened.cell(space, ALIVE)
+    return alive is not None and alive.value is not None
+
+
+def _software(facts: dict[str, str | int]) -> Iterator[AdviceShape]:
+    found = str(facts.get("sqlite", ""))
+    if found and tuple(int(part) for part in found.split(".")[:3]) < _SQLITE_MIN:
+        wanted = ".".join(map(str, _SQLITE_MIN))
+        yield AdviceShape(
+            what=f"SQLite {found} can corrupt a store when its log is reset.",
+            do=f"Upgrade: pip install 'apsw>={wanted}'",
+        )
+
+
+def _outside(
+    place: Path, facts: dict[str, str | int], files: dict[str, int], free: int | None
+) -> Iterator[AdviceShape]:
+    """What lies around the store that could be better."""
+    wal = files.get(f"{place}-wal", 0)
+    if wal > _WAL_LARGE:
+        yield AdviceShape(
+            what=f"The write-ahead log is {size(wal)}.",
+            do="The next write shortens it; a reader that never ends keeps it long.",
+        )
+    slack = int(facts.get("bytes_free", 0))
+    if slack > _SLACK_LARGE and 4 * slack > int(facts.get("bytes", 0)):
+        yield AdviceShape(
+            what=f"{size(slack)} of the file are unused.", do="They are used again; a backup leaves them out."
+        )
+    needed = max(_FREE_SMALL, sum(files.values()))
+    if free is not None and free < needed:
+        yield AdviceShape(
+            what=f"Only {size(free)} are free on the disk.",
+            do=f"Keep {size(needed)} free, enough for a backup.",
+        )
+    partial = sorted(place.parent.glob("*.partial")) if place.parent.exists() else []
+    if partial:
+        names = ", ".join(path.name for path in partial[:3])
+        yield AdviceShape(
+            what=f"A backup was interrupted and left {names}.", do="Remove it if no backup is running."
+        )
+
+
+def _files(place: Path) -> dict[str, int]:
+    found = [place, *(Path(f"{place}{suffix}") for suffix in ("-wal", "-shm", "-lock"))]
+    return {str(path): path.stat().st_size for path in found if path.exists()}
+
+
+def _amount(name: str, fact: str | int) -> str:
+    if isinstance(fact, str):
+        return fact
+    return size(fact) if "bytes" in name else f"{fact:,}"
+
+
+def _limit(name: str, number: int) -> str:
+    return f"{number // 2**20} MiB" if "bytes" in name and number % 2**20 == 0 else _amount(name, number)

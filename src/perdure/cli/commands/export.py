@@ -1,0 +1,319 @@
+"""`perdure export`.
+
+A thread as a git repository, for `perdure export --git`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import UNSET
+
+from perdure.cli.commands.sql import map_entries
+from perdure.cli.input.stores import engine, reading
+from perdure.cli.options import EVERYWHERE, At, Everywhere, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count
+from perdure.cli.output.progress import working
+from perdure.cli.output.screen import Column, Part, Screen, console, safe_json
+from perdure.cli.output.shapes import LossShape, losses_of, show_losses
+from perdure.engines.registry import export_tables, open_sql
+from perdure.errors import Invalid
+from perdure.model.head import MAIN
+from perdure.store import git_export
+from perdure.store.git_export import Branch, Written
+
+__all__ = [
+    "Exported",
+    "Tabled",
+    "export",
+    "Begun",
+    "BranchShape",
+    "Directory",
+    "Follow",
+    "Followed",
+    "Projected",
+    "follow_git",
+    "project",
+]
+
+
+Directory: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--git",
+        metavar="DIR",
+        help="Write every timeline to a git repository here, or go on with the one there",
+    ),
+]
+Follow: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--follow",
+        negative=(),
+        show_default=False,
+        help="With --git: go on as commits arrive, until interrupted",
+    ),
+]
+
+_BRANCHES_SHOWN = 20
+
+
+class BranchShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A timeline as a branch."""
+
+    timeline: str
+    branch: str
+    commit: str
+    git: str  # the same commit in git
+    commits: int  # on its line
+    moved: bool  # by this export
+    subject: str  # the first line of that commit in git
+
+    @classmethod
+    def of(cls, branch: Branch) -> BranchShape:
+        """The branch as programs read it."""
+        return cls(
+            timeline=branch.timeline,
+            branch=branch.name,
+            commit=branch.commit,
+            git=branch.git,
+            commits=branch.commits,
+            moved=branch.moved,
+            subject=branch.subject,
+        )
+
+
+class Projected(Answer, frozen=True, kw_only=True):
+    """What was written to a git repository, and where its branches are now."""
+
+    thread: str
+    git: str
+    commits: int  # that were written
+    branches: list[BranchShape]
+    removed: list[str]  # timelines on which nothing is committed any more
+
+    @classmethod
+    def of(cls, thread: str, directory: str, written: Written) -> Projected:
+        """The answer as programs read it."""
+        return cls(
+            thread=thread,
+            git=directory,
+            commits=written.commits,
+            branches=[BranchShape.of(each) for each in written.branches],
+            removed=list(written.removed),
+        )
+
+    @property
+    def news(self) -> list[BranchShape]:
+        """The branches that moved."""
+        return [each for each in self.branches if each.moved]
+
+    def show(self, screen: Screen) -> None:
+        """Print what was written, the branches, and how to look at them."""
+        self._say(screen)
+        if not self.branches:
+            screen.say(("Nothing is committed yet, so there is no branch.", "quiet"))
+            return
+        shown = self.branches[:_BRANCHES_SHOWN]
+        screen.table(
+            [
+                Column("branch", "line", gives_way=True),
+                Column("commits", right=True),
+                Column("git", "quiet"),
+                Column("commit", "digest"),
+                Column("last", gives_way=True),
+            ],
+            [
+                (each.branch, f"{each.commits:,}", each.git[:12], each.commit[:12], each.subject)
+                for each in shown
+            ],
+            indent=2,
+        )
+        if len(self.branches) > len(shown):
+            screen.say((f"  and {len(self.branches) - len(shown)} more", "quiet"))
+        screen.say(("Look: ", "quiet"), f"git -C {shlex.quote(self.git)} log --graph --oneline --branches")
+
+    def _say(self, screen: Screen) -> None:
+        if self.commits:
+            wrote = count(self.commits, "commit")
+            screen.say(f"Wrote {wrote} of {self.thread} to ", (self.git, "name"), ".")
+        elif self.news or self.removed:
+            moved = count(len(self.news) + len(self.removed), "timeline")
+            screen.say(f"Moved {moved} of {self.thread} in ", (self.git, "name"), "; no commit was new.")
+        else:
+            screen.say(("✓ ", "good"), (self.git, "name"), f" is up to date with {self.thread}.")
+
+
+class Begun(Projected, frozen=True, kw_only=True):
+    """The same, of what was there when following began."""
+
+    def show(self, screen: Screen) -> None:
+        """Print it, and that there is more to come."""
+        super().show(screen)
+        screen.say(("Following. Ctrl-C stops it; the same command goes on from here.", "quiet"))
+
+
+class Followed(Projected, frozen=True, kw_only=True):
+    """The same, of what came later."""
+
+    def show(self, screen: Screen) -> None:
+        """Print one line for each branch that moved."""
+        for each in self.news:
+            place: list[Part] = [(each.branch, "line"), f"  {count(each.commits, 'commit')}  "]
+            screen.cut(*place, (each.git[:12], "quiet"), "  ", digest(each.commit), f"  {each.subject}")
+        for timeline in self.removed:
+            screen.say((timeline, "line"), ("  nothing is committed there any more", "quiet"))
+
+
+def project(thread: str, directory: str, everywhere: Everywhere) -> Projected:
+    """Bring the repository to where the thread stands."""
+    with reading(everywhere) as store, working("Writing", quiet=everywhere.json) as tell:
+        found = store.thread(thread)
+        written = git_export.export(found, directory, progress=lambda done: tell("commits", done))
+    return Projected.of(thread, directory, written)
+
+
+def follow_git(thread: str, directory: str, everywhere: Everywhere) -> Iterator[Projected]:
+    """The same, and again as commits arrive."""
+    with reading(everywhere) as store:
+        with working("Writing", quiet=everywhere.json) as tell:
+            following = git_export.follow(
+                store.thread(thread), directory, progress=lambda done: tell("commits", done)
+            )
+            first = next(following)
+        yield Begun.of(thread, directory, first)
+        for written in following:
+            yield Followed.of(thread, directory, written)
+
+
+_AnyThread: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="THREAD",
+        help="The thread's id; all threads if left out with --format sqlite",
+        show_default=False,
+    ),
+]
+_Format: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--format",
+        metavar="API",
+        help="The wire format, such as openai-chat; or sqlite, for plain tables",
+    ),
+]
+_Output: TypeAlias = Annotated[
+    str | None, Parameter(name="--output", metavar="FILE", help="The new file that --format sqlite writes")
+]
+
+
+class Exported(Answer, frozen=True, kw_only=True):
+    """A thread as a request in a vendor's format, and what is lost on the way."""
+
+    thread: str
+    timeline: str
+    format: str
+    body: dict[str, Any]
+    losses: list[LossShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print the request alone, so that it can be kept in a file; losses go to the error stream."""
+        screen.say(safe_json(self.body))
+        if self.losses:
+            show_losses(Screen(console(stderr=True)), self.losses)
+
+
+class Tabled(Answer, frozen=True, kw_only=True):
+    """The views of a store as plain tables in a new SQLite file."""
+
+    thread: str | None  # null: all threads
+    output: str
+    tables: dict[str, int]  # rows by table
+
+    def show(self, screen: Screen) -> None:
+        """Print where they are, and how many rows each has."""
+        screen.say("Wrote ", count(len(self.tables), "table"), " to ", (self.output, "name"))
+        screen.facts((name, count(rows, "row")) for name, rows in self.tables.items())
+
+
+def export(
+    thread: _AnyThread = None,
+    /,
+    *,
+    format: _Format = None,
+    output: _Output = None,
+    model: Annotated[
+        str | None, Parameter(metavar="NAME", help="The model it is for; none in particular if left out")
+    ] = None,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    git: Directory = None,
+    follow: Follow = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Exported | Tabled | Projected | Iterator[Projected]:
+    """Write a thread in a vendor's format, to git, or as plain tables
+
+    With --format a request goes to the output, what could not be carried over unchanged to the
+    error stream. `perdure import` makes a thread of it again.
+
+    With --git the whole thread becomes a bare repository that is read and never read back: a git
+    commit for each commit, a branch for each timeline, messages and state as files. Done again, it
+    goes on from what is there.
+
+    With --format sqlite the views of the store become plain tables of a new SQLite file, those that
+    open what is packed too, of one thread or of all. Any program that reads SQLite reads it.
+    """
+    if format == "sqlite":
+        return _tabled(thread, output, everywhere)
+    if thread is None or output is not None:
+        raise Invalid(
+            "--output belongs to --format sqlite; nothing was written. Leave it out: a request goes to the output."
+            if thread is not None
+            else "nobody said which thread; nothing was written. Name one: only --format sqlite takes all."
+        )
+    if git is not None:
+        if format is not None or model is not None or at is not None or timeline != MAIN:
+            raise Invalid(
+                "--git writes the whole thread; nothing was written. Leave out --format, --model, --timeline and --at."
+            )
+        return (follow_git if follow else project)(thread, git, everywhere)
+    if format is None or follow:
+        raise Invalid(
+            "there is no --follow without --git; nothing was written. Name a directory."
+            if follow
+            else "nobody said as what; nothing was written. Give --format API or --git DIR."
+        )
+    with reading(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        rendered = found.export(format, model=model, at=UNSET if at is None else at)
+    return Exported(
+        thread=thread,
+        timeline=timeline,
+        format=format,
+        body=rendered.body,
+        losses=losses_of(rendered.losses),
+    )
+
+
+def _tabled(thread: str | None, output: str | None, everywhere: Everywhere) -> Tabled:
+    if output is None:
+        raise Invalid(
+            "--format sqlite writes a file; nothing was written. Name a new one with --output FILE."
+        )
+    if thread is None:
+        with engine(everywhere):
+            pass  # says in the usual words if this is no store of ours
+    else:
+        with reading(everywhere) as store:
+            store.thread(thread)
+    with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
+        written = export_tables(opened, Path(output), thread=thread)
+    return Tabled(thread=thread, output=output, tables=written)

@@ -1,0 +1,187 @@
+"""`perdure gc`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import engine
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count, days, now, size
+from perdure.cli.output.progress import working
+from perdure.cli.output.screen import Column, Screen
+from perdure.errors import Invalid
+from perdure.history import retention
+from perdure.history.retention import Done, Plan, Policy, SpacePlan
+from perdure.store.open_store import Ids
+
+__all__ = ["Collected", "SpaceShape", "gc"]
+
+_COLUMNS = (
+    Column("space", "name", gives_way=True),
+    Column("why", gives_way=True),
+    Column("objects", right=True),
+    Column("bytes", right=True),
+)
+
+
+class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes of one space."""
+
+    space: str
+    why: str
+    objects: int | None  # null: the whole space
+    bytes: int | None  # null: nobody knows before it is done
+    left_alone: str | None  # why nothing goes, or less than planned
+
+
+class Collected(Answer, frozen=True, kw_only=True):
+    """What a policy forgets, or would forget."""
+
+    applied: bool
+    policy: dict[str, int | bool]
+    spaces: list[SpaceShape]
+    objects: int
+    bytes: int
+
+    def show(self, screen: Screen) -> None:
+        """Print a table and the sum."""
+        if not self.policy:
+            _show_policies(screen)
+            return
+        shown = [
+            (
+                each.space,
+                each.left_alone or each.why,
+                "all" if each.objects is None else f"{each.objects:,}",
+                "" if each.bytes is None else size(each.bytes),
+            )
+            for each in self.spaces
+        ]
+        if not shown:
+            screen.say("Nothing to forget under this policy.")
+            if "undone_after_days" in self.policy:
+                screen.say(("What redo leads back to is kept; a new turn after an undo lets it go.", "quiet"))
+            return
+        screen.table(_COLUMNS, shown)
+        total = f"{count(self.objects, 'object')}, {size(self.bytes)}"
+        if self.applied:
+            screen.say(("✓ ", "good"), f"Forgot {total}. Digests and the chain of commits still verify.")
+        else:
+            screen.say(f"Would forget {total}. Nothing was changed; --apply does it.")
+
+
+def gc(
+    *,
+    undone_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Forget the content of commits that were undone longer ago than this, such as 30d, and that no redo leads back to",
+        ),
+    ] = None,
+    unfinished_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Forget what uploads left that began longer ago than this and were never finished",
+        ),
+    ] = None,
+    removed: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Forget threads that were removed, whole")
+    ] = False,
+    apply: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
+    ] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Collected:
+    """Forget what a policy of yours no longer wants kept
+
+    Everything ever committed is kept until you say otherwise, and what a timeline can still
+    reach is never forgotten. Without --apply this only says what would go.
+    """
+    policy = Policy(
+        undone_after_days=None if undone_older_than is None else days(undone_older_than),
+        staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
+        removed_threads=removed,
+    )
+    if apply and policy == Policy():
+        raise Invalid("no policy was given, so nothing was forgotten. See `perdure gc`.")
+    with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
+        planned = retention.plan(opened, policy, now())
+        done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
+    return _planned(planned) if done is None else _done(planned, done)
+
+
+def _planned(plan: Plan) -> Collected:
+    return Collected(
+        applied=False,
+        policy=_said(plan.policy),
+        spaces=[_space(each) for each in plan.spaces],
+        objects=plan.count,
+        bytes=plan.bytes,
+    )
+
+
+def _done(plan: Plan, done: tuple[Done, ...]) -> Collected:
+    why = {each.space: _why(each) for each in plan.spaces}
+    spaces = [
+        SpaceShape(
+            space=each.space,
+            why=why[each.space],
+            objects=None if each.dropped else each.count,
+            bytes=each.freed,
+            left_alone=each.left_alone,
+        )
+        for each in done
+    ]
+    return Collected(
+        applied=True,
+        policy=_said(plan.policy),
+        spaces=spaces,
+        objects=sum(each.count for each in done),
+        bytes=sum(each.freed for each in done),
+    )
+
+
+def _space(plan: SpacePlan) -> SpaceShape:
+    return SpaceShape(
+        space=plan.space,
+        why=_why(plan),
+        objects=None if plan.dropped else plan.count,
+        bytes=None if plan.dropped else plan.bytes,
+        left_alone=plan.left_alone,
+    )
+
+
+def _why(plan: SpacePlan) -> str:
+    return (
+        "removed" if plan.dropped else ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
+    )
+
+
+_WORDS = {"staged": "unfinished"}
+
+
+def _said(policy: Policy) -> dict[str, int | bool]:
+    """Those parts of a policy that ask for something."""
+    given: dict[str, int | bool | None] = msgspec.structs.asdict(policy)
+    return {name: value for name, value in given.items() if value is not None and value is not False}
+
+
+def _show_policies(screen: Screen) -> None:
+    screen.say("Everything is kept until you say what may go. Choose a policy:")
+    screen.facts(
+        [
+            (
+                "  --undone-older-than 30d",
+                "the content of commits that were undone, and that no redo leads back to",
+            ),
+            ("  --unfinished-older-than 7d", "what uploads left that were never finished"),
+            ("  --removed", "threads that were removed"),
+        ]
+    )
+    screen.say(("Nothing is changed before you add --apply.", "quiet"))

@@ -1,0 +1,44 @@
+"""`perdure memory forget`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.input.stores import writing
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.display import digest
+from perdure.cli.output.screen import Screen
+
+__all__ = ["Gone", "forget"]
+
+
+class Gone(Answer, frozen=True, kw_only=True):
+    """Something that is not remembered any more."""
+
+    owner: str
+    item: str
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(
+            f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
+        )
+
+
+def forget(
+    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    /,
+    *,
+    owner: Owner,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Gone:
+    """Let an item be remembered no more, whoever wrote it; its past stays"""
+    with writing(everywhere) as store:
+        with memory_with(store, owner, item) as memory:
+            head = memory.forget(item)
+        return Gone(owner=owner, item=item, head=HeadShape.of(head))

@@ -1,0 +1,105 @@
+"""`perdure memory ls`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, MemoryShape, near_what_was_asked
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.formatting import ago, count, now
+from perdure.cli.output.screen import Column, Screen, shortened
+
+__all__ = ["Items", "Owners", "ls"]
+
+_TEXT_SHOWN = 200
+_COLUMNS = (
+    Column("item", "name"),
+    Column("text", gives_way=True),
+    Column("kind"),
+    Column("scope"),
+    Column("said by"),
+    Column("from", gives_way=True),
+    Column("when", "when"),
+)
+
+
+class Owners(Answer, frozen=True, kw_only=True):
+    """Those who have a memory, by name."""
+
+    owners: list[str]
+    more: bool  # whether there are others beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a line each, and how to go on."""
+        if not self.owners:
+            screen.say("Nothing is remembered for anybody.")
+            return
+        for owner in self.owners:
+            screen.say((owner, "name"))
+        if self.more:
+            screen.say((f"The first {count(len(self.owners), 'owner')}; --limit 0 lists all.", "quiet"))
+        screen.suggest("Look at one: ", "memory", "ls", "--owner", self.owners[0])
+
+
+class Items(Answer, frozen=True, kw_only=True):
+    """What is remembered for an owner, by id."""
+
+    owner: str
+    items: list[MemoryShape]
+    more: bool  # whether there are others beyond the limit
+    near: list[str]  # where there is nothing: owners or scopes that may have been meant
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.items:
+            meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
+            screen.say("Nothing is remembered for ", (self.owner, "name"), f".{meant}")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    each.id,
+                    shortened(each.text, _TEXT_SHOWN),
+                    each.kind,
+                    each.scope,
+                    each.trust,
+                    each.source.thread if each.source else "",
+                    ago(each.at, at_now),
+                )
+                for each in self.items
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.items), 'item')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    *,
+    owner: Annotated[
+        str | None, Parameter(metavar="WHO", help="Whose memory; left out, who has one", show_default=False)
+    ] = None,
+    kind: AnyKind = None,
+    scope: AnyScope = None,
+    limit: Limit = 100,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Items | Owners:
+    """List what is remembered for an owner, or who has a memory
+
+    Only what counts is listed: not what was undone, forgotten, or is past its time.
+    """
+    most = limit + 1 if limit else None
+    with reading(everywhere) as store:
+        if owner is None:
+            owners, more = cut_off(list(islice(store.owners(), most)), limit)
+            return Owners(owners=owners, more=more)
+        items = store.memory(owner).items(kind=kind, scope=scope)
+        found, more = cut_off(list(islice(items, most)), limit)
+        near = [] if found else near_what_was_asked(store, owner, scope)
+        return Items(owner=owner, items=[MemoryShape.of(each) for each in found], more=more, near=near)

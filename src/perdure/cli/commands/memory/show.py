@@ -1,0 +1,50 @@
+"""`perdure memory show`."""
+
+from __future__ import annotations
+
+from perdure.cli.commands.memory.shapes import ItemId, MemoryShape, Owner, memory_with
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import moment
+from perdure.cli.output.screen import Part, Screen
+
+__all__ = ["Shown", "show"]
+
+
+class Shown(Answer, frozen=True, kw_only=True):
+    """One item."""
+
+    item: MemoryShape
+
+    def show(self, screen: Screen) -> None:
+        """Print what is known, a line each, and the words."""
+        item, source = self.item, self.item.source
+        facts: list[tuple[str, Part | None]] = [
+            ("item", (item.id, "name")),
+            ("owner", item.owner),
+            ("kind", item.kind),
+            ("scope", item.scope),
+            ("said by", item.trust),
+            ("when", moment(item.at)),
+            ("until", moment(item.expires_at) if item.expires_at else None),
+            ("thread", source.thread if source else None),
+            ("agent", source.agent if source else None),
+            ("run", source.run if source else None),
+            ("call", source.call if source else None),
+            ("commit", (source.commit, "digest") if source else None),
+            ("reference", item.reference),
+        ]
+        screen.facts([(name, fact) for name, fact in facts if fact])
+        screen.wrap(item.text, indent=2)
+
+
+def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) -> Shown:
+    """Show one item: its words, who said it, and where it comes from
+
+    A reference with a commit shows that version for ever, whatever was undone or forgotten since.
+    """
+    with reading(everywhere) as store:
+        with memory_with(store, owner, item) as memory:
+            found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
+        return Shown(item=MemoryShape.of(found))

@@ -1,0 +1,86 @@
+"""`perdure models show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.models.shapes import ModelShape, PricesShape, abilities, dollars, known_models
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Part, Screen
+from perdure.model.names import near
+
+__all__ = ["ModelShown", "show"]
+
+
+class ModelShown(Answer, frozen=True, kw_only=True):
+    """What is known of one model, and the day of the data."""
+
+    date: str
+    model: ModelShape
+    near: list[str]  # where it is not known: models that may have been meant
+
+    def show(self, screen: Screen) -> None:
+        """Print what is known, then what is doubtful."""
+        screen.say((self.model.backend, "title"))
+        screen.facts(_facts(self.model, self.date))
+        if self.model.note:
+            screen.say(("! ", "warn"), self.model.note[0].upper() + self.model.note[1:] + ".")
+        if self.near:
+            screen.say(("? ", "warn"), f"Did you mean {' or '.join(self.near)}?")
+        if self.model.unconfirmed:
+            screen.say(("? ", "warn"), f"Only one source says: {', '.join(self.model.unconfirmed)}.")
+
+
+def show(
+    model: Annotated[
+        str, Parameter(name="MODEL", help="The model, as provider:model, or by its name if that is unique")
+    ],
+    /,
+    *,
+    everywhere: Everywhere = EVERYWHERE,
+) -> ModelShown:
+    """Show what is known of one model: limits, abilities and prices
+
+    A model that is not known is shown with the defaults of its provider, and a note. No store is needed.
+    """
+    catalog = known_models()
+    card = catalog.of(model)
+    known = {} if card.known else {each.name: each.backend for each in reversed(catalog.cards())}
+    close = [known[each] for each in near(card.name, known)]
+    return ModelShown(date=catalog.date, model=ModelShape.of(card), near=close)
+
+
+def _facts(model: ModelShape, date: str) -> Iterator[tuple[str, Part]]:
+    if model.described_as:
+        yield "described as", model.described_as
+    yield "maker", model.maker
+    if model.released:
+        yield "released", model.released + (", deprecated" if model.deprecated else "")
+    if model.ends:
+        yield "served", f"until {model.ends}"
+    yield "window", f"{model.context_window:,} tokens"
+    if model.input_limit < model.context_window:
+        yield "input", f"at most {model.input_limit:,} tokens"
+    yield "output", "not known" if model.output_limit is None else f"at most {model.output_limit:,} tokens"
+    yield "takes", ", ".join(model.input)
+    yield "gives", ", ".join(model.output)
+    yield "can", abilities(model).replace(" ", ", ") or "nothing beyond that"
+    yield "prices", _prices(model.prices)
+    if model.sources:
+        yield "sources", f"{', '.join(model.sources)}, as of {date}"
+
+
+def _prices(prices: PricesShape | None) -> str:
+    if prices is None:
+        return "not known"
+    cached = [
+        f"{dollars(price)} {what}"
+        for price, what in ((prices.cache_read, "from the cache"), (prices.cache_write, "into the cache"))
+        if price is not None
+    ]
+    plain = [f"{dollars(prices.input)} in", f"{dollars(prices.output)} out"]
+    return f"{', '.join([*plain, *cached])} for a million tokens"

@@ -1,0 +1,60 @@
+"""`perdure runs cancel`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.runs.ls import shape
+from perdure.cli.commands.runs.show import found_run
+from perdure.cli.input.stores import writing
+from perdure.cli.input.users import decided_by
+from perdure.cli.options import EVERYWHERE, AnyTimeline, By, Everywhere, ThisRun, ThreadId
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import RunShape, state
+from perdure.model.head import MAIN
+from perdure.model.run import ENDED
+
+__all__ = ["Cancelled", "cancel"]
+
+
+class Cancelled(Answer, frozen=True, kw_only=True):
+    """A run that was asked to stop, as it stands now."""
+
+    thread: str
+    run: RunShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        run = self.run
+        if run.state == "cancelled":
+            screen.say("Cancelled: run ", (run.id, "name"))
+        elif run.state in ENDED:
+            screen.say("Run ", (run.id, "name"), " has ended before: ", state(run.state))
+        else:
+            screen.say("Asked to stop as soon as it can: run ", (run.id, "name"))
+
+
+def cancel(
+    thread: ThreadId,
+    run: ThisRun = None,
+    /,
+    *,
+    why: Annotated[str, Parameter(metavar="TEXT", help="Why, for the record")] = "cancelled",
+    by: By = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Cancelled:
+    """Ask a run to stop; one that waits, or was cut off, is ended at once
+
+    What it was doing is recorded as far as it is known: a call that had started counts as unknown.
+    """
+    with writing(everywhere) as store:
+        line = timeline or MAIN
+        if run is not None:
+            line = timeline or found_run(store.thread(thread), run, None).timeline
+        found = store.thread(thread, timeline=line)
+        record = found.cancel(run, why=why, by=decided_by(by))
+        return Cancelled(thread=thread, run=shape(found, record))

@@ -1,0 +1,124 @@
+"""`perdure runs ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import engine, reading
+from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
+from perdure.cli.output.answer import Answer, lately
+from perdure.cli.output.formatting import ago, count, now
+from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.shapes import RunShape, state
+from perdure.errors import NotFound
+from perdure.history.space import label_of
+from perdure.model.run import RunRecord, RunState
+from perdure.runtime.session import records
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["Runs", "ls", "shape"]
+
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("timeline", "line", gives_way=True),
+    Column("state"),
+    Column("begun", "when"),
+    Column("why", "quiet", gives_way=True),
+    Column("run"),
+)
+
+
+class Runs(Answer, frozen=True, kw_only=True):
+    """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
+
+    thread: str | None
+    runs: list[RunShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.runs:
+            screen.say("There is no run here." if self.thread else "No run is under way, cut off or waiting.")
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    "" if self.thread else each.thread,
+                    each.timeline if each.timeline != "main" else "",
+                    state(each.stands),
+                    ago(each.begun_at, at_now),
+                    each.why or "",
+                    each.id,
+                )
+                for each in self.runs
+            ],
+        )
+        if self.more:
+            screen.say((f"The last {count(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    thread: AnyThread = None,
+    /,
+    *,
+    state: Annotated[RunState | None, Parameter(metavar="STATE", help="Only runs in this state")] = None,
+    limit: Limit = 50,
+    timeline: OnlyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Runs:
+    """List the runs of a thread, or all that have not ended"""
+    under_way = _open(everywhere) if thread is None else []
+
+    def wanted(each: tuple[Thread, RunRecord]) -> bool:
+        return state in (None, each[1].state) and timeline in (None, each[1].timeline)
+
+    with reading(everywhere) as store:
+        opened = None if thread is None else store.thread(thread)
+        found = (
+            list(filter(wanted, _threads(store, under_way)))
+            if opened is None
+            else lately(lambda last: _of(opened, last), wanted, limit)
+        )
+        if not found and thread is not None and timeline is not None:
+            store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
+        found.sort(key=lambda each: each[1].begun_at)
+        kept = found[-limit:] if limit else found
+        return Runs(
+            thread=thread,
+            runs=[shape(on, record) for on, record in kept],
+            more=len(kept) < len(found),
+        )
+
+
+def shape(thread: Thread, record: RunRecord) -> RunShape:
+    """A run as programs read it."""
+    under_way = record.state in ("created", "running")
+    return RunShape.of(
+        thread.id,
+        record,
+        interrupted=under_way and thread.interrupted(record.id),
+        decided=record.state == "waiting" and thread.decided(record.id),
+    )
+
+
+def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
+    return [(thread, record) for record in thread.runs(limit=limit)]
+
+
+def _open(everywhere: Everywhere) -> list[tuple[str, RunRecord]]:
+    """The runs of every thread that have not ended, each with the id of its thread."""
+    with engine(everywhere) as opened:
+        return [(label_of(opened, space), record) for space, record in records.open_runs(opened)]
+
+
+def _threads(store: Store, found: list[tuple[str, RunRecord]]) -> Iterator[tuple[Thread, RunRecord]]:
+    for id, record in found:
+        with suppress(NotFound):  # the run of a thread that was removed
+            yield store.thread(id), record

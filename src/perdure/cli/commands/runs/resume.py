@@ -1,0 +1,79 @@
+"""`perdure runs resume`."""
+
+from __future__ import annotations
+
+from perdure.cli.commands.chat.output import paint
+from perdure.cli.commands.runs.show import found_run
+from perdure.cli.input.stores import writing
+from perdure.cli.input.user_code import Code, with_code
+from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThisRun, ThreadId
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count, now
+from perdure.cli.output.screen import Screen, console
+from perdure.cli.output.shapes import TicketShape, state
+from perdure.cli.usage import to_be_named
+from perdure.model.head import MAIN
+
+__all__ = ["Resumed", "resume"]
+
+
+class Resumed(Answer, frozen=True, kw_only=True):
+    """What a run came to."""
+
+    thread: str
+    run: str
+    status: str
+    text: str  # the assistant's last words
+    why: str | None
+    approvals: list[TicketShape]  # what it waits for
+    steps: int  # how often the model was asked, over the whole run
+    input_tokens: int
+    output_tokens: int
+    commit: str | None
+
+    def show(self, screen: Screen) -> None:
+        """Print how it ended, and what it waits for; what was said was shown while it was."""
+        screen.say("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
+        if self.why:
+            screen.wrap((self.why, "quiet"), indent=2)
+        for asked in self.approvals:
+            screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
+        if self.approvals:
+            waiting = count(len(self.approvals), "approval")
+            screen.suggest(f"{waiting} open: ", "approvals", "show", self.thread, self.approvals[0].call)
+
+
+def resume(
+    thread: ThreadId,
+    run: ThisRun = None,
+    /,
+    *,
+    code: Code = None,
+    timeline: AnyTimeline = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Resumed:
+    """Go on with a run that was cut off, or that has been decided
+
+    Words and calls are shown as they come, with --json only what came of them. What is settled stays settled: a call that reached the outside is repeated only if its tool
+    proves that it was not done. A run that still waits for a decision is left as it is.
+    """
+    screen = Screen(console(), store=to_be_named(everywhere.store))  # what the code prints goes elsewhere
+    with writing(everywhere) as store:
+        line = timeline or MAIN
+        if run is not None:
+            line = timeline or found_run(store.thread(thread), run, None).timeline
+        with with_code(store, thread, code, line, needed=True) as found:
+            result = found.resume(run) if everywhere.json else paint(screen, found.resume_stream(run))
+        return Resumed(
+            thread=thread,
+            run=result.run,
+            status=result.status,
+            text=result.text,
+            why=result.why,
+            approvals=[TicketShape.of(found, each, at_now=now()) for each in result.approvals],
+            steps=result.steps,
+            input_tokens=result.usage.input_tokens,
+            output_tokens=result.usage.output_tokens,
+            commit=result.commit,
+        )

@@ -1,0 +1,119 @@
+"""`perdure sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Annotated, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.hints import with_store
+from perdure.cli.input.stores import engine
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Cell, Column, Screen, shortened
+from perdure.engines.registry import open_sql
+from perdure.history.tree import Nodes, Tree
+from perdure.model.digest import Digest
+
+__all__ = ["Found", "ViewShape", "Views", "map_entries", "sql"]
+
+_Value: TypeAlias = str | int | float | None
+
+_CELL_LENGTH = 80
+_VIEWS = """
+SELECT v.name, group_concat(c.name, ', ') FROM sqlite_schema v JOIN pragma_table_info(v.name) c
+WHERE v.type = 'view' GROUP BY v.name ORDER BY v.name
+"""
+_EXAMPLES = (
+    "SELECT id, agent_id, created_at FROM conversations",
+    "SELECT sequence_number, event_type, payload_json FROM conversation_events WHERE in_main",
+    "SELECT hash, parent_hash FROM state_commits",
+    "SELECT content FROM state_values WHERE content LIKE '%milk%'",
+)
+
+
+class Found(Answer, frozen=True, kw_only=True):
+    """The rows that a query gave; bytes are written in hex."""
+
+    columns: list[str]
+    rows: list[list[_Value]]
+    more: bool  # whether there are others beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if self.rows:
+            columns = [Column(name, gives_way=True) for name in self.columns]
+            screen.table(columns, [[_cell(value) for value in row] for row in self.rows])
+        rows = count(len(self.rows), "row")
+        screen.say((f"The first {rows}; --limit 0 shows all." if self.more else f"{rows}.", "quiet"))
+
+
+class ViewShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One view that can be asked, and its columns."""
+
+    name: str
+    columns: list[str]
+
+
+class Views(Answer, frozen=True, kw_only=True):
+    """What can be asked, and how."""
+
+    views: list[ViewShape]
+    examples: list[str]
+
+    def show(self, screen: Screen) -> None:
+        """Print the views and the examples."""
+        screen.say("Ask with one statement, such as")
+        for example in self.examples:
+            screen.say("  ", with_store(f'perdure sql "{example}"', screen.store))
+        screen.gap()
+        screen.say("Views:")
+        for view in self.views:
+            screen.say("  ", (view.name, "name"))
+            screen.wrap((", ".join(view.columns), "quiet"), indent=4)
+
+
+def sql(
+    query: Annotated[
+        str | None,
+        Parameter(name="QUERY", help="One statement; left out, the views are listed", show_default=False),
+    ] = None,
+    /,
+    *,
+    limit: Limit = 200,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Found | Views:
+    """Ask the store in SQL, read-only
+
+    Without a query the views that can be asked are listed, with examples. What is packed at
+    rest is unpacked for you: see state_values and state_snapshots.
+    """
+    with engine(everywhere):
+        pass  # says in the usual words if this is no store of ours
+    with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
+        columns, rows = opened.query(_VIEWS if query is None else query)
+        if query is None:
+            views = [ViewShape(name=str(name), columns=str(names).split(", ")) for name, names in rows]
+            return Views(views=views, examples=list(_EXAMPLES))
+        found, more = cut_off(list(islice(rows, limit + 1 if limit else None)), limit)
+        return Found(columns=columns, rows=[[_value(value) for value in row] for row in found], more=more)
+
+
+def map_entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:
+    """The paths of a state and the digests of their values, for an engine, which cannot read maps."""
+    return ((entry.path, entry.value) for entry in Tree(nodes, root).entries())
+
+
+def _value(value: object) -> _Value:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, str | int | float) else None
+
+
+def _cell(value: _Value) -> Cell:
+    return ("null", "quiet") if value is None else shortened(str(value), _CELL_LENGTH)

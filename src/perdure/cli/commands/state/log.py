@@ -1,0 +1,145 @@
+"""`perdure state log`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.hints import guessing, paths_like
+from perdure.cli.input.lookup import view_at
+from perdure.cli.input.stores import reading
+from perdure.cli.options import (
+    EVERYWHERE,
+    AgentName,
+    At,
+    Everywhere,
+    Limit,
+    StatePath,
+    ThreadOrPath,
+    Timeline,
+)
+from perdure.cli.output.answer import cut_off
+from perdure.cli.output.display import digest, preview
+from perdure.cli.output.formatting import count, moment, stamp
+from perdure.cli.output.screen import Column, Screen
+from perdure.errors import NotFound
+from perdure.history.changes.touched_paths import Touched
+from perdure.history.tree import Entry
+from perdure.model.head import MAIN
+from perdure.store.plumbing.revisions import LogEntry
+from perdure.store.view import View
+
+__all__ = ["PathLog", "PathVersion", "log"]
+
+_PAGE = 100
+_COLUMNS = (
+    Column("turn", right=True),
+    Column("value", gives_way=True),
+    Column("reason", "name", gives_way=True),
+    Column("when", "when"),
+    Column("commit", "digest"),
+)
+
+
+class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit that wrote the path, and what the path held then; all null: nothing."""
+
+    commit: str
+    turn: int
+    reason: str
+    at: str
+    run: str | None
+    digest: str | None
+    size: int | None
+    preview: str | None
+
+
+class PathLog(About, frozen=True, kw_only=True):
+    """The commits that wrote a path, newest first."""
+
+    path: str
+    versions: list[PathVersion]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    str(each.turn),
+                    each.preview if each.preview is not None else ("removed", "removed"),
+                    each.reason,
+                    moment(each.at),
+                    digest(each.commit),
+                )
+                for each in self.versions
+            ],
+        )
+        if self.more:
+            screen.say((f"The last {count(len(self.versions), 'version')}; --limit 0 shows all.", "quiet"))
+
+
+def log(
+    thread: ThreadOrPath = None,
+    path: StatePath = None,
+    /,
+    *,
+    agent: AgentName = None,
+    limit: Limit = 20,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> PathLog:
+    """Show every value that a path has held, newest first"""
+    thread, path = words(agent, thread, path, needed=1)
+    assert path is not None
+    with reading(everywhere) as store:
+        line = line_of(store, agent, thread, timeline)
+        seen = view_at(line, at)
+        written = _writers(seen, path)
+        found, more = cut_off(list(islice(written, limit + 1 if limit else None)), limit)
+        if not found:
+            with guessing(path, lambda: paths_like(seen, path)):
+                seen.entry(path)  # says that there is nothing, in the usual words
+        return PathLog(
+            **whose(line), path=path, versions=[_version(seen, path, each) for each in found], more=more
+        )
+
+
+def _writers(seen: View, path: str) -> Iterator[LogEntry]:
+    """The commits of the line that wrote `path`, newest first, read as they are asked for."""
+    while entries := seen.log(limit=_PAGE):
+        for entry in entries:
+            touched = Touched()
+            touched.add_ops(entry.patch.ops)
+            if touched.covers(path):
+                yield entry
+        last = entries[-1]
+        seen = seen.at(last.parents[0] if last.parents else None)
+
+
+def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
+    then = seen.at(entry)
+    held = _held(then, path)
+    shown = preview(then, held) if held else None
+    return PathVersion(
+        commit=entry.digest,
+        turn=entry.turn,
+        reason=entry.reason,
+        at=stamp(entry.at),
+        run=entry.run,
+        digest=held.value if held else None,
+        size=held.size if held else None,
+        preview=shown[0] if isinstance(shown, tuple) else shown,
+    )
+
+
+def _held(view: View, path: str) -> Entry | None:
+    try:
+        return view.entry(path)
+    except NotFound:
+        return None

@@ -1,0 +1,191 @@
+"""`perdure state put`.
+
+`perdure state rm`.
+
+What writing to a state leads to: a commit, and a sentence about it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Self, TypeAlias
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.hints import guessing, paths_like
+from perdure.cli.input.stores import writing
+from perdure.cli.options import (
+    EVERYWHERE,
+    AgentName,
+    Everywhere,
+    OpId,
+    Reason,
+    Rebase,
+    StatePath,
+    ThreadOrPath,
+    Timeline,
+)
+from perdure.cli.output.answer import HeadShape
+from perdure.cli.output.display import digest
+from perdure.cli.output.screen import Screen
+from perdure.errors import Invalid
+from perdure.history.changes.values import Value
+from perdure.model import canonical
+from perdure.model.head import MAIN, Head
+from perdure.store.agents import AgentMap
+from perdure.store.thread import Thread
+
+__all__ = ["Put", "put", "Deleted", "rm", "Written"]
+
+
+class Written(About, frozen=True, kw_only=True):
+    """Where the timeline stands after a path was written."""
+
+    path: str
+    head: HeadShape
+
+    @classmethod
+    def at(cls, line: Thread | AgentMap, path: str, head: Head) -> Self:
+        """The answer of a write that ended at `head`."""
+        return cls(**whose(line), path=path, head=HeadShape.of(head))
+
+    @property
+    def told(self) -> str:
+        """What happened to the path."""
+        raise NotImplementedError
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(
+            f"{self.told} ",
+            (self.path, "name"),
+            f" of {self.whose}: ",
+            (self.head.timeline, "line"),
+            f" is at version {self.head.version}, ",
+            digest(self.head.commit),
+        )
+
+
+_Value: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="VALUE",
+        help="The value as JSON text; - reads it from the input",
+        allow_leading_hyphen=True,
+        show_default=False,
+    ),
+]
+_File: TypeAlias = Annotated[
+    str | None, Parameter(metavar="FILE", help="Read the value from a file; - is the input")
+]
+_MediaType: TypeAlias = Annotated[
+    str | None, Parameter(metavar="TYPE", help="Keep the value as bytes of this media type instead of JSON")
+]
+
+
+class Put(Written, frozen=True, kw_only=True):
+    """A path that holds a value now."""
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return "Wrote"
+
+
+def put(
+    thread: ThreadOrPath = None,
+    path: StatePath = None,
+    value: _Value = None,
+    /,
+    *,
+    file: _File = None,
+    media_type: _MediaType = None,
+    agent: AgentName = None,
+    reason: Reason = None,
+    rebase: Rebase = False,
+    op_id: OpId = None,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Put:
+    """Let a path hold a value, by a commit of its own"""
+    thread, path, value = words(agent, thread, path, value, needed=1)
+    assert path is not None
+    content = _value(_given(value, file), media_type)
+    with writing(everywhere) as store:
+        line = line_of(store, agent, thread, timeline)
+        head = line.put(
+            path,
+            content,
+            media_type=media_type,
+            reason=reason or "put",
+            on_conflict="rebase" if rebase else "raise",
+            op_id=op_id,
+        )
+        return Put.at(line, path, head)
+
+
+def _given(value: str | None, file: str | None) -> bytes:
+    """The bytes that were given, by word, file or input."""
+    match value, file:
+        case None, None:
+            raise Invalid(
+                "no value was given; nothing was written. Give VALUE, --file FILE, or - for the input."
+            )
+        case None | "-", None | "-":
+            return sys.stdin.buffer.read()
+        case None, str():
+            return Path(file).read_bytes()
+        case str(), None:
+            return value.encode("utf-8", "surrogateescape")
+        case _:
+            raise Invalid("VALUE and --file were both given; nothing was written. Give one of them.")
+
+
+def _value(content: bytes, media_type: str | None) -> Value:
+    if media_type is not None and media_type != "application/json":
+        return content
+    try:
+        return canonical.parse(content.decode())
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"the value is not text ({error}); nothing was written. Name its --media-type."
+        ) from error
+    except Invalid as error:
+        if not str(error).startswith("not JSON"):
+            raise
+        advice = "Text is written with quotes, as '\"milk\"', or kept as it is with --media-type text/plain."
+        raise Invalid(f"{error} {advice}") from error
+
+
+class Deleted(Written, frozen=True, kw_only=True):
+    """A path that holds nothing now."""
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return "Deleted"
+
+
+def rm(
+    thread: ThreadOrPath = None,
+    path: StatePath = None,
+    /,
+    *,
+    agent: AgentName = None,
+    reason: Reason = None,
+    rebase: Rebase = False,
+    op_id: OpId = None,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Deleted:
+    """Let a path hold nothing, by a commit of its own; its past stays"""
+    thread, path = words(agent, thread, path, needed=1)
+    assert path is not None
+    with writing(everywhere) as store:
+        line = line_of(store, agent, thread, timeline)
+        on_conflict = "rebase" if rebase else "raise"
+        with guessing(path, lambda: paths_like(line.at(), path)):
+            head = line.delete(path, reason=reason or "delete", on_conflict=on_conflict, op_id=op_id)
+        return Deleted.at(line, path, head)

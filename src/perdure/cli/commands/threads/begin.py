@@ -1,0 +1,97 @@
+"""`perdure threads begin`.
+
+`perdure threads rm`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import writing
+from perdure.cli.input.terminal import Terminal
+from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
+from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.screen import Screen, console, inline
+from perdure.errors import Refused
+
+__all__ = ["Begun", "begin", "Removed", "rm"]
+
+
+class Begun(Answer, frozen=True, kw_only=True):
+    """A thread that is there now, whether it was before or not."""
+
+    id: str
+    agent: str
+    owner: str | None
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what to do next."""
+        state = f"at version {self.head.version}" if self.head.version else "with nothing in it yet"
+        screen.say("Thread ", (self.id, "name"), f" of agent {self.agent} is there, {state}.")
+        if not self.head.version:
+            screen.suggest("Give it something to know: ", "state", "put", self.id, "/todos.json", "[]")
+
+
+def begin(
+    thread: ThreadId,
+    /,
+    *,
+    agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Begun:
+    """Begin a thread for an agent, or open the one there is
+
+    A thread that exists already and is another agent's or owner's is a conflict.
+    """
+    with writing(everywhere) as store:
+        found = store.thread(thread, agent=agent, owner=owner)
+        return Begun(id=found.id, agent=found.agent, owner=found.owner, head=HeadShape.of(found.head))
+
+
+class Removed(Answer, frozen=True, kw_only=True):
+    """A thread that is not there any more."""
+
+    id: str
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what it leaves behind."""
+        screen.say("Removed thread ", (self.id, "name"), ".")
+        screen.suggest("Its content is kept until: ", "gc", "--removed", "--apply")
+
+
+def rm(
+    thread: ThreadId,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
+    force: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Give up calls that are not settled")
+    ] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Removed:
+    """Remove a thread, with all its timelines
+
+    It cannot be opened again, and its ledger goes with it. Its id can be begun anew, as another
+    thread. A thread with a run on it, or with calls that are not settled, is kept. On a terminal
+    you are asked first.
+    """
+    with writing(everywhere) as store:
+        found = store.thread(thread)
+        if not (yes or everywhere.json or _is_agreed(thread)):
+            raise Refused(f"thread '{thread}' is still there, as you did not say yes")
+        found.rm(force=force)
+        return Removed(id=thread)
+
+
+def _is_agreed(thread: str) -> bool:
+    """Whether a person agrees; where nobody can be asked, the command itself is the answer."""
+    terminal = Terminal(Screen(console()))
+    if not terminal.can_ask:
+        return True
+    return terminal.ask_word(f"Remove thread {inline(thread)} for good, yes or no? ", ("yes", "no")) == "yes"

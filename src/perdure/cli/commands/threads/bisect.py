@@ -1,0 +1,166 @@
+"""`perdure threads bisect`.
+
+A question about the value at one path, as bisect asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from perdure.cli.input.lookup import resolve, view_at
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import moment
+from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import CommitShape
+from perdure.errors import Invalid, NotFound
+from perdure.model import canonical
+from perdure.model.canonical import Json
+from perdure.model.head import MAIN
+from perdure.store.view import View
+
+__all__ = ["Turned", "bisect", "Question"]
+
+
+_Test: TypeAlias = Callable[[Json], bool]
+_FLAG = Parameter(negative=(), show_default=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One thing that is true of a path, or not."""
+
+    path: Annotated[str, Parameter(metavar="PATH", help="The path to ask about")]
+    exists: Annotated[bool, _FLAG, Parameter(help="True where the path holds a value")] = False
+    absent: Annotated[bool, _FLAG, Parameter(help="True where it holds none")] = False
+    equals: Annotated[str | None, Parameter(metavar="JSON", help="True where its value is this")] = None
+    contains: Annotated[
+        str | None,
+        Parameter(
+            metavar="JSON",
+            help="True where it is a list with this item, an object with this key, a text with this in it",
+        ),
+    ] = None
+    below: Annotated[float | None, Parameter(metavar="N", help="True where it is a number below this")] = None
+    above: Annotated[float | None, Parameter(metavar="N", help="True where it is a number above this")] = None
+
+    @property
+    def words(self) -> str:
+        """What is asked; raises `Invalid` unless it is one thing."""
+        given = [
+            *(["existed"] if self.exists else []),
+            *(["was absent"] if self.absent else []),
+            *([f"was {self.equals}"] if self.equals is not None else []),
+            *([f"contained {self.contains}"] if self.contains is not None else []),
+            *([f"was below {self.below:g}"] if self.below is not None else []),
+            *([f"was above {self.above:g}"] if self.above is not None else []),
+        ]
+        if len(given) != 1:
+            raise Invalid(
+                f"{len(given)} questions were asked about {self.path}, so nothing was searched. "
+                "Ask one of --exists, --absent, --equals, --contains, --below, --above."
+            )
+        return given[0]
+
+    def asked_of(self) -> Callable[[View], bool]:
+        """The question as one that can be asked of a moment."""
+        test = self._test()
+        if self.absent:
+            return lambda view: not _holds(view, self.path)
+        return lambda view: _holds(view, self.path) and test(view.get(self.path))
+
+    def _test(self) -> _Test:
+        if self.equals is not None:
+            wanted = canonical.encode(canonical.parse(self.equals))
+            return lambda value: not isinstance(value, bytes) and canonical.encode(value) == wanted
+        if self.contains is not None:
+            part = canonical.parse(self.contains)
+            return lambda value: _contains(value, part)
+        below, above = self.below, self.above
+        if below is not None:
+            return lambda value: _number(value, default=below) < below
+        if above is not None:
+            return lambda value: _number(value, default=above) > above
+        return lambda _value: True
+
+
+def _holds(view: View, path: str) -> bool:
+    try:
+        view.entry(path)
+    except NotFound:
+        return False
+    return True
+
+
+def _contains(value: Json, part: Json) -> bool:
+    match value:
+        case list():
+            wanted = canonical.encode(part)
+            return any(canonical.encode(item) == wanted for item in value)
+        case dict() | str():
+            return isinstance(part, str) and part in value
+        case _:
+            return False
+
+
+def _number(value: Json, *, default: float) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+class Turned(Answer, frozen=True, kw_only=True):
+    """The first commit at which it is true."""
+
+    thread: str
+    timeline: str
+    path: str
+    question: str
+    commit: CommitShape
+
+    def show(self, screen: Screen) -> None:
+        """Print which turn it was, and how to look at it."""
+        found = self.commit
+        told = f" first {self.question} in turn {found.turn}, '{found.reason}', {moment(found.at)}, "
+        screen.say((self.path, "name"), told, digest(found.digest))
+        before = found.parents[0][:12] if found.parents else "version:0"
+        screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
+
+
+def bisect(
+    thread: ThreadId,
+    /,
+    *,
+    question: Question,
+    good: Annotated[
+        str | None,
+        Parameter(
+            metavar="REF", help="A moment when it was not true yet; before the first commit if left out"
+        ),
+    ] = None,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Turned:
+    """Find the first moment at which something became true
+
+    Ask one thing about the value at one path. It must be false at the old end of the line and
+    true at the new end; a line of n commits takes about log2(n) looks.
+    """
+    words, asked = question.words, question.asked_of()
+    with reading(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        old = None if good is None else resolve(found, good)
+        first = view_at(found, at).bisect(asked, good=old)
+        return Turned(
+            thread=found.id,
+            timeline=timeline,
+            path=question.path,
+            question=words,
+            commit=CommitShape.of(first),
+        )

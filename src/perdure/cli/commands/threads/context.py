@@ -1,0 +1,187 @@
+"""`perdure threads context`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.commands.models.shapes import meant_backend
+from perdure.cli.input.lookup import resolve
+from perdure.cli.input.stores import reading
+from perdure.cli.input.user_code import with_code
+from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest
+from perdure.cli.output.screen import Column, Part, Screen
+from perdure.context.plan import TIERS, Item, Plan
+from perdure.model import message as messages
+from perdure.model.context import Context
+from perdure.model.head import MAIN
+from perdure.runtime.inference.preview import Shown
+
+__all__ = ["ShownShape", "Planned", "context"]
+
+_COLUMNS = (
+    Column("tier"),
+    Column("what", "name", gives_way=True),
+    Column("tokens", right=True),
+    Column(""),
+    Column("why", "quiet", gives_way=True),
+)
+_STYLES = {1: "blue", 2: "magenta", 3: "cyan", 4: "green", 5: "yellow", 6: "bright_black", 7: "red"}
+_SHORT = {1: "system", 2: "checkpoint", 3: "task", 4: "turns", 5: "memory", 6: "artifacts", 7: "older"}
+_BAR_MAX = 60
+
+
+class ShownShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was weighed for a context."""
+
+    tier: int
+    tier_name: str
+    what: str
+    tokens: int
+    included: bool
+    why: str
+    refs: list[str]
+
+
+class Planned(Answer, frozen=True, kw_only=True):
+    """What a backend is shown, item by item; with `--at`, what it was shown."""
+
+    thread: str
+    timeline: str
+    backend: str
+    commit: str | None  # with --at: the commit in which the model spoke
+    window: int | None
+    reserved: int
+    tokens: int
+    margin: int
+    fits: bool
+    items: list[ShownShape]
+    recipe: dict[str, Any]
+    context: dict[str, Any]
+    request: dict[str, Any] | None  # with --at, where one was sent
+
+    def show(self, screen: Screen) -> None:
+        """Print the table, the bar and what it comes to."""
+        screen.say((self.backend, "title"), (f"  {self.thread} on {self.timeline}", "quiet"))
+        if self.commit is not None:
+            screen.say(("what it was shown for the message at ", "quiet"), digest(self.commit))
+        screen.gap()
+        screen.table(_COLUMNS, _rows(self.items))
+        screen.gap()
+        for parts in _bar(self, min(_BAR_MAX, max(20, screen.width - 4))):
+            screen.say(*parts)
+
+
+def context(
+    thread: ThreadId,
+    /,
+    *,
+    to: Annotated[
+        str | None,
+        Parameter(metavar="BACKEND", help="The backend; the one that the timeline is on if left out"),
+    ] = None,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    code: Annotated[
+        str | None,
+        Parameter(
+            name="--code",
+            metavar="MODULE:NAME",
+            help="Where the agent is declared; without it, its instructions and tools are those of its last step",
+        ),
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Planned:
+    """Show what a backend is shown of a thread: each item, its tokens, whether it is in, and why
+
+    With --at it is made again what the model was shown that spoke at that moment, or last before it.
+    With --to it is what another backend would be shown after a switch. Nothing is sent.
+    """
+    with reading(everywhere) as store, with_code(store, thread, code, timeline) as found:
+        if at is not None and to is None:
+            shown = found.shown(resolve(found, at))
+            return _planned(thread, timeline, shown.plan, shown)
+        to = None if to is None else meant_backend(to)
+        plan = found.plan(to) if at is None else found.plan(to, at=resolve(found, at))
+        return _planned(thread, timeline, plan, None)
+
+
+def _planned(thread: str, timeline: str, plan: Plan, shown: Shown | None) -> Planned:
+    return Planned(
+        thread=thread,
+        timeline=timeline,
+        backend=plan.backend,
+        commit=shown.commit if shown is not None else None,
+        window=plan.window,
+        reserved=plan.reserved,
+        tokens=plan.tokens,
+        margin=plan.margin,
+        fits=plan.fits,
+        items=[_shape(item) for item in plan.items],
+        recipe=msgspec.to_builtins(plan.recipe),
+        context=_document(plan.context),
+        request=shown.request.body if shown is not None and shown.request is not None else None,
+    )
+
+
+def _shape(item: Item) -> ShownShape:
+    return ShownShape(
+        tier=item.tier,
+        tier_name=TIERS[item.tier],
+        what=item.what,
+        tokens=item.tokens,
+        included=item.included,
+        why=item.why,
+        refs=list(item.refs),
+    )
+
+
+def _document(context: Context) -> dict[str, Any]:
+    return {
+        "system": context.system,
+        "messages": [messages.view(message) for message in context.messages],
+        "tools": [msgspec.to_builtins(tool) for tool in context.tools],
+        "options": msgspec.to_builtins(dict(context.options), enc_hook=repr),
+    }
+
+
+def _rows(items: Sequence[ShownShape]) -> Iterator[tuple[Part, ...]]:
+    """A row for each item; the tier is named where it begins."""
+    before = 0
+    for item in items:
+        tier = f"{item.tier} {_SHORT[item.tier]}" if item.tier != before else ""
+        tokens = f"{item.tokens:,}" if item.included or item.tokens else ""
+        mark = ("in", "good") if item.included else ("out", "quiet")
+        yield (tier, _STYLES[item.tier]), item.what, tokens, mark, item.why
+        before = item.tier
+
+
+def _bar(plan: Planned, width: int) -> Iterator[tuple[Part, ...]]:
+    """The window as a bar: a part for each tier, what is free, and what is kept for the answer."""
+    if plan.window is None:
+        yield ((f"{plan.tokens:,} tokens", ""), (", of a window that nobody knows", "quiet"))
+        return
+    tiers = {
+        tier: sum(item.tokens for item in plan.items if item.included and item.tier == tier) for tier in TIERS
+    }
+    parts: list[Part] = []
+    used = 0
+    for tier, tokens in tiers.items():
+        cells = min(width - used, max(1, round(width * tokens / plan.window))) if tokens else 0
+        parts.append(("█" * cells, _STYLES[tier]))
+        used += cells
+    kept = min(width - used, max(1, round(width * plan.reserved / plan.window)))
+    parts.append(("·" * (width - used - kept), "quiet"))
+    parts.append(("░" * kept, "quiet"))
+    yield tuple(parts)
+    shares = [(f"█ {_SHORT[tier]} {tokens:,}", _STYLES[tier]) for tier, tokens in tiers.items() if tokens]
+    yield tuple(part for share in shares for part in ("   ", share))[1:]
+    state = ("fits", "good") if plan.fits else ("may be too much", "bad")
+    budget = plan.window - plan.reserved
+    yield state, f": {plan.tokens:,} of {budget:,} tokens", (f", give or take {plan.margin:,}", "quiet")
+    yield ((f"the window has {plan.window:,}, of which {plan.reserved:,} are kept for the answer", "quiet"),)

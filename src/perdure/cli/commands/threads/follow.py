@@ -1,0 +1,97 @@
+"""`perdure threads follow`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest, words_of
+from perdure.cli.output.screen import Screen, shortened
+from perdure.model.head import MAIN
+from perdure.model.message import view
+from perdure.runtime.events import Committed, Happened
+
+__all__ = ["Event", "follow"]
+
+_NAME_WIDTH = 21
+_TOLD = (
+    "tool",
+    "agent",
+    "backend",
+    "status",
+    "decision",
+    "by",
+    "path",
+    "name",
+    "call",
+    "why",
+)  # what people look for
+_LENGTH = 200
+
+
+class Event(Answer, frozen=True, kw_only=True):
+    """One durable event of a timeline, or the commit that holds those before it; one JSON object a line."""
+
+    type: str  # as in the catalogue of events; `committed` for a commit
+    cursor: str  # to go on after it
+    commit: str
+    run: str | None
+    reason: str | None  # of a commit
+    event: dict[str, Any] | None
+    message: dict[str, Any] | None  # the words, where a message was appended
+
+    @classmethod
+    def of(cls, event: Happened | Committed) -> Event:
+        """The event as programs read it."""
+        happened = event if isinstance(event, Happened) else None
+        message = happened.message if happened else None
+        return cls(
+            type=event.type,
+            cursor=event.cursor,
+            commit=event.commit,
+            run=event.run,
+            reason=event.reason if isinstance(event, Committed) else None,
+            event=msgspec.to_builtins(happened.event) if happened else None,
+            message=view(message) if message else None,
+        )
+
+    def show(self, screen: Screen) -> None:
+        """Print one line."""
+        if self.event is None:
+            screen.cut(("committed".ljust(_NAME_WIDTH), "quiet"), f"{self.reason}  ", digest(self.commit))
+        elif self.message is not None:
+            role = str(self.event.get("role", "message"))
+            screen.cut((role.ljust(_NAME_WIDTH), role), shortened(words_of(self.message), _LENGTH))
+        else:
+            told = [str(self.event[name]) for name in _TOLD if self.event.get(name)]
+            screen.cut((self.type.ljust(_NAME_WIDTH), "name"), "  ".join(told))
+
+
+def follow(
+    thread: ThreadId,
+    /,
+    *,
+    after: Annotated[
+        str | None, Parameter(metavar="CURSOR", help="Begin after this event; with the live run if left out")
+    ] = None,
+    wait: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Go on for the next run, until interrupted")
+    ] = False,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Iterator[Event]:
+    """Print what becomes durable on a timeline, as it happens
+
+    Each event comes once, in order, from whichever process wrote it. It ends when no run lives
+    there. Whoever left goes on with --after and the cursor of the last event, which --json prints.
+    """
+    with reading(everywhere) as store:
+        for event in store.thread(thread, timeline=timeline).follow(after, wait=wait):
+            if isinstance(event, Happened | Committed):
+                yield Event.of(event)

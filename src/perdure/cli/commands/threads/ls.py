@@ -1,0 +1,121 @@
+"""`perdure threads ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.hints import agent_names, owner_names
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit
+from perdure.cli.output.answer import Answer, HeadShape, cut_off
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import ago, count, now, stamp
+from perdure.cli.output.screen import Column, Screen
+from perdure.model.names import near
+from perdure.store.thread import Thread
+
+__all__ = ["ThreadShape", "Threads", "ls"]
+
+_BEGIN = ("threads", "begin", "shopping", "--agent", "helper")
+
+_COLUMNS = (
+    Column("thread", "name", gives_way=True),
+    Column("agent", gives_way=True),
+    Column("owner", gives_way=True),
+    Column("turns", right=True),
+    Column("lines", right=True),
+    Column("last", "when"),
+    Column("head", "digest"),
+)
+
+
+class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thread, and where its main timeline stands."""
+
+    id: str
+    agent: str
+    owner: str | None
+    begun_at: str
+    last_at: str | None  # of the newest commit of main; null: nothing is committed
+    turns: int
+    timelines: int
+    head: HeadShape
+
+    @classmethod
+    def of(cls, thread: Thread) -> ThreadShape:
+        """The thread as programs read it."""
+        seen = thread.at()
+        newest = next(iter(seen.log(limit=1)), None)
+        return cls(
+            id=thread.id,
+            agent=thread.agent,
+            owner=thread.owner,
+            begun_at=stamp(thread.begun_at),
+            last_at=stamp(newest.at) if newest else None,
+            turns=newest.turn if newest else 0,
+            timelines=len(thread.timelines()),
+            head=HeadShape.of(seen.head),
+        )
+
+
+class Threads(Answer, frozen=True, kw_only=True):
+    """The threads of a store, by id."""
+
+    threads: list[ThreadShape]
+    more: bool  # whether there are others beyond the limit
+    near: list[str]  # where there is none: agents or owners that may have been meant
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if self.near:
+            screen.say(f"There is no such thread here. Did you mean {' or '.join(self.near)}?")
+            return
+        if not self.threads:
+            screen.suggest("There is no thread here. Begin one: ", *_BEGIN)
+            return
+        at_now = now()
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    each.id,
+                    each.agent,
+                    each.owner or "",
+                    f"{each.turns:,}",
+                    f"{each.timelines:,}",
+                    ago(each.last_at, at_now),
+                    digest(each.head.commit) if each.head.commit else "",
+                )
+                for each in self.threads
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.threads), 'thread')}; --limit 0 lists all.", "quiet"))
+
+
+def ls(
+    *,
+    agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
+    owner: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this owner")] = None,
+    limit: Limit = 100,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Threads:
+    """List threads by id"""
+    with reading(everywhere) as store:
+        wanted = store.threads(owner=owner, agent=agent)
+        found, more = cut_off(list(islice(wanted, limit + 1 if limit else None)), limit)
+        close = [] if found else [*_near(agent, agent_names(store)), *_near(owner, owner_names(store))]
+        return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more, near=close)
+
+
+def _near(name: str | None, known: Iterator[str]) -> list[str]:
+    """Names that are close to one that nothing was found for; none where there is such a name."""
+    if name is None:
+        return []
+    names = set(known)
+    return [] if name in names else near(name, names)

@@ -1,0 +1,64 @@
+"""`perdure threads render`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from msgspec import UNSET
+
+from perdure.cli.commands.models.shapes import known_models, meant_backend
+from perdure.cli.input.lookup import resolve
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen, safe_json
+from perdure.cli.output.shapes import LossShape, losses_of, show_losses
+from perdure.model.head import MAIN
+from perdure.providers import registry
+
+__all__ = ["Request", "render"]
+
+
+class Request(Answer, frozen=True, kw_only=True):
+    """The request that a backend would be sent, in its format, and what is lost on the way."""
+
+    thread: str
+    timeline: str
+    backend: str
+    format: str
+    body: dict[str, Any]
+    losses: list[LossShape]
+
+    def show(self, screen: Screen) -> None:
+        """Print the request, and the losses."""
+        screen.say(safe_json(self.body))
+        show_losses(screen, self.losses)
+
+
+def render(
+    thread: ThreadId,
+    /,
+    *,
+    to: Annotated[str, Parameter(metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-5-5")],
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Request:
+    """Show the request that a backend would be sent, and what is lost on the way
+
+    Nothing is sent. It is what the backend would really be shown: after a switch, where the timeline is on another.
+    Instructions and tools are those of the last step, if the agent is declared in code.
+    """
+    target = registry.target(to, known_models())
+    with reading(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        rendered = found.render(meant_backend(to), at=UNSET if at is None else resolve(found, at))
+    return Request(
+        thread=thread,
+        timeline=timeline,
+        backend=to,
+        format=target.api,
+        body=rendered.body,
+        losses=losses_of(rendered.losses),
+    )

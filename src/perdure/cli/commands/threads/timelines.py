@@ -1,0 +1,180 @@
+"""`perdure threads fork`.
+
+`perdure threads promote`.
+
+`perdure threads seal`.
+
+`perdure threads merge`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from msgspec import UNSET
+
+from perdure.cli.commands.threads.moves import Moved
+from perdure.cli.input.lookup import given
+from perdure.cli.input.stores import writing
+from perdure.cli.options import EVERYWHERE, At, Everywhere, OpId, Reason, ThreadId, Timeline
+from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Screen
+from perdure.errors import Invalid
+from perdure.model.head import MAIN
+
+__all__ = ["Forked", "fork", "Promoted", "promote", "SealedLine", "seal", "MergedLine", "merge"]
+
+
+class Forked(Answer, frozen=True, kw_only=True):
+    """A timeline that began."""
+
+    thread: str
+    timeline: str  # that it was forked from
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(
+            "Forked ",
+            (self.head.timeline, "line"),
+            f" from {self.timeline} of ",
+            (self.thread, "name"),
+            " at ",
+            digest(self.head.commit),
+        )
+
+
+def fork(
+    thread: ThreadId,
+    name: Annotated[str, Parameter(name="NAME", help="What the new timeline is called")],
+    /,
+    *,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Forked:
+    """Begin a timeline at a moment of another, copying nothing"""
+    with writing(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        begun = found.fork(name, at=UNSET if at is None else given(found, at), op_id=op_id)
+        return Forked(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))
+
+
+class Promoted(Moved, frozen=True, kw_only=True):
+    """Where main stands now, and by which name the old one is kept."""
+
+    source: str
+    kept_as: str
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return f"Promoted {self.source}, keeping the old main as {self.kept_as}"
+
+
+def promote(
+    thread: ThreadId,
+    name: Annotated[str, Parameter(name="NAME", help="The timeline that is to be main")],
+    /,
+    *,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Promoted:
+    """Make another timeline main; the old main is kept, sealed"""
+    with writing(everywhere) as store:
+        found = store.thread(thread)
+        head = found.promote(name, op_id=op_id)
+        moved = Moved.by(found, head)
+        kept_as = f"{head.timeline}.v{head.version - 1}"  # the old main, by the version that it had
+        return Promoted(thread=moved.thread, head=moved.head, turn=moved.turn, source=name, kept_as=kept_as)
+
+
+class SealedLine(Moved, frozen=True, kw_only=True):
+    """Where the timeline stands for good."""
+
+    @property
+    def told(self) -> str:
+        """What happened."""
+        return "Sealed"
+
+
+def seal(
+    thread: ThreadId,
+    name: Annotated[
+        str | None, Parameter(name="NAME", help="The timeline to seal", show_default=False)
+    ] = None,
+    /,
+    *,
+    timeline: Annotated[str | None, Parameter(metavar="NAME", help="The same, said as an option")] = None,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> SealedLine:
+    """End writing on a timeline, for everybody and for good
+
+    It can still be read, forked and promoted.
+    """
+    wanted = {given for given in (name, timeline) if given is not None}
+    if len(wanted) != 1:
+        raise Invalid("sealing is for good, so name one timeline, main too; nothing was sealed.")
+    with writing(everywhere) as store:
+        found = store.thread(thread, timeline=wanted.pop())
+        return SealedLine.by(found, found.seal(op_id=op_id))
+
+
+class MergedLine(Answer, frozen=True, kw_only=True):
+    """What became of a merge."""
+
+    thread: str
+    source: str
+    head: HeadShape
+    commit: str | None  # null: there was nothing to take in, and nothing was written
+    base: str | None  # where the lines parted
+    paths: int  # how many changed
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        target = self.head.timeline
+        if self.commit is None:
+            screen.say((self.source, "line"), f" has nothing that {target} lacks; nothing was written.")
+            return
+        screen.say(
+            "Merged ",
+            (self.source, "line"),
+            " into ",
+            (target, "line"),
+            f", {count(self.paths, 'path')} changed, ",
+            digest(self.commit),
+        )
+
+
+def merge(
+    thread: ThreadId,
+    name: Annotated[str, Parameter(name="NAME", help="The timeline whose changes are taken in")],
+    /,
+    *,
+    timeline: Timeline = MAIN,
+    reason: Reason = None,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> MergedLine:
+    """Take in what another timeline changed
+
+    Paths that only one line changed merge, and so do paths that both made equal. Others are
+    joined by the rule that the agent declared for them, or they are a conflict: each is
+    named, and nothing is written.
+    """
+    with writing(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        outcome = found.merge(name, reason=reason or "merge", op_id=op_id)
+        return MergedLine(
+            thread=found.id,
+            source=name,
+            head=HeadShape.of(outcome.head),
+            commit=outcome.commit,
+            base=outcome.base,
+            paths=outcome.paths,
+        )

@@ -1,0 +1,1 @@
+"""Turns arguments, files and what a person types into objects."""

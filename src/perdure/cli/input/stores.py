@@ -1,0 +1,85 @@
+"""Opening the store that a command works on.
+
+Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates anything.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from perdure.cli.options import Everywhere
+from perdure.engines.contract import Engine
+from perdure.engines.registry import open_engine
+from perdure.errors import NotFound
+from perdure.model.names import near
+from perdure.store.open_store import open as open_store
+from perdure.store.store import Store
+
+__all__ = ["engine", "reading", "writing"]
+
+_MAGIC = b"SQLite format 3\0"
+_ENDINGS = (".db", ".sqlite", ".sqlite3")
+_FILES_MAX = 500
+_TOLD_MAX = 3
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def reading(everywhere: Everywhere) -> Generator[Store]:
+    """The store, for reading; raises `NotFound` if there is none."""
+    with _known(everywhere, lambda: open_store(everywhere.store, read_only=True)) as store:
+        yield store
+
+
+@contextmanager
+def writing(everywhere: Everywhere) -> Generator[Store]:
+    """The store, for writing; raises `NotFound` if there is none."""
+    with _known(everywhere, lambda: open_store(everywhere.store, create=False)) as store:
+        yield store
+
+
+@contextmanager
+def engine(everywhere: Everywhere, *, read_only: bool = True) -> Generator[Engine]:
+    """The engine below the store, for work on the store as a whole."""
+    place = everywhere.store
+    opened = _known(
+        everywhere,
+        lambda: open_engine(place, read_only=read_only, create=False, durability="power_loss"),
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _known(everywhere: Everywhere, opened: Callable[[], _T]) -> _T:
+    """What opening gives; where there is no store, the error names those that lie here or are called alike."""
+    try:
+        return opened()
+    except NotFound as error:
+        here = _stores_beside(Path(everywhere.store))
+        close = near(everywhere.store, here) or here[:_TOLD_MAX]
+        if not close:
+            raise
+        raise NotFound(
+            f"{error} Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
+        ) from error
+
+
+def _stores_beside(path: Path) -> list[str]:
+    """The files beside one that is not there which may be stores, as they are named from here."""
+    try:
+        beside = sorted(path.parent.iterdir())[:_FILES_MAX]
+        return [str(each) for each in beside if each.suffix in _ENDINGS and _is_sqlite(each)]
+    except OSError:
+        return []
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC

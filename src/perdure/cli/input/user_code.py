@@ -1,0 +1,259 @@
+"""Code of the user's: the agent that `--code` names, loaded when a command needs its tools, and only then.
+
+What that code prints goes to the error stream, so that the answer of a command stays what it is.
+
+Where an agent is declared: what to write after `--code`, found by reading the files here, never by running them.
+
+What an agent's tools do is known only to the program that declares it.  Somebody who left `--code` out,
+or wrote a file's name, is told what to type.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, NamedTuple, TypeAlias, cast
+
+from cyclopts import Parameter
+
+from perdure.errors import Invalid
+from perdure.model.names import did_you_mean
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.tools.tool import Tool
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = [
+    "Code",
+    "Found",
+    "OptionalCode",
+    "SwitchCode",
+    "found_in",
+    "with_code",
+    "Declared",
+    "as_module",
+    "declared_here",
+    "what_to_type",
+]
+
+
+_FILES_MAX = 50
+_BYTES_MAX = 256 * 1024
+_SHOWN = 3
+
+
+class Declared(NamedTuple):
+    """An agent that a file here declares."""
+
+    code: str  # as --code takes it
+    agent: str
+
+
+def what_to_type(agent: str | None = None) -> str:
+    """A sentence that says what to write after `--code` for that agent; None: for whichever is meant."""
+    found = list(islice(declared_here(), _FILES_MAX))
+    fits = [each.code for each in found if agent in (None, each.agent)]
+    if fits:
+        return f"Write --code {' or --code '.join(fits[:_SHOWN])}."
+    hint = did_you_mean(agent or "", (each.agent for each in found))
+    return f"{hint}Write --code MODULE:NAME; for an agent that app.py keeps as planner, --code app:planner."
+
+
+def as_module(code: str) -> str | None:
+    """`code` with a module where it names a file: app.py:planner is app:planner; None if it names none."""
+    file, colon, name = code.partition(":")
+    parts = Path(file).parts
+    if not file.endswith(".py") or not all(part.removesuffix(".py").isidentifier() for part in parts):
+        return None
+    module = ".".join(parts).removesuffix(".py")
+    if name:
+        return f"{module}{colon}{name}"
+    within = [each.code for each in _declared_in(Path(file), module)]
+    return within[0] if len(within) == 1 else module
+
+
+def declared_here() -> Iterator[Declared]:
+    """The agents that the Python files of this directory keep under a name of their own."""
+    names = sorted(each.name for each in islice(os.scandir(), 1_000) if each.name.endswith(".py"))
+    for name in names[:_FILES_MAX]:
+        module = name.removesuffix(".py")
+        if module.isidentifier():
+            yield from _declared_in(Path(name), module)
+
+
+def _declared_in(file: Path, module: str) -> Iterator[Declared]:
+    try:
+        if file.stat().st_size > _BYTES_MAX:
+            return
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for statement in _statements(tree.body):
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, agent = statement.targets[0], _declared_agent(statement.value)
+            if isinstance(target, ast.Name) and agent is not None:
+                yield Declared(f"{module}:{target.id}", agent)
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module whose names are the module's own: those inside `with`, `if` and `try` too."""
+    for statement in body:
+        yield statement
+        for inside in ("body", "orelse", "finalbody"):
+            if isinstance(statement, ast.With | ast.If | ast.Try):
+                yield from _statements(getattr(statement, inside, ()))
+
+
+def _declared_agent(value: ast.expr) -> str | None:
+    """The name in Agent("name", …); None for anything else."""
+    if not isinstance(value, ast.Call):
+        return None
+    called = value.func
+    name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", None)
+    given = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "name"), None)
+    if name == "Agent" and isinstance(given, ast.Constant) and isinstance(given.value, str):
+        return given.value
+    return None
+
+
+_HELP = "Where the agent is declared: an Agent, or several of them, by module and name"
+
+Code: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; it has to be given", show_default=False),
+]
+OptionalCode: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tool then checks the arguments"),
+]
+
+SwitchCode: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--code", metavar="MODULE:NAME", help=f"{_HELP}; its tools and policy then count"),
+]
+
+
+class Found(NamedTuple):
+    """What code declares, by name."""
+
+    agents: Mapping[str, Agent] = {}
+    tools: Mapping[str, Tool] = {}
+
+
+@contextmanager
+def with_code(
+    store: Store, id: str, code: str | None, timeline: str, *, needed: bool = False
+) -> Generator[Thread]:
+    """A timeline of a thread, with the agent that `code` names; None: without its tools, unless they are `needed`.
+
+    Raises `NotFound` if there is no such thread, which is never begun here, and `Invalid` if the
+    code cannot be loaded or holds another agent.
+    """
+    thread = store.thread(id, timeline=timeline)
+    if code is None and needed:
+        raise Invalid(
+            f"this needs --code: what the tools of agent '{thread.agent}' do is known only to the program that declares "
+            f"it; nothing was done. {what_to_type(thread.agent)}"
+        )
+    if code is None:
+        yield thread
+        return
+    with redirect_stdout(sys.stderr):
+        agent = _agent(code, thread)
+        yield store.thread(id, agent=agent, timeline=timeline)
+
+
+def found_in(code: str) -> Found:
+    """The agents and tools that `code` names; raises `Invalid` if it cannot be loaded."""
+    with redirect_stdout(sys.stderr):
+        things = list(_things(_loaded(code)))
+    agents = {each.name: each for each in things if isinstance(each, Agent)}
+    tools = {each.name: each for agent in agents.values() for each in agent.toolbox.values()}
+    tools |= {each.name: each for each in things if isinstance(each, Tool)}
+    return Found(agents, tools)
+
+
+def _agent(code: str, thread: Thread) -> Agent:
+    found = found_in(code).agents
+    if not found:
+        raise Invalid(f"--code {code} holds no Agent; nothing was done. {what_to_type(thread.agent)}")
+    if thread.agent not in found:
+        others = ", ".join(f"'{name}'" for name in sorted(found))
+        raise Invalid(
+            f"--code {code} holds agent {others}, but thread '{thread.id}' belongs to agent '{thread.agent}'; "
+            f"nothing was done. {what_to_type(thread.agent)}"
+        )
+    return found[thread.agent]
+
+
+def _loaded(code: str) -> object:
+    """What `code` names; a module by itself stands for everything in it."""
+    module, _, name = code.partition(":")
+    if (meant := as_module(code)) is not None:
+        raise Invalid(
+            f"--code names a module, not a file such as {code}; nothing was done. Write --code {meant}."
+        )
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise Invalid(f"--code {code!r} is not module:name; nothing was done. {what_to_type()}")
+    here = os.getcwd()  # what Python itself would have put there
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = import_module(module)
+        for part in filter(None, name.split(".")):
+            if not hasattr(found, part):
+                raise _Missing(found, part)
+            found = getattr(found, part)
+    except _Missing as missing:
+        hint = did_you_mean(missing.name, missing.others).rstrip() or what_to_type()
+        raise Invalid(
+            f"--code {code}: there is no '{missing.name}' in it; nothing was done. {hint}"
+        ) from None
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise _unloaded(code, error) from error
+        raise Invalid(
+            f"--code {code}: there is no module '{module}' here; nothing was done. {what_to_type()}"
+        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # others' code: whatever it does, it is reported as theirs
+        raise _unloaded(code, error) from error
+    return found
+
+
+class _Missing(Exception):
+    """A name that is not in what code names."""
+
+    def __init__(self, inside: object, name: str) -> None:
+        self.name = name
+        self.others = [
+            each
+            for each, value in getattr(inside, "__dict__", {}).items()
+            if isinstance(value, Agent | list | tuple | dict)
+        ]
+        super().__init__(name)
+
+
+def _unloaded(code: str, error: BaseException) -> Invalid:
+    why = str(error).rstrip(". ")
+    return Invalid(f"--code {code} cannot be loaded: {type(error).__name__}: {why}; nothing was done.")
+
+
+def _things(found: object) -> Iterable[object]:
+    match found:
+        case ModuleType():
+            return list(vars(found).values())
+        case Mapping():
+            return list(cast("Mapping[object, object]", found).values())
+        case list() | tuple() | set() | frozenset():
+            return list(cast("Iterable[object]", found))
+        case _:
+            return [found]

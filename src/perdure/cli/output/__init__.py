@@ -1,0 +1,1 @@
+"""Turns results into text for people and JSON for programs."""

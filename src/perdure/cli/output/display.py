@@ -1,0 +1,97 @@
+"""How the things that many commands show look to people: digests, messages, changed paths, values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
+from typing import Any, cast
+
+from perdure.cli.output.formatting import count, size
+from perdure.cli.output.screen import Part, Screen, safe_json, shortened
+from perdure.cli.output.shapes import MessageShape, PathShape
+from perdure.history.tree import Entry
+from perdure.store.view import View
+
+__all__ = ["MARKS", "difference", "digest", "preview", "show_changed", "show_message", "words_of"]
+
+MARKS = {"added": "+", "changed": "~", "removed": "-"}
+
+_SHORT = 12  # digits of a digest
+_PATHS_SHOWN = 8
+_PREVIEW_BYTES_MAX = 4_096
+_PREVIEW_LENGTH = 60
+_ROLE_WIDTH = 9
+_CONTEXT = 2  # lines around a changed one
+
+
+def digest(full: str | None) -> Part:
+    """A commit's digest, short enough to read and long enough to be given back to us."""
+    return (full[:_SHORT], "digest") if full else ("nothing committed", "quiet")
+
+
+def preview(view: View, entry: Entry) -> Part:
+    """The value of an entry on one line, if it is small enough to be worth reading."""
+    if entry.form == "bytes":
+        return f"{entry.media_type}, {size(entry.size)}", "quiet"
+    if entry.size > _PREVIEW_BYTES_MAX:
+        return f"JSON, {size(entry.size)}", "quiet"
+    return shortened(safe_json(view.get(entry.path), indent=None), _PREVIEW_LENGTH)
+
+
+def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
+    """The lines that differ, and a few around them."""
+    for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield line, {"-": "removed", "+": "added"}.get(line[0], "quiet")
+
+
+def show_message(screen: Screen, message: MessageShape, *, whole: bool, indent: int = 2) -> None:
+    """Print who said what, on one line or as a whole."""
+    role = message.role
+    if message.forgotten is not None:
+        said: Part = (f"forgotten: {message.forgotten}", "quiet")
+    else:
+        said = words_of(message.message or {})
+    if whole:
+        screen.say(" " * indent, (role, role))
+        screen.wrap(said, indent=indent + 2)
+    else:
+        line = said if isinstance(said, str) else said[0]
+        style = "" if isinstance(said, str) else said[1]
+        screen.cut(" " * indent, (f"{role:<{_ROLE_WIDTH}}  ", role), (shortened(line, 1_000), style))
+
+
+def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, indent: int = 2) -> None:
+    """Print which paths changed; the first few, unless the whole is wanted."""
+    shown = changed if whole else changed[:_PATHS_SHOWN]
+    for change in shown:
+        screen.cut(" " * indent, (f"{MARKS[change.what]} {change.path}", change.what))
+    if len(shown) < len(changed):
+        screen.say(" " * indent, (f"… and {count(len(changed) - len(shown), 'path')} more", "quiet"))
+
+
+def words_of(message: dict[str, Any]) -> str:
+    """A message of the documents' shape as text: its words, and what else it holds by name."""
+    parts = [_block(block) for block in message.get("content", ())]
+    parts += [f"→ {call['name']}({_text(call['args'])})" for call in message.get("toolCalls", ())]
+    for result in message.get("toolResults", ()):
+        words = " ".join(_block(block) for block in result.get("content", ()))
+        parts.append(f"← {result['status']} {words}".rstrip())
+    return "\n".join(part for part in parts if part) or "(nothing)"
+
+
+def _block(block: dict[str, Any]) -> str:
+    match block:
+        case {"type": "text", "text": text}:
+            return cast("str", text)
+        case {"type": "reasoning_summary", "text": text}:
+            return f"(thinking) {text}"
+        case {"type": kind, "uri": uri, "mimeType": media_type}:
+            return f"[{kind} {media_type} {uri}]"
+        case _:
+            return json.dumps(block)
+
+
+def _text(args: object) -> str:
+    return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)

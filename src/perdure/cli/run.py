@@ -1,0 +1,142 @@
+"""Running one command: from the words that were typed to an answer and an exit code.
+
+Whatever goes wrong ends as one message on the error stream.  A traceback is shown only if
+PERDURE_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import msgspec
+from cyclopts import App, CycloptsError
+
+from perdure.cli import errors, usage
+from perdure.cli.app import build, load
+from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen, console, safe_json
+from perdure.errors import PerdureError
+
+__all__ = ["run"]
+
+_INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+_PIPE_CLOSED = 141
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what `words` say; the exit code."""
+    _accept_any_text()
+    app = build()
+    asked = usage.tidied(words)
+    json = usage.wants_json(asked)
+    try:
+        code = _run(app, asked)
+        sys.stdout.flush()
+        return code
+    except CycloptsError as error:
+        message, hint = usage.explained(app, error)
+        errors.report("Usage", message, hint=hint, json=json)
+        return errors.USAGE
+    except BrokenPipeError:
+        return _without_reader()
+    except KeyboardInterrupt:
+        errors.report("Interrupted", "stopped before the end, as asked.", json=json)
+        return _INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the edge: nothing may leave as a traceback
+        return _failed(error, Subject(store=usage.named_store(asked)), json=json)
+
+
+def _run(app: App, words: Sequence[str]) -> int:
+    load(app, words)
+    does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    about = Subject.of(words, bound.arguments)
+    try:
+        with _warning(about):
+            return _answered(does(*bound.args, **bound.kwargs), words)
+    except PerdureError as error:
+        return _failed(error, about, json=usage.wants_json(words))
+
+
+def _answered(answer: object, words: Sequence[str]) -> int:
+    if isinstance(answer, Iterator):
+        return _as_they_come(cast("Iterator[Answer]", answer), words)
+    if not isinstance(answer, Answer):
+        return 0
+    if usage.wants_json(words):
+        print(safe_json(msgspec.to_builtins(answer)))
+    else:
+        answer.show(_screen(words))
+    return answer.exit_code
+
+
+def _as_they_come(answers: Iterator[Answer], words: Sequence[str]) -> int:
+    """Print answers one after another, as JSON one a line."""
+    screen, json = _screen(words), usage.wants_json(words)
+    for answer in answers:
+        if json:
+            print(safe_json(msgspec.to_builtins(answer), indent=None))
+        else:
+            answer.show(screen)
+        sys.stdout.flush()
+    return 0
+
+
+def _screen(words: Sequence[str]) -> Screen:
+    return Screen(console(), store=usage.named_store(words))
+
+
+def _failed(error: Exception, about: Subject, *, json: bool) -> int:
+    if os.environ.get("PERDURE_DEBUG"):
+        traceback.print_exception(error)
+    name, message, hint = _told(error, about)
+    errors.report(name, message, hint=hint, json=json)
+    return errors.code_of(error)
+
+
+def _told(error: Exception, about: Subject) -> tuple[str, str, str | None]:
+    match error:
+        case PerdureError():
+            return type(error).__name__, in_words_of_the_shell(str(error), about), None
+        case OSError(filename=name, strerror=why) if why:
+            return type(error).__name__, f"{why}{f': {name}' if name else ''}; it was not done.", None
+        case _:
+            told = f"this should not happen ({type(error).__name__}: {error}); the command did not finish."
+            return "Bug", told, "PERDURE_DEBUG=1 shows where; please report it."
+
+
+@contextmanager
+def _warning(about: Subject) -> Generator[None]:
+    """Let warnings of ours, which are for programs, be told in a sentence on the error stream."""
+    told = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, UserWarning):
+            words = in_words_of_the_shell(str(message), about)
+            Screen(console(stderr=True)).say(("Warning: ", "warn"), words)
+        else:
+            told(message, category, *rest)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
+
+
+def _accept_any_text() -> None:
+    """Let no stream refuse a character that its encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _without_reader() -> int:
+    """Nobody reads on, as in `perdure threads log t | head -1`: end quietly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _PIPE_CLOSED

@@ -1,0 +1,523 @@
+"""The tiers: what is shown of a conversation, in what order of importance, within a budget.
+
+    1 system words and tools      always
+    2 the checkpoint              after a switch, or once the conversation has outgrown the window
+    3 the task's state            where there is any
+    4 the last turns              all of them while the line was never switched and they fit
+    5 memory                      what was found for the current input
+    6 artifacts                   by reference, with the checkpoint
+    7 older transcript            only what is needed, by the rules of needed.py
+
+What was shown for the last step is shown again, with what came since, as long as that fits: so a
+backend's cache keeps its prefix, and the record of what was shown stays the same.
+
+Losses of a context: what a backend is not shown as it was said, before any adapter renders it.
+
+Calls that another backend made are told in words, and what only that backend can read stood beside them.  What the
+window has no room for is cut.  Both are reported here, because the adapter is handed a context without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from perdure.context import required_messages as needing
+from perdure.context.budget import Budget, frame_size, size_of, weigh_frame
+from perdure.context.history_window import Spoken, Trace, backend_of_message, exchanges, trace
+from perdure.context.limits import ContextLimits
+from perdure.context.recent_turns import Chosen, RecentTurns, sum_of
+from perdure.context.render.conversation import Conversation, Laid, Words, lay
+from perdure.context.render.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results, loss_of
+from perdure.context.render.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
+from perdure.context.required_messages import Needed, by_id
+from perdure.history.space import Space
+from perdure.model.canonical import Json
+from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from perdure.model.context import ToolSpec
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.message import File, Image, Message, ReasoningSummary, decode_message
+from perdure.model.recipe import Frame
+from perdure.providers.contract import Loss, Rendered
+from perdure.providers.tokens import Weight
+from perdure.providers.wire.fields.unsent import unsent
+
+__all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed", "context_losses", "omission_loss"]
+
+
+def context_losses(
+    messages: Sequence[tuple[str, Message]], cuts: Cuts, calls_in_words: Sequence[str]
+) -> tuple[Loss, ...]:
+    """What of these messages, each given with its id, is told in words or cut."""
+    told = frozenset(calls_in_words)
+    return tuple(_losses(messages, cuts, told))
+
+
+def omission_loss(message: Message) -> Loss:
+    """A message of the last turn that is not shown, with what it holds."""
+    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+    counts = {
+        "image": sum(isinstance(block, Image) for block in blocks),
+        "file": sum(isinstance(block, File) for block in blocks),
+        "tool call": len(message.tool_calls),
+        "tool result": len(message.tool_results),
+    }
+    held = [f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count]
+    what = f"{message.role} message{' with ' if held else ''}{', '.join(held)}"
+    why = "the window has no room for all of the last turn; it stays in the history"
+    return Loss(kind="dropped", where="messages", what=what, why=why)
+
+
+def _losses(messages: Sequence[tuple[str, Message]], cuts: Cuts, told: frozenset[str]) -> Iterator[Loss]:
+    bare: list[Message] = []
+    for at, (id, message) in enumerate(messages):
+        count = sum(call.id in told for call in message.tool_calls)
+        if count:
+            yield Loss(
+                kind="converted",
+                where=f"messages[{at}].toolCalls",
+                what=f"{count} tool call{'s' if count > 1 else ''}",
+                why="another backend made it; it is told in words with what came of it",
+            )
+        if id in cuts.texts and any(isinstance(block, ReasoningSummary) for block in message.content):
+            why = "the message is cut, and reasoning goes back only with the whole of it"
+            yield Loss(kind="dropped", where=f"messages[{at}].content", what="reasoning", why=why)
+        is_bare = message.vendor_metadata is not None and (count or id in cuts.texts)
+        bare.append(message if is_bare else Message(message.role))
+    yield from unsent(bare, Rendered(body={}), vendor="", endpoint=None)
+    yield from map(loss_of, cut_texts(messages, cuts))
+
+
+Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
+
+# Of the budget for the last turns; the second where what is needed of older ones does not fit.
+_SHARES = (0.95, 0.8)
+_SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
+_OLDER_SHARE = 0.97
+_LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context is wanted for."""
+
+    frame: Frame
+    budget: Budget
+    limits: ContextLimits
+    derive: Callable[[], Checkpoint]  # from the commit at hand; asked only if it is needed
+    where: Callable[[str], str | None]  # from a call to what names the commit that asked for it
+    reference: Callable[[str], str | None] = lambda _: None  # from a call to the artifact of its result
+    reader: ToolSpec | None = None  # reads artifacts, offered where a result is cut; None: it cannot be
+    fresh: bool = False  # for a backend that has not been at it: as after a switch
+    # True for a backend whose earlier calls are shown as call and result.
+    is_native: Callable[[str | None], bool] = lambda _: False
+    harmless: frozenset[str] = frozenset()  # tools that make no external write
+    task: Mapping[str, Json] = {}
+    recalled: Sequence[Recalled] = ()
+
+
+class Drawn(msgspec.Struct, kw_only=True):
+    """What is shown, and how that came about."""
+
+    reason: Reason
+    conversation: Conversation
+    found: Trace
+    shown: list[Spoken]  # oldest first
+    first: str | None = None  # the message from which on all are shown
+    older: tuple[Spoken, ...] = ()  # before that
+    needed: tuple[Needed, ...] = ()  # why these are
+    refused: tuple[Needed, ...] = ()  # what was needed and did not fit
+    cuts: Cuts = NO_CUTS
+    lead: Message | None = None
+    lead_digest: Digest | None = None  # where it is kept already
+    note: Message | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_digest: Digest | None = None
+    switched: Digest | None = None
+    earlier: int = 0
+    left_out: int = 0  # of the last turns, those that did not fit
+    omitted: tuple[Message, ...] = ()  # of the last turn, those that did not fit
+    spans: Mapping[str, tuple[int, int]] = {}
+    history: tuple[Message, ...] = ()
+
+    @property
+    def said(self) -> list[tuple[str, Message]]:
+        """The messages that are shown, as they were said, by id."""
+        ids = [each.id for each in self.shown if each.id in self.spans]
+        return list(zip(ids, self.history, strict=True))
+
+    @property
+    def cut_texts(self) -> tuple[CutText, ...]:
+        """What is shown in part."""
+        return tuple(cut_texts(self.said, self.cuts)) if self.cuts.is_any else ()
+
+    @property
+    def has_cut_results(self) -> bool:
+        """True if a result is shown in part whose whole can be read."""
+        messages = self.conversation.messages()
+        return bool(self.cuts.stored) or any(map(has_short_results, messages))
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is told in words, cut or left out of the last turn."""
+        told = self.conversation.calls_in_words
+        found = context_losses(self.said, self.cuts, told) if told or self.cuts.is_any else ()
+        return (*found, *map(omission_loss, self.omitted))
+
+    @property
+    def native(self) -> tuple[str, ...]:
+        """The messages before the last switch whose calls are shown as call and result."""
+        return tuple(each.id for each in self.shown if each.is_native)
+
+    @property
+    def harmless(self) -> tuple[str, ...]:
+        """The tools whose imported calls are told as no external writes."""
+        return tuple(sorted(self.conversation.harmless))
+
+    @property
+    def calls_native(self) -> tuple[str, ...]:
+        """The calls of these messages."""
+        messages = self.conversation.messages()
+        spans = [self.spans[id] for id in self.native if id in self.spans]
+        places = (at for start, end in spans for at in range(start, end))
+        return tuple(call.id for at in places for call in messages[at].tool_calls)
+
+
+def draw(space: Space, at: Digest | None, ask: Ask) -> Drawn:
+    """What is shown of the line that ends at `at`; nothing is written."""
+    turns, room = ask.limits.turns, ask.budget.room
+    found = trace(space, at, turns=turns, room=room, fresh=ask.fresh, is_native=ask.is_native)
+    drawing = _Drawing(space, at, ask, found)
+    return drawing.as_before() or drawing.anew()
+
+
+def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Frame:
+    """The frame with our own words about notes, where there are any, and the tool that reads artifacts, if it is offered."""
+    if notes:
+        frame = msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
+    return frame if reader is None else msgspec.structs.replace(frame, tools=(*frame.tools, reader))
+
+
+def fitting_note(budget: Budget, task: Mapping[str, Json], recalled: Sequence[Recalled]) -> Message | None:
+    """The note before the current input, as much of it as its share of the budget holds."""
+    for detail in DETAILS:
+        note = turn_note(task, recalled, detail=detail)
+        if note is None or budget.certainly_holds(6 * size_of((note,))):
+            return note
+        if budget.holds(budget.scale.message(note), _LEAD_SHARE / 2):
+            return note
+    return turn_note(task, recalled[:1], detail=DETAILS[-1])
+
+
+class _Picked(msgspec.Struct, frozen=True):
+    """The last turns that are shown, and the note that room was kept for."""
+
+    detail: Detail
+    lead: Message
+    chosen: Chosen
+
+
+class _Drawing:
+    """One context in the making."""
+
+    def __init__(self, space: Space, at: Digest | None, ask: Ask, found: Trace) -> None:
+        self._space, self._at, self._ask, self._found = space, at, ask, found
+        self._budget = ask.budget
+        self._words = Words(space)
+        self._note = fitting_note(ask.budget, ask.task, ask.recalled)
+        self._outside: Weight | None = None
+        self._line = None
+        if at is not None:
+            self._line = needing.line(
+                space, at, found.switched, fresh=ask.fresh, is_native=self._is_shown_natively
+            )
+        self._turns = RecentTurns(self._words, ask.budget, found, self._line, ask.reference)
+        self._total: int | None = None  # how often a model has spoken on the line
+
+    def _is_shown_natively(self, event: MessageAppended) -> bool:
+        recipe = self._found.recipe
+        if recipe is not None:
+            return event.id in recipe.native
+        maker = backend_of_message(event)
+        return maker is not None and self._ask.is_native(maker)
+
+    # ---- as it was shown before
+
+    def as_before(self) -> Drawn | None:
+        """All of it, or what the last step was shown with what came since; None if that is not to be, or too much."""
+        if self._found.recipe is not None:
+            return self._carried()
+        if self._found.switch is not None or self._ask.fresh or not self._found.is_whole:
+            return None
+        laid = lay(self._words, self._found.spoken)
+        if not self._fits(laid):
+            return None
+        return self._drawn("whole", laid, self._found.spoken)
+
+    def _carried(self) -> Drawn | None:
+        recipe, found = self._found.recipe, self._found
+        assert recipe is not None
+        lead = decode_message(self._space.body(recipe.lead)) if recipe.lead is not None else None
+        older = tuple(by_id(self._line, recipe.older)) if self._line and recipe.older else ()
+        shown = [*older, *found.spoken]
+        cuts = cuts_in(recipe)
+        laid = lay(self._words, shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
+        self._total = recipe.earlier + laid.conversation.spoken
+        if not self._fits(laid):
+            return None
+        is_whole = recipe.first is None and lead is None and recipe.switched is None
+        drawn = self._drawn("whole" if is_whole else "carried", laid, shown)
+        drawn.first, drawn.older, drawn.cuts = recipe.first, older, cuts
+        drawn.lead, drawn.lead_digest = lead, recipe.lead
+        drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier
+        if older:
+            drawn.needed = (Needed(older, "shown since it was needed"),)
+        return drawn
+
+    def _fits(self, laid: Laid) -> bool:
+        messages = laid.conversation.messages()
+        size = size_of(messages) + frame_size(self._ask.frame) + (size_of((self._note,)) if self._note else 0)
+        if self._budget.certainly_holds(size):
+            return True
+        return self._budget.holds(sum_of((self._turns.weight(each) for each in messages), self._around()))
+
+    # ---- anew
+
+    def anew(self) -> Drawn:
+        """The checkpoint, the last turns, and what is needed of the rest."""
+        first, second = _SHARES if self._is_switched else _SHARES_LATER
+        drawn = self._anew(first)
+        if drawn.has_cut_results and self._ask.reader is not None:
+            self._outside = self._weigh_around(self._ask.reader)  # it is offered, and takes room itself
+            drawn = self._anew(first)
+        return self._anew(second) if drawn.refused else drawn
+
+    @property
+    def _is_switched(self) -> bool:
+        return self._found.switch is not None or self._ask.fresh
+
+    def _anew(self, share: float) -> Drawn:
+        """The same, with the last turns in a share of the budget."""
+        reason: Reason = "switched" if self._is_switched else "outgrown"
+        checkpoint, digest = self._checkpoint()
+        groups = self._recent()
+        recent = [each for group in groups for each in group]
+        picked = self._picked(groups, checkpoint, reason, share)
+        if reason == "switched" and self._is_unknown(recent, picked.chosen.ids):
+            reason, (checkpoint, digest) = "outgrown", self._derived()
+            picked = self._picked(groups, checkpoint, reason, share)
+        chosen = picked.chosen
+        base = self._around() + self._turns.weight(picked.lead)
+        lead: Message | None = self._lead_beside(checkpoint, reason, picked)
+        is_all = self._found.is_whole and len(chosen.ids) == len(self._found.spoken)
+        if reason == "outgrown" and is_all and not any(each.is_native for each in recent):
+            lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
+            chosen = self._turns.choose(groups, base, share, is_new=False)
+        harmless = self._ask.harmless
+        laid = lay(self._words, chosen.spoken, known=self._found.known, cuts=chosen.cuts, harmless=harmless)
+        older, kept, refused = self._older(checkpoint, chosen, base, laid)
+        shown = [*older, *chosen.tail]
+        final = lay(
+            self._words,
+            shown,
+            lead=lead,
+            known=self._found.known,
+            cuts=chosen.cuts,
+            harmless=harmless,
+        )
+        drawn = self._drawn(reason, final, shown)
+        drawn.first = self._first(chosen.tail)
+        drawn.left_out = sum(1 for group in groups if all(each.id not in chosen.ids for each in group))
+        drawn.omitted = self._omitted(groups[-1], final) if groups else ()
+        drawn.older, drawn.needed, drawn.refused = tuple(older), kept, refused
+        drawn.cuts = chosen.cuts.used(drawn.said)
+        if lead is not None:
+            drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
+        drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
+        return drawn
+
+    def _omitted(self, turn: Sequence[Spoken], laid: Laid) -> tuple[Message, ...]:
+        """The messages of a turn that are not shown: left out themselves, or results of calls that are."""
+        said = [(each, message) for each, message in zip(turn, self._words.of(turn), strict=True) if message]
+        left_out = self._calls_of([each for each in turn if each.id not in laid.spans])
+        return tuple(
+            message
+            for each, message in said
+            if each.id not in laid.spans or not left_out.isdisjoint(r.call_id for r in message.tool_results)
+        )
+
+    def _picked(
+        self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason, share: float
+    ) -> _Picked:
+        """The last turns that fit beside a note that tells all of the checkpoint."""
+        detail = self._detail(checkpoint, reason)
+        lead = self._lead(checkpoint, reason, (), detail)
+        base = self._around() + self._turns.weight(lead)
+        chosen = self._turns.choose(groups, base, share, is_new=reason == "switched")
+        return _Picked(detail, lead, chosen)
+
+    def _lead_beside(self, checkpoint: Checkpoint, reason: Reason, picked: _Picked) -> Message:
+        """The note without the calls that are shown as they are; no heavier than the one that room was kept for."""
+        spoken = picked.chosen.spoken
+        written = {each.call for each in checkpoint.calls if each.is_written}
+        pairs = self._calls_of([each for each in spoken if each.is_native])
+        # Nothing beside a call and its result says that it must not be repeated; the note does.
+        shown = self._calls_of(spoken, picked.chosen.cuts) - (pairs & written)
+        is_all = self._found.is_whole and len(picked.chosen.ids) == len(self._found.spoken)
+        most = self._turns.weight(picked.lead).tokens
+        for detail in DETAILS[DETAILS.index(picked.detail) :]:
+            note = self._lead(checkpoint, reason, shown, detail, is_all=is_all)
+            if self._turns.weight(note).tokens <= most:
+                return note
+        return picked.lead
+
+    def _is_unknown(self, recent: Sequence[Spoken], chosen: Collection[str]) -> bool:
+        """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
+        return not self._ask.fresh and any(not each.is_earlier and each.id not in chosen for each in recent)
+
+    def _checkpoint(self) -> tuple[Checkpoint, Digest]:
+        switch = self._found.switch
+        if switch is not None and switch.checkpoint is not None:
+            return decode_checkpoint(self._space.body(switch.checkpoint)), switch.checkpoint
+        return self._derived()
+
+    def _derived(self) -> tuple[Checkpoint, Digest]:
+        derived = self._ask.derive()
+        return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
+
+    def _recent(self) -> list[list[Spoken]]:
+        """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
+        groups = exchanges(self._found.spoken)
+        if len(groups) > 1 and not self._found.is_whole and groups[0][0].role not in ("user", "system"):
+            groups = groups[1:]  # the rest of a turn whose beginning is not shown
+        if self._found.switch is not None and not self._ask.fresh:
+            return groups
+        return groups[-self._ask.limits.turns :]
+
+    # ---- tier 7
+
+    def _older(
+        self, checkpoint: Checkpoint, chosen: Chosen, base: Weight, laid: Laid
+    ) -> tuple[list[Spoken], tuple[Needed, ...], tuple[Needed, ...]]:
+        """What is shown of the older transcript, in order; why; and what was needed and does not fit."""
+        inputs = chosen.inputs
+        taken = {each.id: each for each in inputs}
+        kept: list[Needed] = [Needed(tuple(inputs), "the input of the current turn")] if inputs else []
+        refused: list[Needed] = []
+        total = sum_of((self._turns.span(laid, each.id) for each in chosen.spoken), base)
+        in_tail = {each.id for each in chosen.tail}
+        for needed in self._needed(checkpoint, chosen.spoken):
+            new = [each for each in needed.spoken if each.id not in taken and each.id not in in_tail]
+            if not new:
+                continue
+            more = sum_of((self._turns.raw(each) for each in new), total)
+            if self._budget.holds(more, _OLDER_SHARE):
+                total = more
+                taken |= {each.id: each for each in new}
+                kept.append(Needed(tuple(new), needed.why))
+            else:
+                refused.append(Needed(tuple(new), needed.why))
+        return sorted(taken.values(), key=lambda each: each.place), tuple(kept), tuple(refused)
+
+    def _needed(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[Needed]:
+        if self._line is None or (self._found.is_whole and len(shown) == len(self._found.spoken)):
+            return
+        yield needing.opening(self._line)
+        calls = self._missing_calls(checkpoint, shown)
+        yield from needing.needed_calls(self._line, self._words, calls, self._ask.where)
+        if self._ask.task:
+            yield from needing.needed_by_task(self._line, self._ask.task)
+
+    def _missing_calls(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[tuple[str, str]]:
+        """Calls that are not shown and have to be, and why."""
+        asked = self._calls_of(shown)
+        for each in checkpoint.pending_approvals:
+            if each.call not in asked:
+                yield each.call, f"the call to {each.tool} waits for approval"
+        for message in self._words.of(shown):
+            for result in message.tool_results if message is not None else ():
+                if result.call_id not in asked:
+                    yield result.call_id, "its result came later, among what is shown"
+
+    # ---- small things
+
+    def _around(self) -> Weight:
+        """What stands around the conversation."""
+        if self._outside is None:
+            self._outside = self._weigh_around(None)
+        return self._outside
+
+    def _weigh_around(self, reader: ToolSpec | None) -> Weight:
+        frame = framed(self._ask.frame, notes=True, reader=reader)
+        return weigh_frame(self._budget, frame) + self._turns.weight(self._note)
+
+    def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
+        """How much of the checkpoint is told: as much as its share of the budget holds.
+
+        The share is larger where otherwise not every external write could be named.
+        """
+        weights: list[Weight] = []
+        for detail in DETAILS:
+            weights.append(self._turns.weight(self._lead(checkpoint, reason, (), detail)))
+            if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
+                return detail
+        for detail, weight in zip(DETAILS[:-1], weights, strict=False):
+            if self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
+                return detail
+        return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
+
+    def _lead(
+        self,
+        checkpoint: Checkpoint,
+        reason: Reason,
+        shown: Collection[str],
+        detail: Detail,
+        *,
+        is_all: bool = False,
+    ) -> Message:
+        turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
+        why = _told(checkpoint, reason, turn, is_all=is_all)
+        return lead_note(checkpoint, why, detail=detail, shown=shown, harmless=self._ask.harmless)
+
+    def _first(self, tail: Sequence[Spoken]) -> str | None:
+        if not tail:
+            return None
+        is_all = self._found.is_whole and tail[0].id == self._found.spoken[0].id
+        return None if is_all else tail[0].id
+
+    def _calls_of(self, spoken: Sequence[Spoken], cuts: Cuts = NO_CUTS) -> frozenset[str]:
+        """The calls that messages ask for; with `cuts` those whose arguments are shown whole."""
+        found: set[str] = set()
+        for each, message in zip(spoken, self._words.of(spoken), strict=True):
+            most = cuts.arguments_max(each.id, told=each.told)
+            calls = message.tool_calls if message is not None else ()
+            found |= {call.id for call in calls if most is None or len(call.args) <= most}
+        return frozenset(found)
+
+    def _spoken(self) -> int:
+        """How often a model has spoken on the line, as far as is known."""
+        if self._total is not None:
+            return self._total
+        return sum(1 for each in self._found.spoken if each.role == "assistant")
+
+    def _drawn(self, reason: Reason, laid: Laid, shown: list[Spoken]) -> Drawn:
+        return Drawn(
+            reason=reason,
+            conversation=laid.conversation,
+            found=self._found,
+            shown=shown,
+            note=self._note,
+            switched=self._found.switched,
+            spans=laid.spans,
+            history=laid.history,
+        )
+
+
+def _told(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:
+    if reason == "outgrown":
+        return f"It is too long to be shown whole. This is what it had come to by turn {turn}."
+    by = f" by {checkpoint.from_backend}" if checkpoint.from_backend else ""
+    older = "" if is_all else " Older turns are not shown."
+    return f"It was handed over{by} after turn {turn}.{older}"

@@ -1,0 +1,306 @@
+"""Tracing a line back: the messages that may be shown, and no more of its history than that takes.
+
+A line is read from its end.  How far back it goes is decided on the way: to the message at which the
+last step's context began, if the history says that; else some turns beyond the last switch; else to
+the beginning, or until there is more than any window of that size could hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from perdure.context.render.call_summaries import Known
+from perdure.engines.contract import Step
+from perdure.errors import Forgotten
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.model.digest import Digest
+from perdure.model.event import (
+    BackendSwitched,
+    MessageAppended,
+    RunStarted,
+    ToolCallCompleted,
+    ToolCallRequested,
+)
+from perdure.model.message import Message
+from perdure.model.recipe import Recipe, decode_recipe
+from perdure.projections.transcript import Said
+
+__all__ = [
+    "CHARACTERS_A_TOKEN",
+    "Spoken",
+    "Trace",
+    "backend_of_message",
+    "begins",
+    "exchanges",
+    "messages_of",
+    "retrace",
+    "spoken_in",
+    "trace",
+]
+
+_IMPORTS = "import:"  # what the runs of imported conversations are called
+CHARACTERS_A_TOKEN = 12  # that even the leanest text has no more of
+
+
+class Spoken(msgspec.Struct, frozen=True):
+    """One message of a line, by reference, and where it stands."""
+
+    said: Said
+    turn: int  # of the line, from 1
+    place: tuple[int, int]  # depth of the commit, and which of its events it is
+    is_earlier: bool = False  # before the last switch
+    is_native: bool = False  # its calls are shown as call and result though it is earlier
+
+    @property
+    def told(self) -> bool:
+        """True if its calls are told in sentences."""
+        return self.is_earlier and not self.is_native
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self.said.event.id
+
+    @property
+    def role(self) -> str:
+        """Who spoke."""
+        return self.said.event.role
+
+
+class Trace(msgspec.Struct, kw_only=True):
+    """The last part of a line."""
+
+    spoken: list[Spoken] = []  # oldest first, up to the end, without a gap
+    is_whole: bool = True  # it begins where the line does
+    turn: int = 0  # the number of the line's last turn; 0: there is none
+    known: dict[str, Known] = {}  # what the history says of calls before the last switch
+    switched: Digest | None = None  # the commit of the last switch
+    switch: BackendSwitched | None = None  # what it says, if no model has spoken since
+    recipe: Recipe | None = None  # of the last step, if no switch came since
+    recipe_digest: Digest | None = None
+
+
+class _Back:
+    """Goes back along a line, and notes what it comes to."""
+
+    def __init__(
+        self,
+        space: Space,
+        turns: int,
+        bytes_max: int | None,
+        *,
+        fresh: bool,
+        is_native: Callable[[str | None], bool],
+    ) -> None:
+        self._space, self._turns, self._bytes_max = space, turns, bytes_max
+        self._is_fresh, self._is_native = fresh, is_native
+        self._line_backend: str | None = None  # that the line was on, as a later event says
+        self._unplaced: list[str] = []  # earlier messages of models, until it is known whose line they are on
+        self._makers: dict[str, set[str | None]] = {}  # who said them, and on whose line
+        self.found = Trace(spoken=[], known={})
+        self._telling = fresh
+        self._size = 0
+        self._exchanges = 0  # that were come to whole, before the last switch or the end
+        self._later: Spoken | None = None  # the message after the one at hand
+
+    def take(self, step: Step) -> bool:
+        """Note one commit; whether that is far enough."""
+        if step.digest == self.found.switched:
+            self._telling = True
+        done = False
+        events = step.changeset.events
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            match event:
+                case MessageAppended():
+                    done = self._message(step, index, event) or done
+                case BackendSwitched():
+                    if not self._is_anchored:
+                        self.found.switch, self.found.switched, self._telling = event, step.digest, True
+                    self._place(event.to_backend)
+                    self._line_backend = event.from_backend
+                case RunStarted(backend=str() as backend):
+                    self._place(backend)
+                    self._line_backend = backend
+                case ToolCallRequested() | ToolCallCompleted() if self._telling:
+                    self._note(event)
+                case _:
+                    pass
+        return done or self._is_enough()
+
+    @property
+    def _is_anchored(self) -> bool:
+        return self._is_fresh or self.found.recipe is not None or self.found.switch is not None
+
+    def _message(self, step: Step, index: int, event: MessageAppended) -> bool:
+        """Note a message; whether it is the one at which to begin."""
+        if event.context is not None and not self._is_anchored:
+            self._remember(event.context)
+        place = step.place.depth, index
+        spoken = Spoken(Said(event, step.digest, step.commit), step.place.turn, place, self._telling)
+        if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
+            self._exchanges += 1
+        self._later = spoken
+        self.found.spoken.append(spoken)
+        if event.role == "assistant" and spoken.is_earlier:
+            self._makers[event.id] = {backend_of_message(event)}
+            self._unplaced.append(event.id)
+        self._size += event.size
+        return self.found.recipe is not None and self.found.recipe.first == event.id
+
+    def _place(self, backend: str | None) -> None:
+        """Note which backend the line was on when the messages since were added.
+
+        An imported message is shown to that backend as it is, whoever made it, and so it is when it takes over again.
+        """
+        for id in self._unplaced:
+            self._makers[id].add(backend)
+        self._unplaced = []
+
+    def finish(self) -> Trace:
+        """What was found, oldest first, each earlier message with how its calls are shown."""
+        self._place(self._line_backend)
+        recipe = self.found.recipe
+        if recipe is not None:
+            native = set(recipe.native)
+        else:
+            native = {id for id, makers in self._makers.items() if any(map(self._is_native, makers))}
+        if native:
+            self.found.spoken = [
+                msgspec.structs.replace(each, is_native=True) if each.id in native else each
+                for each in self.found.spoken
+            ]
+        self.found.spoken.reverse()
+        return self.found
+
+    def _remember(self, digest: Digest) -> None:
+        try:
+            self.found.recipe = decode_recipe(self._space.body(digest))
+        except Forgotten:
+            return
+        self.found.recipe_digest = digest
+        self.found.switched = self.found.recipe.switched
+
+    def _note(self, event: ToolCallRequested | ToolCallCompleted) -> None:
+        known = self.found.known.get(event.call, Known())
+        if isinstance(event, ToolCallCompleted):
+            known = msgspec.structs.replace(known, reference=known.reference or event.result_ref)
+        effect = known.effect or event.side_effects
+        self.found.known[event.call] = msgspec.structs.replace(known, effect=effect)
+
+    def _is_enough(self) -> bool:
+        if self._bytes_max is not None and self._size > self._bytes_max:
+            return True
+        counted = self.found.switch is not None or self._is_fresh
+        return counted and self._exchanges >= self._turns
+
+
+def trace(
+    space: Space,
+    at: Digest | None,
+    *,
+    turns: int,
+    room: int | None = None,
+    fresh: bool = False,
+    is_native: Callable[[str | None], bool] = lambda _: False,
+) -> Trace:
+    """The last part of the line that ends at `at`, for a window of `room` tokens; None: of any size.
+
+    `fresh`: as a backend sees it that has not been at it: only the last `turns`.  `is_native` is asked for each
+    backend that made calls before the last switch whether they are shown as call and result.
+    """
+    back = _Back(
+        space, turns, None if room is None else room * CHARACTERS_A_TOKEN, fresh=fresh, is_native=is_native
+    )
+    found = back.found
+    found.turn = space.step(at).place.turn if at is not None else 0
+    found.is_whole = True
+    for step in reader.recent(space, at):
+        if back.take(step):
+            found.is_whole = step.commit.first_parent is None
+            break
+    back.finish()
+    _begin(found, turns, fresh=fresh)
+    return found
+
+
+def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> Trace:
+    """The part of a line that a recipe tells of, up to the message `before`, which is the step's own."""
+    back = _Back(space, 0, None, fresh=False, is_native=lambda _: False)
+    found = back.found
+    found.recipe, found.switched = recipe, recipe.switched
+    found.turn = space.step(at).place.turn
+    for step in reader.recent(space, at):
+        if back.take(step):
+            found.is_whole = step.commit.first_parent is None
+            break
+    back.finish()
+    end = next((at for at, each in enumerate(found.spoken) if each.id == before), len(found.spoken))
+    del found.spoken[end:]
+    _begin(found, 0, fresh=False)
+    return found
+
+
+def _begin(found: Trace, turns: int, *, fresh: bool) -> None:
+    """Let it begin where it is to begin: a commit may hold more messages than are wanted."""
+    first = None
+    if found.recipe is not None:
+        first = found.recipe.first
+    elif found.switch is not None or fresh:
+        groups = exchanges([each for each in found.spoken if each.is_earlier])
+        if len(groups) > turns:
+            first = groups[-turns][0].id
+    if first is None:
+        return
+    at = next((at for at, each in enumerate(found.spoken) if each.id == first), 0)
+    found.is_whole = found.is_whole and at == 0
+    del found.spoken[:at]
+
+
+def begins(message: Spoken, before: Spoken | None) -> bool:
+    """Whether an exchange begins with a message: the user speaks anew, and not to a run that is under way."""
+    if message.role not in ("user", "system"):
+        return False
+    if before is None:
+        return True
+    run = message.said.commit.run
+    is_steered = run is not None and not run.startswith(_IMPORTS) and run == before.said.commit.run
+    return before.role not in ("user", "system") and not is_steered
+
+
+def exchanges(spoken: Sequence[Spoken]) -> list[list[Spoken]]:
+    """The messages by what one input led to, in order."""
+    groups: list[list[Spoken]] = []
+    before: Spoken | None = None
+    for each in spoken:
+        if not groups or begins(each, before):
+            groups.append([])
+        groups[-1].append(each)
+        before = each
+    return groups
+
+
+def messages_of(space: Space, spoken: Sequence[Spoken]) -> dict[str, Message]:
+    """The words of messages, by id; without those that were forgotten."""
+    entries = reader.spoken(space, [each.said for each in spoken])
+    return {entry.id: entry.words for entry in entries if entry.words is not None}
+
+
+def spoken_in(
+    step: Step, *, is_earlier: bool, is_native: Callable[[MessageAppended], bool]
+) -> Iterable[Spoken]:
+    """The messages of one commit."""
+    for index, event in enumerate(step.changeset.events):
+        if isinstance(event, MessageAppended):
+            place = step.place.depth, index
+            said = Said(event, step.digest, step.commit)
+            native = is_earlier and event.role == "assistant" and is_native(event)
+            yield Spoken(said, step.place.turn, place, is_earlier, native)
+
+
+def backend_of_message(event: MessageAppended) -> str | None:
+    """The backend that said a message; None: the message does not name it."""
+    return f"{event.provider}:{event.model}" if event.provider and event.model else None

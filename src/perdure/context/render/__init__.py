@@ -1,0 +1,1 @@
+"""Turns messages, notes and tool calls into the text that a model is shown."""

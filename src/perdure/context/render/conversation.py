@@ -1,0 +1,350 @@
+"""The conversation as a model may see it: every call with its result, right after it.
+
+The transcript is what happened, in the order in which it happened: a result may come long
+after its call, twice, or never.  Here each call has exactly one result, the last that there
+is, in one message right behind the one that asked; a call that is still open says so.  What
+belongs to no call is left out, as is what says nothing.  So no orphan can reach a model.
+
+Calls that were made before another backend took over are told in sentences instead.
+
+Laying out: from chosen messages of a line to what a model is shown.
+
+The leading note first, then older messages that are needed, then everything from one message on.
+Calls before the last switch are told in sentences; what the window has no room for is cut, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import cast, overload
+
+import msgspec
+
+from perdure.context.history_window import Spoken, messages_of
+from perdure.context.render.call_summaries import Known, Told, in_sentences, is_note
+from perdure.context.render.cuts import NO_CUTS, Cuts
+from perdure.context.render.notes import as_shown, unforged
+from perdure.errors import Forgotten, NotFound
+from perdure.history import artifacts
+from perdure.history.space import Space
+from perdure.model.artifact import parse_reference
+from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
+
+__all__ = ["WAITING", "Conversation", "Messages", "Laid", "Words", "lay", "noted"]
+
+
+WAITING = (
+    "This call has not been carried out yet: it waits for somebody's decision. Do not repeat it; "
+    "its result will stand here once there is one."
+)
+
+_CHUNK = 256
+_UNKNOWN = Known()
+
+
+class Messages(Sequence[Message]):
+    """Messages that never change, in chunks that later ones share: showing a long conversation copies little of it."""
+
+    __slots__ = ("_chunks", "_tail")
+
+    def __init__(self, chunks: tuple[tuple[Message, ...], ...], tail: tuple[Message, ...]) -> None:
+        """Full chunks, and what comes after them."""
+        self._chunks, self._tail = chunks, tail
+
+    def __len__(self) -> int:
+        """The number of messages."""
+        return len(self._chunks) * _CHUNK + len(self._tail)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, oldest first."""
+        return chain(*self._chunks, self._tail)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        """One message, or several."""
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(index)
+        chunk, place = divmod(at, _CHUNK)
+        return self._chunks[chunk][place] if chunk < len(self._chunks) else self._tail[place]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same is said, in whatever kind of list."""
+        return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
+
+    def __hash__(self) -> int:
+        """Of all that is said."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """How many there are."""
+        return f"<{len(self)} messages>"
+
+
+class Conversation:
+    """Messages that grow one by one, in a shape that every backend accepts."""
+
+    __slots__ = ("_chunks", "_harmless", "_open", "_places", "_tail", "_told", "harmless", "spoken")
+
+    def __init__(self, harmless: Collection[str] = ()) -> None:
+        """Begin with nothing; `harmless` are tools that make no external write.
+
+        That counts for calls of which the history does not say how far they reach: imported ones.
+        """
+        self._harmless = harmless
+        self.harmless: set[str] = set()  # those of them that calls were told of
+        self._chunks: tuple[tuple[Message, ...], ...] = ()
+        self._tail: list[Message] = []
+        self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
+        self._open: dict[str, ToolCall] = {}  # calls without a result
+        self._told: dict[
+            int, tuple[Told, ...]
+        ] = {}  # of each note that tells of calls: which, and what came of them
+        self.spoken = 0  # how often the assistant is shown to have spoken
+
+    def __len__(self) -> int:
+        """The number of messages."""
+        return len(self._chunks) * _CHUNK + len(self._tail)
+
+    def add(self, message: Message, *, told: Mapping[str, Known] | None = None) -> None:
+        """Take one more message of the transcript; with `told` its calls are told in sentences.
+
+        `told` is what the history says of calls beside the conversation.
+        """
+        if message.tool_results:
+            for result in message.tool_results:
+                self._answer(result)
+            message = msgspec.structs.replace(message, tool_results=())
+        first = {call.id: call for call in reversed(message.tool_calls) if call.id not in self._places}
+        calls = tuple(call for call in message.tool_calls if first.get(call.id) is call)
+        if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
+            message = msgspec.structs.replace(message, tool_calls=calls)
+        if message.role == "tool" or not (message.content or calls):
+            return
+        if told is not None and calls:
+            self._tell(message, calls, told)
+            return
+        self._append(message)
+        if calls:
+            self._expect(calls)
+
+    def extend(self, messages: Iterable[Message]) -> None:
+        """Take several."""
+        for message in messages:
+            self.add(message)
+
+    def messages(self) -> Messages:
+        """What a model is shown."""
+        return Messages(self._chunks, tuple(self._tail))
+
+    @property
+    def tells(self) -> bool:
+        """Whether any calls are told in sentences."""
+        return bool(self._told)
+
+    @property
+    def calls_in_words(self) -> tuple[str, ...]:
+        """The calls that are told in sentences."""
+        return tuple(each.call.id for told in self._told.values() for each in told)
+
+    def open(self) -> list[ToolCall]:
+        """The calls that have no result."""
+        return list(self._open.values())
+
+    def explain(self, call: str, words: str) -> None:
+        """Say of a call without a result what is known of it."""
+        self._put(ToolResult(call, "error", (Text(words),)))
+
+    def _append(self, message: Message) -> None:
+        self.spoken += message.role == "assistant"
+        self._tail.append(message)
+        if len(self._tail) == _CHUNK:
+            self._chunks, self._tail = (*self._chunks, tuple(self._tail)), []
+
+    def _expect(self, calls: tuple[ToolCall, ...]) -> None:
+        place = len(self)
+        for index, call in enumerate(calls):
+            self._places[call.id] = (place, index)
+        self._open |= {call.id: call for call in calls}
+        results = tuple(ToolResult(call.id, "error", (Text(WAITING),)) for call in calls)
+        self._append(Message("tool", (), (), results))
+
+    def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, Known]) -> None:
+        """Show the words of a message, and a note that tells of its calls.
+
+        What only its vendor can read stood beside calls, and means nothing without them.
+        """
+        if message.content:
+            self._append(msgspec.structs.replace(message, tool_calls=(), vendor_metadata=None))
+        place = len(self)
+        for index, call in enumerate(calls):
+            self._places[call.id] = (place, index)
+        self._open |= {call.id: call for call in calls}
+        told = tuple(Told(call, self._known(call, known), None, WAITING) for call in calls)
+        self._told[place] = told
+        self._append(in_sentences(told))
+
+    def _known(self, call: ToolCall, known: Mapping[str, Known]) -> Known:
+        """What the history says of a call, and where that is nothing, what its tool is declared as."""
+        found = known.get(call.id, _UNKNOWN)
+        if found.effect is not None or call.name not in self._harmless:
+            return found
+        self.harmless.add(call.name)
+        return msgspec.structs.replace(found, effect="read_only")
+
+    def _answer(self, result: ToolResult) -> None:
+        self._open.pop(result.call_id, None)
+        self._put(result)
+
+    def _put(self, result: ToolResult) -> None:
+        place = self._places.get(result.call_id)
+        if place is None:
+            return
+        at, index = place
+        chunk, offset = divmod(at, _CHUNK)
+        within = list(self._chunks[chunk]) if chunk < len(self._chunks) else self._tail
+        within[offset] = self._answered(at, index, result, within[offset])
+        if chunk < len(self._chunks):
+            self._chunks = (*self._chunks[:chunk], tuple(within), *self._chunks[chunk + 1 :])
+
+    def _answered(self, at: int, index: int, result: ToolResult, held: Message) -> Message:
+        """The message at a place, with one more result in it."""
+        told = self._told.get(at)
+        if told is None:
+            results = list(held.tool_results)
+            results[index] = result
+            return Message("tool", (), (), tuple(results))
+        is_open = result.call_id in self._open
+        new = Told(
+            told[index].call,
+            told[index].known,
+            None if is_open else result,
+            _words(result) if is_open else "",
+        )
+        self._told[at] = (*told[:index], new, *told[index + 1 :])
+        return in_sentences(self._told[at])
+
+
+def _words(result: ToolResult) -> str:
+    return "".join(block.text for block in result.content if isinstance(block, Text))
+
+
+_LAYOUT_CHUNK = 200  # messages that are read at a time
+
+
+class Words:
+    """The messages of a line as they are read, each once."""
+
+    def __init__(self, space: Space) -> None:
+        """Read from that space."""
+        self._space = space
+        self._read: dict[str, Message | None] = {}
+        self._texts: dict[str, str | None] = {}  # of artifacts
+
+    def of(self, spoken: Sequence[Spoken]) -> list[Message | None]:
+        """What was said, with the bytes of media; None where it was forgotten."""
+        missing = [each for each in spoken if each.id not in self._read]
+        for start in range(0, len(missing), _LAYOUT_CHUNK):
+            part = missing[start : start + _LAYOUT_CHUNK]
+            found = messages_of(self._space, part)
+            for each in part:
+                message = found.get(each.id)
+                self._read[each.id] = None if message is None else as_shown(self._space, message)
+        return [self._read[each.id] for each in spoken]
+
+    def expanded(self, message: Message, whole: Mapping[str, str]) -> Message:
+        """The message with results read from artifacts, which are given by call, in place of what is kept short."""
+        results = tuple(self._expanded(each, whole.get(each.call_id)) for each in message.tool_results)
+        if results == message.tool_results:
+            return message
+        return msgspec.structs.replace(message, tool_results=results, vendor_metadata=None)
+
+    def _expanded(self, result: ToolResult, reference: str | None) -> ToolResult:
+        text = None if reference is None else self.artifact_text(reference)
+        if text is None:
+            return result
+        others = [block for block in result.content if not isinstance(block, Text)]
+        return ToolResult(result.call_id, result.status, (Text(unforged(text)), *others))
+
+    def artifact_text(self, reference: str) -> str | None:
+        """The text that an artifact holds; None: it holds none, or is gone."""
+        if reference not in self._texts:
+            self._texts[reference] = _text_of(self._space, reference)
+        return self._texts[reference]
+
+
+def _text_of(space: Space, reference: str) -> str | None:
+    digest = parse_reference(reference)
+    try:
+        body = b"".join(artifacts.get(space, digest))
+        return _body_text(body) or body.decode()
+    except (Forgotten, NotFound, UnicodeDecodeError):
+        return None
+
+
+def _body_text(body: bytes) -> str:
+    """The words of a result that is kept as blocks; empty for any other."""
+    try:
+        blocks = _blocks.decode(body) if body.startswith(b'[{"type":') else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return "\n".join(block.text for block in blocks if isinstance(block, Text | ReasoningSummary))
+
+
+_blocks = msgspec.json.Decoder(list[Block])
+
+
+class Laid(msgspec.Struct, frozen=True):
+    """A conversation, and which of its messages each of the line's came to."""
+
+    conversation: Conversation
+    spans: Mapping[str, tuple[int, int]]  # by id: from one message of the conversation up to another
+    history: tuple[Message, ...]  # what was laid out, as it was said
+
+
+def lay(
+    words: Words,
+    spoken: Sequence[Spoken],
+    *,
+    lead: Message | None = None,
+    known: Mapping[str, Known] | None = None,
+    cuts: Cuts = NO_CUTS,
+    harmless: Collection[str] = (),
+) -> Laid:
+    """The conversation that these messages make, in this order."""
+    conversation = Conversation(harmless)
+    if lead is not None:
+        conversation.add(lead)
+    spans: dict[str, tuple[int, int]] = {}
+    history: list[Message] = []
+    for each, message in zip(spoken, words.of(spoken), strict=True):
+        if message is None:
+            continue
+        history.append(message)
+        start = len(conversation)
+        whole = words.expanded(message, cuts.whole) if cuts.whole and message.tool_results else message
+        shown = cuts.apply(each.id, whole, told=each.told)
+        conversation.add(shown, told=(known or {}) if each.told else None)
+        spans[each.id] = (start, len(conversation))
+    return Laid(conversation, spans, tuple(history))
+
+
+def noted(messages: Sequence[Message], note: Message | None) -> Sequence[Message]:
+    """The messages with a note just before the current input: the last words of the user."""
+    if note is None:
+        return messages
+    last = range(len(messages) - 1, -1, -1)
+    place = next((at for at in last if _is_input(messages[at])), len(messages))
+    while place > 0 and _is_input(messages[place - 1]):
+        place -= 1
+    return (*messages[:place], note, *messages[place:])
+
+
+def _is_input(message: Message) -> bool:
+    return message.role == "user" and not is_note(message)

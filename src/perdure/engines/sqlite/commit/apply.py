@@ -1,0 +1,447 @@
+"""Applying one write inside a transaction: every check first, then every change.
+
+Nothing is changed before the last check has passed, so a refused write leaves nothing
+behind even when it shares its transaction with others.
+
+Adding rows to the log: what was prepared gets its numbers and goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from perdure.engines.contract import Cell, CellWrite, Fence, Hold, Move, Place, Receipt, Recorded, Write
+from perdure.engines.shared_rules import (
+    SEAL_BYTES,
+    SEAL_MASK,
+    cell_digest,
+    chained,
+    check_fence,
+    check_move,
+    placed,
+    record_of,
+    sealed_head,
+    sealed_ledger,
+)
+from perdure.engines.sqlite.commit.caches import Known, Line, SealedCell, SpaceEnd
+from perdure.engines.sqlite.commit.prepare import Bases, Batch, Committing, Prepared, lay, prepare
+from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
+from perdure.engines.sqlite.database import Cursor, Database
+from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
+from perdure.engines.sqlite.format.pack import KINDS, Op, encode_pack
+from perdure.engines.sqlite.format.records import StoredMove, long, pack_move, short, timeline_of
+from perdure.engines.sqlite.format.rows import Row, Rows, moves_of
+from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.head import Head
+
+__all__ = ["Applied", "Applier", "op_id_of", "recorded_in", "Adding", "Stand"]
+
+
+_LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
+_ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
+_COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_OF_A_COMMIT = (Kind.BODY, Kind.CHECKPOINT, Kind.CHANGESET, Kind.COMMIT)
+
+
+class Stand(msgspec.Struct, frozen=True, gc=False):
+    """Where the commit of a row will stand."""
+
+    line: Line
+    parent: int | None  # the row of its first parent
+    is_same_run: bool  # as its first parent
+
+
+class Adding:
+    """Adds the rows of one write to one space."""
+
+    def __init__(self, connection: Database, cursor: Cursor, rows: Rows, bases: Bases, known: Known) -> None:
+        """Add behind the last row."""
+        self._db = connection
+        self._cursor = cursor
+        self._rows = rows
+        self._bases = bases
+        self._known = known
+
+    def row(
+        self,
+        number: int,
+        space: int,
+        batch: Batch,
+        stand: Stand | None,
+        timeline: str | None,
+        op: Op | None,
+        op_keys: list[bytes],
+    ) -> None:
+        """Insert one row; one with a commit has its `stand`, and its `timeline` unless that is `main`.
+
+        The row that completes a write has its `op`.
+        """
+        batch = self._without_known(space, batch)
+        for found, index, depth in batch.bases:
+            self._bases.note(space, found, number, index, depth)
+        committing, keys = batch.committing, batch.keys
+        if committing is not None and stand is not None and not stand.is_same_run:
+            run = committing.commit.run
+            keys = keys if run is None else [*keys, *label_keys(run)]
+        keys = keys + op_keys
+        values = b"".join(keys), "".join(batch.bodies) or None, encode_pack(batch.items, op)
+        if committing is None or stand is None:
+            self._cursor.execute(_ROW, (number, space, *values))
+        else:
+            self._insert(space, committing, stand, values, timeline)
+        self._rows.index.add(space, number, keys)
+
+    def _without_known(self, space: int, batch: Batch) -> Batch:
+        """The row without objects that the space has already, which is seldom so."""
+        recent = self._rows.index.keys_of(space)
+        found = [each for each in batch.objects if len(each.body) >= _LOOK_FROM_BYTES]
+        if not found and recent.keys().isdisjoint(batch.keys):
+            return batch
+        # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
+        stays = () if batch.committing is None else _OF_A_COMMIT
+        left = [each for each in batch.objects if each.kind in stays or not self._is_there(space, each)]
+        return batch if len(left) == len(batch.objects) else lay(left, space, self._bases)
+
+    def _is_there(self, space: int, found: Object) -> bool:
+        """Whether the space has these bytes already; stops hard if it has others under the same digest."""
+        if len(found.body) < _LOOK_FROM_BYTES and not self._rows.index.recent(
+            space, object_key(found.digest)
+        ):
+            return False
+        there = self._rows.find(self._db, space, found.digest)
+        if there is None:
+            return False
+        row, at = there
+        try:
+            body = self._rows.body(self._db, row, at)
+        except (Corrupt, Forgotten):
+            return False  # what is damaged or was forgotten is supplied again
+        if digest_of(KINDS[row.pack.items[at].kind], body) != found.digest:
+            return False  # only the key was equal, or the bytes are damaged
+        if body != found.body:
+            raise Corrupt(f"two different objects have the digest {found.digest}; nothing was written.")
+        return True
+
+    def _insert(
+        self,
+        space: int,
+        committing: Committing,
+        stand: Stand,
+        values: tuple[bytes, str | None, bytes],
+        timeline: str | None,
+    ) -> None:
+        commit, line = committing.commit, stand.line
+        keys, bodies, pack = values
+        self._known.note_line(space, committing.digest, line)
+        self._cursor.execute(
+            _COMMIT_ROW,
+            (
+                line.row,
+                space,
+                stand.parent,
+                line.jump,
+                line.depth,
+                line.turn,
+                line.sequence,
+                line.events,
+                line.run,
+                keys,
+                commit.at,
+                line.digest,
+                bytes.fromhex(commit.root),
+                committing.text,
+                committing.spans,
+                bodies,
+                pack,
+                timeline,
+            ),
+        )
+
+
+_NO_KEYS: list[bytes] = []
+
+
+class Applied(msgspec.Struct, gc=False):
+    """A write that is true in the open transaction."""
+
+    receipt: Receipt
+    space: int | None = None  # the number of its space; None: it was true before
+    holds: list[Hold] = []  # where its timelines stand after it
+
+
+class Applier:
+    """Makes writes true on the connection that writes.  One user at a time."""
+
+    def __init__(
+        self, connection: Database, rows: Rows, bases: Bases, spaces: dict[str, int], seals: Seals
+    ) -> None:
+        """Share what the process knows: rows, recent bases, numbers of spaces, spaces that are sound."""
+        self._db = connection
+        self._cursor = connection.cursor()  # one for all: a statement costs half as much as on one of its own
+        self._rows = rows
+        self._bases = bases
+        self._spaces = spaces
+        self._seals = seals
+        self.known = Known(connection, rows, seals)
+        self._adding = Adding(connection, self._cursor, rows, bases, self.known)
+        self._ahead: dict[int, Line] = {}  # commits of the write at hand, by the rows that they will have
+        self.has_changed = False  # whether the write at hand has changed anything yet
+
+    def prepare(self, write: Write) -> Prepared | None:
+        """Lay `write` out before its turn, on any thread; None if something is wrong with it, which its turn tells."""
+        try:
+            return prepare(write.objects, self._spaces.get(write.space), self._bases)
+        except (PerdureError, ValueError):
+            return None
+
+    def apply(self, write: Write, prepared: Prepared | None) -> Applied:
+        """Check `write` against what is stored and make it true in the open transaction."""
+        self.has_changed = False
+        self.known.look()
+        space, named = self.space(write.space), op_keys(write.op_id)
+        found = None if space is None else self._earlier(space, write, named)
+        if found is not None:
+            return _again(write, found)
+        if space is not None:
+            self.known.end(space, write.space)
+        cells = self._check_cells(space, write) if write.fences or write.cells else []
+        holds = self._check_moves(space, write)
+        if prepared is None or prepared.epoch != self._bases.epoch:
+            prepared = prepare(write.objects, space, self._bases)
+        stands = self._check_commits(space, write, prepared.batches)
+        self.has_changed = True
+        if space is None:
+            space = self._begin_space(write.space)
+        return self._change(space, write, named, cells, holds, prepared.batches, stands)
+
+    def space(self, name: str) -> int | None:
+        """The number of a space, or None if nothing was ever written to it."""
+        found = self._spaces.get(name)
+        if found is None:
+            found = self._seals.space(self._db, name)
+        return found
+
+    # ---- checks
+
+    def _earlier(self, space: int, write: Write, named: tuple[bytes, bytes]) -> Recorded | None:
+        """What was written under the same op_id before.  One that is new cannot be among rows of long ago."""
+        index = self._rows.index
+        if write.is_new:
+            rows = index.recent(space, named[0])
+        else:
+            rows = [row for key in named for row in index.known(self._db, space, key)]
+        return _recorded(self._rows.named(self._db, space, named), write.op_id) if rows else None
+
+    def _check_cells(self, space: int | None, write: Write) -> list[SealedCell]:
+        """What each cell that is written has added to the sums so far."""
+        for fence in write.fences:
+            check_fence(fence, self.known.cell(space, write.space, fence.cell).revision)
+        found: list[SealedCell] = []
+        for cell in write.cells:
+            before = self.known.cell(space, write.space, cell.name)
+            check_fence(Fence(cell.name, cell.expected), before.revision)
+            found.append(before)
+        return found
+
+    def _check_moves(self, space: int | None, write: Write) -> list[tuple[Move, Hold | None]]:
+        moves: list[tuple[Move, Hold | None]] = []
+        for move in write.moves:
+            hold = self.known.hold(space, move.timeline)
+            check_move(move, hold)
+            moves.append((move, hold))
+        return moves
+
+    def _check_commits(self, space: int | None, write: Write, batches: list[Batch]) -> list[Stand | None]:
+        """Where the commit of each row will stand; everything that commits and moves name must exist."""
+        commits: dict[Digest, Line] = {}
+        stands: list[Stand | None] = []
+        self._ahead.clear()
+        row = self.known.next_row(0)
+        for batch in batches:
+            stand = None
+            if batch.committing is not None:
+                stand = self._stand(space, batch.committing, row, commits)
+                commits[batch.committing.digest] = self._ahead[row] = stand.line
+            stands.append(stand)
+            row += 1
+        for move in write.moves:
+            if move.to is not None and move.to not in commits and self.known.line(space, move.to) is None:
+                raise _no_commit(move.to)
+        return stands
+
+    def _stand(
+        self, space: int | None, committing: Committing, row: int, commits: dict[Digest, Line]
+    ) -> Stand:
+        """Where a commit will stand; raises `NotFound` if a parent that it names is not there."""
+        commit = committing.commit
+        lines: list[Line] = []
+        for name in commit.parents:
+            line = commits.get(name) or self.known.line(space, name)
+            if line is None:
+                raise _no_commit(name)
+            lines.append(line)
+        run = None if commit.run is None else run_key(commit.run)
+        digest, events = bytes.fromhex(committing.digest), committing.events
+        if not lines:
+            place = placed(commit, None, 0)
+            line = Line(row, digest, None, place.depth, place.turn, place.sequence, events, run)
+            return Stand(line, None, is_same_run=False)
+        parent = lines[0]
+        is_same_run = run is not None and run == parent.run
+        before = Place(parent.depth, parent.turn, parent.sequence), commit.run if is_same_run else None
+        place, jump = placed(commit, before, parent.events), self.known.jump_from(parent, self._ahead)
+        line = Line(row, digest, jump, place.depth, place.turn, place.sequence, events, run)
+        return Stand(line, parent.row, is_same_run)
+
+    # ---- changes
+
+    def _begin_space(self, name: str) -> int:
+        self._db.execute("INSERT INTO spaces(name) VALUES (?)", (name,))
+        space = self._db.last_insert_rowid()  # noted in `_spaces` once it is durable
+        note_space(self._db, space, name)
+        self.known.note_end(space, SpaceEnd(0, 0, LedgerRead()))
+        return space
+
+    def _change(
+        self,
+        space: int,
+        write: Write,
+        named: tuple[bytes, bytes],
+        cells: list[SealedCell],
+        holds: list[tuple[Move, Hold | None]],
+        batches: list[Batch],
+        stands: list[Stand | None],
+    ) -> Applied:
+        left = self.known.end(space, write.space)
+        seal, end = left.seal, left.ledger
+        position, chain = 0, None
+        if write.entries:
+            seal -= sealed_ledger(end.position, end.chain)
+            end = self._append_entries(space, write, end)
+            position, chain = end.position, end.chain
+            seal += sealed_ledger(position, chain)
+        seal += self._put_cells(space, write, cells, position)
+        committing = batches[-1].committing
+        parent = None if committing is None else committing.commit.first_parent
+        digest = None if committing is None else committing.digest
+        keys = [*named]
+        moved: list[tuple[Hold, Object]] = []
+        packed: list[StoredMove] = []
+        for move, before in holds:
+            hold, stored, record = record_of(move, before, write.op_id)
+            seal += sealed_head(move.timeline, hold.move)
+            seal -= 0 if before is None else sealed_head(move.timeline, before.move)
+            keys.append(version_key(record.timeline, record.version))
+            moved.append((hold, stored))
+            packed.append(pack_move(record, digest, parent))
+        timeline = timeline_of(packed)
+        row, last = self.known.next_row(len(batches)), len(batches) - 1
+        seal += sealed_rows(sum(range(row, row + len(batches))))
+        op = Op(
+            b"" if moved else short(write.op_id),  # a move names the write itself
+            bytes.fromhex(write.intent),
+            tuple(packed),
+            tuple([cell.expected + 1 for cell in write.cells]),
+            position,
+            None if chain is None else bytes.fromhex(chain),
+            (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
+            left.writes + 1,
+        )
+        self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end))
+        for at, batch in enumerate(batches):
+            completing = (op, keys) if at == last else (None, _NO_KEYS)
+            self._adding.row(row + at, space, batch, stands[at], timeline, *completing)
+        after: list[Hold] = []
+        heads: list[Head] = []
+        for hold, stored in moved:
+            self._put_head(space, hold, stored)
+            after.append(hold)
+            heads.append(hold.head)
+        receipt = Receipt(
+            op_id=write.op_id, heads=tuple(heads), revisions=op.revisions, position=position, chain=chain
+        )
+        return Applied(receipt, space, after)
+
+    def _append_entries(self, space: int, write: Write, end: LedgerRead) -> LedgerRead:
+        position, chain = end.position, end.chain
+        for body in write.entries:
+            position, chain = position + 1, chained(chain, body)
+            bound = space, position, bytes.fromhex(chain), body.decode()
+            self._cursor.execute("INSERT INTO entries VALUES (?,?,?,?)", bound)
+        return LedgerRead(position, chain)
+
+    def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
+        """Store the cells of a write; how the seal of the space changes, given what they added to it before."""
+        change = listed = 0
+        for cell, old in zip(write.cells, cells, strict=True):
+            new = self._put_cell(space, write.space, cell, position)
+            change += new.part - old.part
+            listed += new.listed - old.listed
+        if listed:
+            note_listed(self._db, listed)
+        return change
+
+    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> SealedCell:
+        """Store a cell of the space that is called `name`; what it adds to the sums."""
+        cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
+        digest = cell_digest(cell, listed=wanted.listed)
+        text = None if wanted.value is None else wanted.value.decode()
+        bound = space, wanted.name, cell.revision, text, wanted.listed, position, digest
+        self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
+        found = SealedCell.of(cell, digest, listed=wanted.listed)
+        self.known.note_cell(space, wanted.name, found)
+        return found
+
+    def _put_head(self, space: int, after: Hold, stored: Object) -> None:
+        timeline, commit = after.head.timeline, after.head.commit
+        line = None if commit is None else self.known.line(space, commit)
+        row = None if line is None else line.row
+        bound = space, timeline, stored.body.decode(), bytes.fromhex(stored.digest), row
+        self._cursor.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", bound)
+        self.known.note_hold(space, timeline, after, row)
+
+
+def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
+    """The write of that op_id; raises `Forgotten` if its space was."""
+    rows.index.catch_up(connection)
+    return _recorded(rows.named(connection, space, op_keys(op_id)), op_id)
+
+
+def op_id_of(row: Row) -> str | None:
+    """The op_id of the write that a row completes."""
+    op = row.pack.op
+    return None if op is None else long(op.op_id or (op.moves[0].op_id if op.moves else b""))
+
+
+def _recorded(rows: Iterable[Row], op_id: str) -> Recorded | None:
+    for row in rows:
+        if row.pack.op is None or op_id_of(row) != op_id:
+            continue
+        if row.pack.dropped is not None:
+            raise Forgotten(f"the write '{op_id}'", row.pack.dropped)
+        return Recorded(Digest(row.pack.op.intent.hex()), _receipt(row, row.pack.op))
+    return None
+
+
+def _receipt(row: Row, op: Op) -> Receipt:
+    return Receipt(
+        op_id=op_id_of(row) or "",
+        heads=tuple(Head(move.timeline, move.version, move.to) for move in moves_of(row)),
+        revisions=op.revisions,
+        position=op.position,
+        chain=None if op.chain is None else Digest(op.chain.hex()),
+    )
+
+
+def _again(write: Write, found: Recorded) -> Applied:
+    if found.intent != write.intent:
+        raise OpReused(write.op_id)
+    return Applied(found.receipt)
+
+
+def _no_commit(commit: Digest) -> NotFound:
+    return NotFound(f"there is no commit {commit} in this space; nothing was written.")

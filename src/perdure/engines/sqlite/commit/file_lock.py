@@ -1,0 +1,244 @@
+"""The inter-process lock: writers of different processes queue instead of spinning.
+
+SQLite's own lock makes a waiting process sleep and guess.  Here it waits in the kernel, but
+for a few short naps, on a lock file beside the store, until the holder lets go or its deadline passes.  Who
+holds the lock is the kernel's knowledge, so a killed holder leaves nothing to clean up.
+
+The file holds the holder's pid, and nothing while everything is settled.  So whoever finds
+a pid there, and the lock free, comes after a holder that died or was left in doubt: what
+it was writing may be half there, and may come back.  Behind it stands how often the lock was
+let go with everything settled: who finds the same number again knows that nobody has written.
+
+Only this file is opened here: closing any other descriptor of the database would drop
+SQLite's own locks on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from perdure.engines.sqlite.file_system import open_file
+from perdure.errors import Unavailable
+
+__all__ = ["FileLock"]
+
+_NOBODY = b" " * 12
+_SETTLED = (_NOBODY, b"")
+_PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
+# A process that goes on writing has warm caches and reads nothing again, while to wake the next one at every
+# write costs as much as the write.  So whoever comes in between naps first, and queues in the kernel after that.
+_NAPS_SECONDS = (0.0005, 0.001, 0.002, 0.004)
+_IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
+
+
+class FileLock:
+    """One process's handle on the lock file.  Not reentrant; one thread of the process holds it at a time."""
+
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        """Open the lock file; one that is created gets `mode`."""
+        self._path = path
+        self._file = open_file(path, mode)
+        self._mine = b"%-12d" % os.getpid()
+        self.count = (
+            0  # what the file told when the lock was taken, or was told when it was let go; -1: it was not
+        )
+        self.is_held = False  # by this process, for certain
+        self._waiter = _Waiter(path, mode)
+
+    def acquire(self, seconds: float) -> bool:
+        """Hold the lock; whether the holder before has left something unsettled.
+
+        Raises `Unavailable`, naming the holder, if it cannot be had within `seconds`.
+        """
+        if not _taken(self._file):
+            self._wait(seconds)
+        try:
+            told = os.pread(self._file, _BYTES, 0)
+            os.pwrite(self._file, self._mine, 0)
+        except OSError:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            raise
+        self.count, self.is_held = int.from_bytes(told[_PID_BYTES:], "big"), True
+        return told[:_PID_BYTES] not in _SETTLED
+
+    def release(self, *, settled: bool) -> None:
+        """Let go; what is not `settled` the next holder is told of."""
+        count, self.count = self.count + 1, -1
+        if settled:
+            with suppress(OSError):  # then the next holder makes sure in vain
+                os.pwrite(self._file, _NOBODY + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
+                self.count = count
+        self.is_held = False
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def writes(self) -> int:
+        """The number that the file tells now; -1 while somebody holds the lock, or has left something unsettled."""
+        try:
+            told = os.pread(self._file, _BYTES, 0)
+            is_there = os.fstat(self._file).st_nlink  # where it was removed, others count in another one
+        except OSError:
+            return -1
+        return int.from_bytes(told[_PID_BYTES:], "big") if told[:_PID_BYTES] in _SETTLED and is_there else -1
+
+    def was_left(self) -> bool:
+        """Whether something is unsettled and nobody is about to settle it."""
+        if self._holder() == "":
+            return False
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return _taken(file) and self._holder() != ""
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Close the descriptor.  A wait that is under way closes its own when it ends: the number may be reused."""
+        os.close(self._file)
+        self._waiter.stop()
+
+    def inherit(self) -> None:
+        """In a forked child: close what came along, the waiter's included, as its thread did not; the parent's lock stays."""
+        os.close(self._file)
+        if self._waiter.file is not None:
+            os.close(self._waiter.file)
+
+    def _wait(self, seconds: float) -> None:
+        for nap in _NAPS_SECONDS if seconds > 1 else ():
+            time.sleep(nap)
+            if _taken(self._file):
+                return
+        if seconds <= 0 or not self._waiter.won(seconds):
+            raise Unavailable(
+                f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
+                retry_after=1.0,
+            )
+        # The waiter's descriptor has the lock: it is ours from now on, and the waiter gets the other one.
+        self._file = self._waiter.trade(self._file)
+
+    def _holder(self) -> str:
+        return os.pread(self._file, _PID_BYTES, 0).decode(errors="replace").strip()
+
+
+def _taken(file: int) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class _Waiter:
+    """Waits for the lock in the kernel, on a thread of its own, because such a wait cannot be given a deadline.
+
+    The thread stays for a while: starting one for every wait would cost more than the wait.  A
+    wait that was given up goes on in the kernel; the thread then lets go, or hands the lock to
+    whoever waits by that time.  An interruption at any point leaves it usable.
+    """
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self.file: int | None = None  # the thread's own descriptor; None: it was not needed yet, or is closed
+        self._path, self._mode = path, mode
+        self._thread: threading.Thread | None = None
+        self._decided = threading.Lock()  # over the four that follow
+        self._is_asked = False  # the thread is to get the lock, and has not
+        self._is_wanted = False  # somebody waits for it
+        self._has_won = False  # `file` has the lock, and nobody has taken it over
+        self._is_stopped = False
+        self._call, self._answer = threading.Lock(), threading.Lock()  # free: there is one
+        self._call.acquire()
+        self._answer.acquire()
+
+    def won(self, seconds: float) -> bool:
+        """Whether the lock was had in time; if not, or if the wait is interrupted, it is given up for good."""
+        try:
+            if self._ask():
+                self._answer.acquire(timeout=seconds)
+        except BaseException:
+            self._give_up()
+            raise
+        with self._decided:
+            self._is_wanted = False
+            return self._has_won
+
+    def trade(self, file: int) -> int:
+        """The descriptor that has the lock, for one that the next wait can use."""
+        with self._decided:
+            won, self.file, self._has_won = self.file, file, False
+        assert won is not None
+        return won
+
+    def stop(self) -> None:
+        """End the thread and close its descriptor, now or when it comes back from the kernel."""
+        with self._decided:
+            self._is_stopped = True
+            if self._thread is None:
+                self._close()
+        _free(self._call)
+
+    def _ask(self) -> bool:
+        """Have the thread get the lock; False if it has it already, from a wait that was interrupted."""
+        with self._decided:
+            if self._has_won:
+                return False
+            self._answer.acquire(blocking=False)  # to one who waits no more
+            if self.file is None:
+                self.file = open_file(self._path, self._mode)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="perdure-lock", daemon=True)
+                self._thread.start()
+            self._is_asked = self._is_wanted = True
+        _free(self._call)
+        return True
+
+    def _give_up(self) -> None:
+        with self._decided:
+            self._is_wanted = False
+            if self._has_won and self.file is not None:
+                fcntl.flock(self.file, fcntl.LOCK_UN)
+                self._has_won = False
+
+    def _run(self) -> None:
+        while self._call.acquire(timeout=_IDLE_SECONDS) or not self._may_end():
+            file = self.file
+            if self._is_asked and file is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not self._decide():
+                return
+
+    def _decide(self) -> bool:
+        """Hand the lock over, or let go of it; whether the thread goes on."""
+        with self._decided:
+            if self._is_stopped or self._thread is not threading.current_thread():
+                self._close()
+                return False
+            if self._is_asked and self.file is not None:
+                self._is_asked = False
+                if self._is_wanted:
+                    self._has_won = True
+                    _free(self._answer)
+                else:
+                    fcntl.flock(self.file, fcntl.LOCK_UN)
+            return True
+
+    def _may_end(self) -> bool:
+        with self._decided:
+            if self._is_asked or self._is_stopped:
+                return False
+            self._thread = None
+            return True
+
+    def _close(self) -> None:
+        if self._is_stopped and self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+def _free(lock: threading.Lock) -> None:
+    """Let whoever waits for `lock` go on, now or when it comes; who frees it is the only one to do so."""
+    if lock.locked():
+        lock.release()

@@ -1,0 +1,553 @@
+"""Group commit: writers of one process share one durable transaction.
+
+A writer who finds nobody writing commits inline, without a hand-off.  Whoever comes
+meanwhile queues, and the next leader takes the whole queue into one transaction.
+Receipts *and refusals* go out only after that transaction's COMMIT: a refusal may rest
+on a write of the same group that never became true.
+
+An error at COMMIT is unknown, not failed.  SQLite may find the orphaned frames again
+after a crash, so absence is final only behind a barrier: one durable write that
+overwrites them.  If the barrier fails too, everything stays in doubt.
+
+Tickets: writes on their way through the group, and what keeps an interruption from losing one.
+
+A signal handler may raise at any point, also inside `finally`.  So what has to happen at the
+end of a write can be run again, and is run until it comes to its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock, get_ident
+from types import CodeType
+from typing import TypeVar
+
+import apsw
+
+from perdure.engines.contract import Receipt, Write
+from perdure.engines.sqlite import schema
+from perdure.engines.sqlite.commit.apply import Applied, Applier, recorded_in
+from perdure.engines.sqlite.commit.caches import Recent
+from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.commit.prepare import Bases, Prepared
+from perdure.engines.sqlite.commit.seals import Seals
+from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.errors import cause_of, translated
+from perdure.engines.sqlite.format.rows import Rows
+from perdure.errors import InDoubt, PerdureError, Unavailable
+
+__all__ = ["Group", "Ticket", "dismiss", "is_under_way", "surely"]
+
+
+_T = TypeVar("_T")
+
+_INTERRUPTIONS_MAX = 100
+
+
+class Ticket:
+    """One write: handed in, then settled with a receipt or an error."""
+
+    __slots__ = (
+        "applied",
+        "error",
+        "heir",
+        "is_settled",
+        "leads",
+        "others",
+        "prepared",
+        "thread",
+        "woken",
+        "write",
+    )
+
+    def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
+        self.write = write  # None: work that shares its transaction with nobody
+        self.prepared = prepared
+        self.thread = get_ident()
+        self.woken: Lock | None = None  # None: it has not had to wait
+        self.is_settled = False
+        self.leads = False  # it is this one's turn to write
+        self.others: list[Ticket] = []  # those that it writes beside itself
+        self.heir: Ticket | None = None  # whose turn it is next
+        self.applied: Applied | None = None
+        self.error: Exception | None = None
+
+    def outcome(self) -> Receipt:
+        if self.error is not None:
+            raise self.error
+        assert self.applied is not None
+        return self.applied.receipt
+
+    def wake(self) -> None:
+        if self.woken is not None and self.woken.locked():
+            self.woken.release()
+
+    @property
+    def op_id(self) -> str:
+        return "" if self.write is None else self.write.op_id
+
+
+def dismiss(leader: Ticket) -> None:
+    """Settle what is not settled, and wake those that wait.  Can be run again."""
+    for ticket in (leader, *leader.others):
+        if not ticket.is_settled:
+            ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
+            ticket.is_settled = True
+        if ticket is not leader:
+            ticket.wake()
+
+
+def is_under_way(ticket: Ticket, calls: tuple[CodeType, ...]) -> bool:
+    """Whether one of these calls, for this ticket, stands on the stack of this thread."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code in calls and frame.f_locals.get("ticket") is ticket:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def surely(work: Callable[[_T], None], given: _T) -> None:
+    """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
+    interruption: BaseException | None = None
+    for _ in range(_INTERRUPTIONS_MAX):
+        try:
+            work(given)
+            break
+        except BaseException as error:  # noqa: BLE001 (a signal handler may raise anything, at any point)
+            interruption = error
+    if interruption is not None:
+        raise interruption
+
+
+# A longer log would take its room on the disk as long as the store is open.
+_CHECKPOINT_EVERY_PAGES = 256
+_GROUP_MAX = 64
+
+
+class Group:
+    """The one road to the writing connection."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        lock: FileLock,
+        rows: Rows,
+        recent: Recent,
+        seals: Seals,
+        *,
+        place: str,
+        wait_seconds: float,
+    ) -> None:
+        """Write on the connection that `connections` has for that, under `lock`."""
+        self._check_files = connections.check_files
+        self._file_lock = lock
+        self._rows = rows
+        self._recent = recent
+        self._seals = seals
+        self._bases = Bases()
+        self._schema_version: object = None  # of the schema that was checked; None: it was not yet
+        self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
+        self._spaces: dict[str, int] = {}
+        self._place = place
+        self._wait_seconds = wait_seconds
+        self._mutex = Lock()
+        self._queue: list[Ticket] = []
+        self._leader: Ticket | None = None  # who writes
+        self._is_stopped = False
+        self._resting: Ticket | None = None  # leads, and does not write
+        self._wal_pages = 0
+        self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
+        self._in_doubt = False
+        self._has_written = False
+        self._connect(connections.writer)
+
+    def _connect(self, connection: Database) -> None:
+        self._db = connection
+        self._applier = Applier(connection, self._rows, self._bases, self._spaces, self._seals)
+        connection.set_wal_hook(self._on_wal)
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true; see the contract."""
+        ticket = Ticket(write, self._applier.prepare(write))
+        try:
+            if self._lead_or_wait(ticket):
+                self._lead(ticket)
+        finally:
+            surely(self._leave, ticket)
+        return ticket.outcome()
+
+    def alone(self, work: Callable[[Database], int], doing: str, *, wait_seconds: float | None = None) -> int:
+        """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
+        ticket = Ticket(None)
+        try:
+            if not self._lead_or_wait(ticket):
+                ticket.outcome()
+            try:
+                return self._locked(lambda: self._in_transaction(work), doing, wait_seconds)
+            finally:
+                self._forget_copies()
+        finally:
+            surely(self._leave, ticket)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a COMMIT failed and no barrier has passed since."""
+        return self._in_doubt
+
+    # ---- who writes
+
+    def _lead_or_wait(self, ticket: Ticket) -> bool:
+        """True if this thread is to write now; False if its ticket was settled by another.
+
+        Whoever calls this calls `_leave` afterwards, whatever happens.
+        """
+        with self._mutex:
+            if self._is_stopped:
+                raise self._stopped()
+            if self._leader is None or self._was_left(self._leader):
+                ticket.leads = True  # first: if this is interrupted, `_leave` puts it right
+                self._leader = ticket
+                return True
+            woken = ticket.woken = Lock()
+            woken.acquire()
+            self._queue.append(ticket)
+        if not woken.acquire(timeout=self._wait_seconds):
+            self._give_up(ticket, woken)
+        return not ticket.is_settled
+
+    def _give_up(self, ticket: Ticket, woken: Lock) -> None:
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                ticket.is_settled = True
+                ticket.error = Unavailable(
+                    f"other threads of this process were writing to {self._place} for {self._wait_seconds:g} "
+                    "seconds; nothing was written. Try again.",
+                    retry_after=1.0,
+                )
+                return
+        woken.acquire()  # it is being written: its outcome must be waited for
+
+    def _lead(self, ticket: Ticket) -> None:
+        try:
+            if self._queue:
+                self._gather(ticket)
+            self._write([ticket, *ticket.others])
+        finally:
+            surely(dismiss, ticket)
+
+    def _gather(self, ticket: Ticket) -> None:
+        """Take those that queue into the group of the one that leads."""
+        with self._mutex:
+            while self._queue and self._queue[0].write is not None and len(ticket.others) < _GROUP_MAX - 1:
+                ticket.others.append(self._queue[0])
+                del self._queue[0]
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if not ticket.leads:
+                return
+            if ticket.heir is None and self._queue:
+                ticket.heir = self._queue[0]
+            if ticket.heir is not None:
+                if self._queue and self._queue[0] is ticket.heir:
+                    del self._queue[0]
+                ticket.heir.leads = True
+            self._leader = ticket.heir
+            if ticket.heir is not None:
+                ticket.heir.wake()
+            ticket.leads = False
+
+    def _was_left(self, leader: Ticket) -> bool:
+        """Whether `leader` is of this very thread, which was interrupted where not even `finally` could put it right.
+
+        A signal handler that writes in the middle of a write is of this thread too; it has to be refused.
+        """
+        if leader.thread != get_ident() or leader is self._resting:
+            return False
+        if is_under_way(leader, _WRITING):
+            raise Unavailable(
+                f"{self._place} is being written by this very thread; nothing was written. Try again later."
+            )
+        dismiss(leader)
+        return True
+
+    def tidy_up(self) -> None:
+        """Leave the store so that whoever opens it next has few rows to read, if nobody else is writing."""
+        index = self._rows.index
+        if self._has_written and not self._in_doubt and index.is_worth_it():
+            with suppress(PerdureError):
+                index.sorted_in(self.alone(index.sort_in, "closing", wait_seconds=0))
+
+    def stop(self) -> None:
+        """Wait for the write that is under way, refuse those that queue, and write no more."""
+        try:
+            self.rest()
+        except Unavailable:
+            if not self._is_stopped:
+                raise
+            return  # another thread has stopped it
+        self.refuse()
+
+    def rest(self) -> None:
+        """Wait for the write that is under way, and let those that come queue until `wake`."""
+        ticket = Ticket(None)
+        try:
+            if not self._lead_or_wait(ticket):
+                ticket.outcome()
+            self._resting = ticket
+        finally:
+            if self._resting is not ticket:
+                surely(self._leave, ticket)
+
+    def refuse(self) -> None:
+        """At rest: refuse those that queue, and write no more."""
+        with self._mutex:
+            waiting, self._queue = self._queue, []
+            self._is_stopped = True
+        for other in waiting:
+            other.error, other.is_settled = self._stopped(), True
+            other.wake()
+
+    def wake(self, connection: Database) -> None:
+        """Go on writing, on `connection`."""
+        if connection is not self._db:
+            self._connect(connection)
+        ticket, self._resting = self._resting, None
+        if ticket is not None:
+            surely(self._leave, ticket)
+
+    def _stopped(self) -> Unavailable:
+        return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
+
+    # ---- what is written
+
+    def _write(self, group: list[Ticket]) -> None:
+        try:
+            self._locked(lambda: self._commit(group), "the write")
+        except PerdureError as error:
+            for ticket in group:
+                if not ticket.is_settled:
+                    ticket.error, ticket.is_settled = error, True
+
+    def _locked(self, work: Callable[[], int], doing: str, wait_seconds: float | None = None) -> int:
+        """Run `work` under the lock between processes, behind a barrier if one is due."""
+        try:
+            # A holder that died may have left frames that the others do not see, and the next recovery does.
+            seconds = self._wait_seconds if wait_seconds is None else wait_seconds
+            self._in_doubt = self._file_lock.acquire(seconds) or self._in_doubt
+        except OSError as error:
+            raise translated(error, doing, self._place) from error
+        try:
+            self._check_files()
+            self._recent.begin(self._file_lock.count)
+            if self._in_doubt:
+                self._barrier(doing)
+            done = work()
+            self._tidy()
+            return done
+        finally:
+            self._file_lock.release(settled=not self._in_doubt)
+            self._recent.end(self._file_lock.count)
+
+    def _commit(self, group: list[Ticket]) -> int:
+        spoilt: list[Ticket] = []
+        try:
+            while len(spoilt) < len(group) and not self._apply(group, spoilt):
+                pass
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, Exception):
+                raise translated(error, "the write", self._place) from error
+            raise
+        try:
+            if self._db.in_transaction:
+                for ticket in group:
+                    if ticket.write is not None:
+                        self._recent.unknow(ticket.write)
+                self._end()
+        except BaseException as error:
+            self._in_doubt = True
+            self._roll_back()
+            self._settle_after(error, group)
+            if not isinstance(error, Exception):
+                raise
+            return 0
+        self._has_written = True
+        for ticket in group:
+            self._note(ticket)
+            ticket.is_settled = True
+        return 0
+
+    def _apply(self, group: list[Ticket], spoilt: list[Ticket]) -> bool:
+        """Apply the writes of a group but the `spoilt` ones; a refusal is kept until the group is durable.
+
+        A write changes nothing before its last check.  One that fails all the same in the middle
+        of its changes, because something stored is damaged, is spoilt: then nothing is applied, and
+        it is False until the others were applied again without it.
+        """
+        self._begin()
+        for ticket in group:
+            if ticket in spoilt:
+                continue
+            assert ticket.write is not None
+            ticket.applied = ticket.error = None
+            try:
+                ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
+            except PerdureError as refusal:
+                ticket.error = refusal
+                if self._applier.has_changed:
+                    spoilt.append(ticket)
+                    self._roll_back()
+                    return False
+        return True
+
+    def _note(self, ticket: Ticket) -> None:
+        if ticket.applied is None or ticket.write is None:
+            return
+        if ticket.applied.space is not None:
+            self._spaces[ticket.write.space] = ticket.applied.space
+            self._recent.know(ticket.write, ticket.applied.holds, ticket.applied.receipt)
+
+    def _begin(self) -> None:
+        if self._db.in_transaction:  # of a writer that was interrupted
+            self._roll_back()
+        self._db.execute("BEGIN IMMEDIATE")
+        if self._applier.known.is_old():
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Another connection has written: it may have moved what we know, or forgotten what we build on."""
+        version = self._db.execute("PRAGMA schema_version").get
+        if version != self._schema_version:
+            schema.check_objects(self._db, self._place)
+            self._schema_version = version
+        generation = self._rows.refresh(self._db)
+        if generation == self._generation:
+            self._applier.known.renew()
+        else:
+            self._generation = generation
+            self._applier.known.forget()
+            self._bases.forget()
+
+    def _end(self) -> None:
+        self._db.execute("COMMIT")
+        self._applier.known.committed()
+
+    def _roll_back(self) -> None:
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except apsw.Error:
+            pass  # SQLite has rolled back by itself, or will when the connection is next used
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what was learnt from rows that are no longer there."""
+        self._rows.index.reset()
+        self._forget_copies()
+        self._spaces.clear()
+
+    def _forget_copies(self) -> None:
+        """Forget what was read of rows that may have changed."""
+        self._applier.known.forget()
+        self._rows.forget()
+        self._bases.forget()
+
+    # ---- after an error at COMMIT
+
+    def _settle_after(self, error: BaseException, group: list[Ticket]) -> None:
+        why = cause_of(error)
+        try:
+            self._barrier("the write")
+            for ticket in group:
+                self._settle(ticket, why)
+        except (apsw.Error, PerdureError):
+            for ticket in group:
+                ticket.error = InDoubt(ticket.op_id, why)
+        for ticket in group:
+            if ticket.error is not None:
+                ticket.error.__cause__ = error
+            ticket.is_settled = True
+
+    def _settle(self, ticket: Ticket, why: str) -> None:
+        """Behind the barrier: what is stored is true, what is not never will be."""
+        assert ticket.write is not None
+        number = self._applier.space(ticket.write.space)
+        found = None if number is None else recorded_in(self._db, self._rows, number, ticket.op_id)
+        if found is not None and found.intent == ticket.write.intent:
+            ticket.applied, ticket.error = Applied(found.receipt), None
+            return
+        ticket.applied = None
+        ticket.error = Unavailable(
+            f"{self._place} failed at the moment of commitment ({why}); nothing was written. Try again.",
+            retry_after=0.1,
+        )
+
+    def _barrier(self, doing: str) -> None:
+        """One durable write, after which orphaned frames of a failed COMMIT can never come back."""
+        try:
+            self._begin()
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
+            self._end()
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, apsw.Error):
+                raise translated(error, doing, self._place) from error
+            raise
+        self._in_doubt = False
+
+    # ---- upkeep
+
+    def _in_transaction(self, work: Callable[[Database], int]) -> int:
+        try:
+            self._begin()
+            done = work(self._db)
+            self._recent.forget()
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, apsw.Error):
+                raise translated(error, "the change", self._place) from error
+            raise
+        try:
+            self._end()
+        except BaseException as error:
+            self._in_doubt = True
+            self._roll_back()
+            if not isinstance(error, apsw.Error):
+                raise
+            raise Unavailable(
+                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the "
+                "change was made is not known. Make it again."
+            ) from error
+        return done
+
+    def _tidy(self) -> None:
+        """Sort keys in and checkpoint when due.  A failure here costs time later, and nothing else."""
+        try:
+            if self._rows.index.is_due():
+                upto = self._in_transaction(self._rows.index.sort_in)
+                self._rows.index.sorted_in(upto)
+            if self._wal_pages >= self._checkpoint_at:
+                self._checkpoint()
+        except (apsw.Error, PerdureError):
+            self._checkpoint_at = self._wal_pages + _CHECKPOINT_EVERY_PAGES
+
+    def _checkpoint(self) -> None:
+        pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        # A reader can hold pages back; then the log grows, and trying at every commit would not help.
+        self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
+
+    def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+_WRITING = (Group.apply.__code__, Group.alone.__code__, Group.rest.__code__)

@@ -1,0 +1,307 @@
+"""Seals: what a space must add up to, as its newest write left it.
+
+Everything in a space that is overwritten in place has a digest: a cell its own, a head that of its
+last move, the end of the ledger its chain.  The row of the log that completes a write holds their
+sum.  A writer adds what it writes and takes away what it replaces, so a seal costs the same
+however large the space is.  Adding everything up again is done once for each opening of the store:
+a row that was deleted, or put back to an older version, is missing from the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from threading import Lock
+
+import msgspec
+
+from perdure.engines import shared_rules
+from perdure.engines.contract import Cell
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.format.pack import Op, encode_pack
+from perdure.engines.sqlite.format.rows import Row, Rows
+from perdure.errors import Corrupt
+from perdure.model.commit import LedgerRead, decode_move
+from perdure.model.digest import Digest
+
+__all__ = [
+    "Seals",
+    "check_listed",
+    "check_spaces",
+    "ledger_end",
+    "newest_op",
+    "newest_row",
+    "note_listed",
+    "note_space",
+    "reseal",
+    "sealed_rows",
+]
+
+_LAST = (
+    "SELECT coalesce((SELECT id FROM log WHERE space=?1 AND id>(SELECT value FROM meta WHERE name='indexed_upto') "
+    "ORDER BY id DESC LIMIT 1), (SELECT last FROM stretches WHERE space=?1 ORDER BY first DESC LIMIT 1), 0)"
+)
+_LEDGER = "SELECT position, chain FROM entries WHERE space=? ORDER BY position DESC LIMIT 1"
+_SPACES = "SELECT m.value, s.id, s.name FROM meta m LEFT JOIN spaces s WHERE m.name='spaces'"
+_OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys begin with a space's number
+_ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
+_META_MASK = (1 << 61) - 1  # the sum of two such numbers is one that SQLite takes
+_HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
+_DIGESTS = "SELECT name, digest, value IS NULL, revision, position, listed FROM cells WHERE space=?"
+_CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
+
+
+class Seals:
+    """The spaces that one opening of a store has found to be as their newest writes left them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._sound: set[int] = set()
+        self._log = LogRows()
+        self._is_listed = False  # whether the listed cells were found to be sound
+        self._is_complete = False  # whether the names of all spaces were found to be sound
+
+    def __contains__(self, space: int | None) -> bool:
+        """Whether the space was found to be sound."""
+        return space in self._sound
+
+    def space(self, db: Database, name: str) -> int | None:
+        """The number of a space; None if it was never written, which is believed of a sound list of names only."""
+        number = db.execute("SELECT id FROM spaces WHERE name=?", (name,)).get
+        if isinstance(number, int):
+            return number
+        if not self._is_complete:
+            check_spaces(db)
+            self._is_complete = True
+        return None
+
+    def check(self, db: Database, rows: Rows, space: int | None, name: str, *, again: bool = False) -> None:
+        """Raise `Corrupt` unless the space, which is called `name`, adds up to its seal.
+
+        A space that did so before is not computed again, except with `again`, and then from the bytes of its cells.
+        """
+        if space is None or (space in self._sound and not again):
+            return
+        self._sound.discard(space)
+        is_writing = db.in_transaction
+        with _snapshot(db):
+            rows.look(db)
+            try:
+                stored = list(_stored_digests(db, space, name))
+                cells = _cell_digests(db, space, name) if again else stored
+                numbers = LogRows().of(db, space) if is_writing else self._log.of(db, space)
+                op = _op_in(rows.row(db, numbers.newest), space)
+                seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
+                shared_rules.check_seal(name, _sum(db, space, cells) + sealed_rows(numbers.total), seal)
+            except (AttributeError, TypeError, ValueError) as error:  # a column holds a value of another type
+                raise Corrupt(
+                    f"a cell or a head of '{name}' is damaged; nothing was used. Run `perdure verify`."
+                ) from error
+            if again:
+                _check_rows_of_heads(db, space)
+        self._sound.add(space)
+
+    def check_listed(self, db: Database) -> None:
+        """Raise `Corrupt` unless the listed cells of all spaces are as their newest writes left them."""
+        if not self._is_listed:
+            with _snapshot(db):
+                check_spaces(db)
+                check_listed(db)
+            self._is_listed = self._is_complete = True
+
+
+class RowNumbers(msgspec.Struct, frozen=True, gc=False):
+    """The rows of the log that belong to a space."""
+
+    total: int = 0  # the sum of their numbers
+    newest: int = 0
+
+
+class LogRows:
+    """Which rows belong to which space, as the database says: from its index, and rows that are not in there yet.
+
+    Those are read once, and again only what is new, however many spaces are asked for.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._lock = Lock()
+        self._upto = self._seen = -1
+        self._recent: dict[int, RowNumbers] = {}
+
+    def of(self, db: Database, space: int) -> RowNumbers:
+        """The rows of a space, in the state that the open transaction sees."""
+        with self._lock:
+            self._look(db)
+            total, newest = 0, 0
+            for first, last in db.execute("SELECT first, last FROM stretches WHERE space=?", (space,)):
+                total += (first + last) * (last - first + 1) // 2
+                newest = max(newest, last)
+            recent = self._recent.get(space, RowNumbers())
+        return RowNumbers(total + recent.total, max(newest, recent.newest))
+
+    def _look(self, db: Database) -> None:
+        upto = int(str(db.execute("SELECT value FROM meta WHERE name='indexed_upto'").get))
+        if upto != self._upto:
+            self._upto = self._seen = upto
+            self._recent = {}
+        for row, space in db.execute("SELECT id, space FROM log WHERE id>?", (self._seen,)):
+            before = self._recent.get(space, RowNumbers())
+            self._recent[space] = RowNumbers(before.total + row, row)
+            self._seen = row
+
+
+def sealed_rows(total: int) -> int:
+    """What rows of the log whose numbers have this sum add to the seal of their space."""
+    return total * _ROW_FACTOR
+
+
+@contextmanager
+def _snapshot(db: Database) -> Generator[None]:
+    """One state of the database: a write that others make meanwhile would change one side of a comparison alone."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("COMMIT")
+
+
+def _check_rows_of_heads(db: Database, space: int) -> None:
+    """Raise `Corrupt` if a head names another row than that of its commit."""
+    for timeline, move, digest in db.execute(_HEAD_ROWS, (space,)):
+        to = decode_move(move).to
+        if (None if to is None else bytes.fromhex(to)) != digest:
+            raise Corrupt(f"the head of timeline '{timeline}' names a row that its commit does not stand in")
+
+
+def note_space(db: Database, number: int, name: str) -> None:
+    """Add a new space to the sum of their names."""
+    total = (_named(db) + _space_part(number, name)) & _META_MASK
+    db.execute("UPDATE meta SET value=? WHERE name='spaces'", (total,))
+
+
+def check_spaces(db: Database) -> None:
+    """Raise `Corrupt` unless the names of spaces, in one statement, add up to what those who made them noted."""
+    found = db.execute(_SPACES).fetchall()
+    total = sum([_space_part(number, name) for _, number, name in found if number is not None])
+    last = max([number for _, number, _ in found if number is not None], default=0)
+    beyond = max([db.execute(f"SELECT coalesce(max(space), 0) FROM {table}").get for table in _OF_SPACES])
+    is_cut = beyond > last or (last > 0 and not newest_row(db, last))
+    if not found or total & _META_MASK != found[0][0] or is_cut:
+        raise Corrupt(
+            "the names of spaces are not as the newest write left them: one was edited or removed; nothing was used "
+            "or written. Run `perdure verify`."
+        )
+
+
+def _named(db: Database) -> int:
+    noted = db.execute("SELECT value FROM meta WHERE name='spaces'").get
+    return noted if isinstance(noted, int) else 0
+
+
+def _space_part(number: object, name: object) -> int:
+    told = f"{number} {name}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(b"perdure/1\0space\0" + told).digest()[:8])
+
+
+def note_listed(db: Database, change: int) -> None:
+    """Change the sum of the listed cells of all spaces."""
+    db.execute("UPDATE meta SET value=(value+?)&? WHERE name='listed'", (change & _META_MASK, _META_MASK))
+
+
+def check_listed(db: Database) -> None:
+    """Raise `Corrupt` unless the listed cells of all spaces add up to what their writers noted.
+
+    For a transaction: what others write meanwhile would change one side alone.
+    """
+    noted = db.execute("SELECT value FROM meta WHERE name='listed'").get
+    if _listed(db) != noted:
+        raise Corrupt(
+            "the listed cells are not as the newest writes left them: one was edited, removed or put back to an older "
+            "version; nothing was used. Run `perdure verify`."
+        )
+
+
+def _listed(db: Database) -> int:
+    found = db.execute("SELECT name, digest FROM cells WHERE listed AND value IS NOT NULL")
+    return sum([shared_rules.sealed_cell(name, digest) for name, digest in found]) & _META_MASK
+
+
+def newest_row(db: Database, space: int | None) -> int:
+    """The last row of the space; 0 if it has none.
+
+    Read from the database alone: what this process knows of rows may be of a write that fails yet.
+    """
+    return 0 if space is None else int(str(db.execute(_LAST, (space,)).get))
+
+
+def newest_op(db: Database, rows: Rows, space: int) -> Op | None:
+    """The newest write of the space; None if there is none, which is damage."""
+    return _op_in(rows.row(db, newest_row(db, space)), space)
+
+
+def ledger_end(db: Database, space: int | None) -> LedgerRead:
+    """The position and the chain of the newest ledger entry; position 0 if there is none."""
+    values = db.execute(_LEDGER, (space,)).fetchone()
+    if values is None:
+        return LedgerRead()
+    position, chain = values
+    if not isinstance(position, int) or not isinstance(chain, bytes):
+        raise Corrupt("the last entry of a ledger is damaged; it was not used. Run `perdure verify`.")
+    return LedgerRead(position, Digest(chain.hex()))
+
+
+def reseal(db: Database, rows: Rows, space: int, name: str) -> None:
+    """Give every cell the digest of what it holds, and the space the seal of all that it holds."""
+    digests = list(_cell_digests(db, space, name))
+    for cell, digest in digests:
+        db.execute(
+            "UPDATE cells SET digest=? WHERE space=? AND name=? AND digest<>?", (digest, space, cell, digest)
+        )
+    numbers = LogRows().of(db, space)
+    row = rows.row(db, numbers.newest)
+    if row is None or row.pack.op is None or row.space != space:
+        raise Corrupt(f"'{name}' has lost its newest write, so it cannot be sealed. Restore a backup.")
+    seal = ((_sum(db, space, digests) + sealed_rows(numbers.total)) & shared_rules.SEAL_MASK).to_bytes(
+        shared_rules.SEAL_BYTES
+    )
+    op = msgspec.structs.replace(row.pack.op, seal=seal)
+    db.execute("UPDATE meta SET value=? WHERE name='listed'", (_listed(db),))
+    items = [msgspec.structs.astuple(item) for item in row.pack.items]
+    db.execute("UPDATE log SET pack=? WHERE id=?", (encode_pack(items, op, row.pack.dropped), row.id))
+
+
+def _op_in(row: Row | None, space: int) -> Op | None:
+    return row.pack.op if row is not None and row.space == space else None
+
+
+def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
+    """The sum over everything in the space that can change, given the names and digests of its cells."""
+    heads = db.execute("SELECT timeline, digest FROM heads WHERE space=?", (space,)).fetchall()
+    end = ledger_end(db, space)
+    return (
+        sum([shared_rules.sealed_cell(name, digest) for name, digest in cells])
+        + sum([shared_rules.sealed_head(timeline, Digest(digest.hex())) for timeline, digest in heads])
+        + shared_rules.sealed_ledger(end.position, end.chain)
+    )
+
+
+def _stored_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
+    """The name of each cell, and the digest that it is stored with; raises `Corrupt` if an empty one has another.
+
+    Nobody reads an empty cell where cells are listed, so one that somebody emptied would be missed there.
+    """
+    for cell, digest, is_empty, revision, position, listed in db.execute(_DIGESTS, (space,)):
+        if is_empty:
+            shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
+        yield cell, digest
+
+
+def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
+    """The name of each cell, and the digest of what it holds."""
+    for cell, revision, value, listed, position in db.execute(_CELLS, (space,)):
+        yield cell, shared_rules.cell_digest(Cell(name, cell, revision, value, position), listed=listed)

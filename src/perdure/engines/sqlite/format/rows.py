@@ -1,0 +1,466 @@
+"""Rows: from stored columns back to objects, each checked against its digest.
+
+A row is read whole and unpacked once; unpacked rows are kept for a while, because the
+nodes of one state tend to stand in the same few rows.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import cast
+
+import msgspec
+
+from perdure.engines.contract import Place, Step
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Form,
+    Item,
+    Pack,
+    buried_of,
+    decode_pack,
+    is_against,
+    joined,
+    why_of,
+)
+from perdure.engines.sqlite.format.records import Columns, move_of, unpack_changeset, unpack_commit
+from perdure.errors import Corrupt, Forgotten, NotFound
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Commit, MoveRecord, decode_commit, encode_commit
+from perdure.model.digest import Digest, Kind, Object, digest_of
+
+__all__ = [
+    "COLUMNS",
+    "FROM",
+    "FROM_FAR",
+    "IS_PLACED",
+    "JUMP",
+    "Packed",
+    "Row",
+    "Rows",
+    "changeset_of",
+    "columns_of",
+    "hashed_step",
+    "is_placed",
+    "moves_of",
+    "row_of",
+    "step_of",
+]
+
+# Whether the columns that no digest covers follow from the parent's row; a row without a commit has none of them.
+IS_PLACED = """CASE
+    WHEN l.digest IS NULL THEN coalesce(
+        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.changeset, l.spans,
+        l.timeline) IS NULL
+    WHEN l.prev IS NULL THEN (l.jump, l.depth, l.turn, l.sequence) IS (NULL, 0, 1, 0)
+    ELSE p.digest IS NOT NULL AND (l.space, l.depth, l.turn, l.sequence) IS
+        (p.space, p.depth + 1, p.turn + (l.run IS NULL OR l.run IS NOT p.run), p.sequence + p.events)
+END"""
+# The row that a commit jumps to: where two equal jumps from its parent would end, or else its parent.
+JUMP = "iif(p.depth - f.depth = f.depth - s.depth, f.jump, l.prev)"
+FROM = "FROM log l LEFT JOIN log p ON p.id = l.prev"
+FROM_FAR = f"{FROM} LEFT JOIN log f ON f.id = p.jump LEFT JOIN log s ON s.id = f.jump"
+# Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
+COLUMNS = (
+    "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
+    f"CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest, l.events, l.run, {IS_PLACED}"
+)
+_PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
+_STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
+_CACHE_BYTES = 8 * 1024 * 1024
+_DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """What a row of the log holds beside its plain columns, unpacked: enough for most objects."""
+
+    id: int
+    space: int
+    keys: bytes
+    pack: Pack
+    size: int
+
+    def index_of(self, key: bytes) -> list[int]:
+        """The items whose key this is."""
+        found: list[int] = []
+        at = self.keys.find(key)
+        while at >= 0:
+            index, within = divmod(at, KEY_BYTES)
+            if not within and index < len(self.pack.items):
+                found.append(index)
+            at = self.keys.find(key, at + 1)
+        return found
+
+
+class Row(Packed, frozen=True, gc=False):
+    """One whole row of the log, unpacked."""
+
+    depth: int | None
+    turn: int | None
+    sequence: int | None
+    at: int | None
+    digest: bytes | None  # of the commit, where the row has one
+    root: bytes | None
+    changeset: bytes | None
+    bodies: bytes
+    parent: bytes | None  # the first parent's digest
+    events: int | None
+    run: int | None
+    follows: bool  # whether its place follows from its parent's
+
+
+def row_of(values: Sequence[object]) -> Row:
+    """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
+    row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
+        values
+    )
+    events, run, follows = derived
+    packed = _packed((row, space, keys, pack))
+    words = _bytes(bodies) or b""
+    return Row(
+        packed.id,
+        packed.space,
+        packed.keys,
+        packed.pack,
+        packed.size + len(words),
+        cast("int | None", depth),
+        cast("int | None", turn),
+        cast("int | None", sequence),
+        cast("int | None", at),
+        _bytes(digest),
+        _bytes(root),
+        _bytes(changeset),
+        words,
+        _bytes(parent),
+        cast("int | None", events),
+        cast("int | None", run),
+        bool(follows),
+    )
+
+
+def _packed(values: Sequence[object]) -> Packed:
+    row, space, keys, pack = values
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `perdure verify`.")
+    return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
+
+
+def columns_of(row: Row) -> Columns:
+    """What the row's own columns say of its commit."""
+    return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
+
+
+def changeset_of(row: Row) -> tuple[Changeset, bytes] | None:
+    """The changeset that a row holds and its canonical bytes, not checked; None if it has none.
+
+    Raises `Corrupt` if it cannot be put together.
+    """
+    if row.changeset is None:
+        return None
+    item = next((item for item in row.pack.items if item.form == Form.CHANGESET), None)
+    if item is None or not item.data:
+        return decode_changeset(row.changeset), row.changeset
+    changeset = unpack_changeset(row.changeset, item.data)
+    return changeset, encode_changeset(changeset)
+
+
+def commit_of(row: Row, item: Item) -> Commit:
+    """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
+    found = changeset_of(row)
+    if found is None:
+        raise Corrupt(f"row {row.id} of the log has lost a changeset. Run `perdure verify`.")
+    return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
+
+
+def _commit(row: Row, item: Item, changeset: Changeset, digest: Digest) -> Commit:
+    columns = Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0, changeset, digest)
+    return unpack_commit(item.data, columns)
+
+
+def moves_of(row: Row) -> list[MoveRecord]:
+    """The moves that a row records; raises `Corrupt` if they lean on a commit that does not match its digest."""
+    op = row.pack.op
+    if op is not None and op.moves and row.digest is not None:
+        hashed_step(row)
+    return [] if op is None else [move_of(move, columns_of(row)) for move in op.moves]
+
+
+class Rows:
+    """Reads rows through one process's index and cache.  Thread-safe."""
+
+    def __init__(self, index: Index, place: str, writes: Callable[[], int] = lambda: -1) -> None:
+        """Read by `index`; `place` names the store in errors; `writes` counts them, -1 where that is not known."""
+        self.index = index
+        self._place = place
+        self._lock = Lock()
+        self._cache: OrderedDict[int, Packed] = OrderedDict()
+        self._last: Packed | None = (
+            None  # what was last read from the database: a node and its children tend to stand in one row
+        )
+        self._bytes = 0
+        self._epoch = 0  # rows read before it last changed are not kept
+        self._generation: object = None  # of the rows that are kept; None: nothing was read yet
+        self._writes = writes
+        self._looked_at = -1  # how many writes there had been
+
+    def row(self, connection: Database, row: int) -> Row | None:
+        """The row of that number, or None if it is not there (yet)."""
+        with self._lock:
+            found, epoch = self._cache.get(row), self._epoch
+        if isinstance(found, Row):
+            return found
+        values = connection.execute(f"SELECT {COLUMNS} {FROM} WHERE l.id=?", (row,)).fetchone()
+        if values is None:
+            return None
+        whole = row_of(values)
+        self._keep(connection, whole, epoch)
+        return whole
+
+    def row_in(self, connection: Database, space: int, row: int) -> Row | None:
+        """The row of that number, None if it is not one of the space, or not there yet.
+
+        Raises `Corrupt` if it is gone, or the index says that the space has it and the row does not.
+        """
+        found = self.row(connection, row)
+        if found is not None and found.space == space:
+            return found
+        if found is None:
+            is_damaged = connection.execute("SELECT 1 FROM log WHERE id>? LIMIT 1", (row,)).fetchone()
+        else:
+            is_damaged = connection.execute(_STRETCH, (space, row, row)).fetchone()
+        if is_damaged is not None:
+            raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `perdure verify`.")
+        return None
+
+    def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[Row]:
+        """The rows that a name with these two keys may lead to, for who has caught up with other writers.
+
+        Raises `Corrupt` if the index has a row under both and it carries neither: one could be chance.
+        """
+        one, other = (self.index.known(connection, space, key) for key in keys)
+        for number in sorted({*one, *other}):
+            row = self.row_in(connection, space, number)
+            if row is None:
+                continue
+            if number in one and number in other and not set(keys) & set(split(row.keys)):
+                raise Corrupt(
+                    f"row {number} of {self._place} is another than the index says. Run `perdure verify`."
+                )
+            yield row
+
+    def packed(self, connection: Database, row: int) -> Packed | None:
+        """The same without the plain columns, which cost more to read than the rest."""
+        with self._lock:
+            found, epoch = self._cache.get(row), self._epoch
+        if found is None:
+            values = connection.execute(_PACKED, (row,)).fetchone()
+            if values is None:
+                return None
+            found = _packed(values)
+            self._keep(connection, found, epoch)
+        return found
+
+    def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
+        """The objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
+        if space is None:
+            if digests:
+                raise _not_found(digests[0])
+            return []
+        return [self._object(connection, space, digest) for digest in digests]
+
+    def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
+        """Those of `digests` that the space never had."""
+        return [digest for digest in digests if space is None or not self.has(connection, space, digest)]
+
+    def find(self, connection: Database, space: int, digest: Digest) -> tuple[Packed, int] | None:
+        """Where the object seems to stand; whether it does, its bytes must tell."""
+        return next(self._found(connection, space, object_key(digest)), None)
+
+    def has(self, connection: Database, space: int, digest: Digest) -> bool:
+        """Whether the object stands somewhere, or stood before it was forgotten."""
+        found = self._found(connection, space, object_key(digest))
+        return any(self._is(connection, row, at, digest) for row, at in found)
+
+    def _found(self, connection: Database, space: int, key: bytes) -> Iterator[tuple[Packed, int]]:
+        last = self._last
+        if last is not None and last.space == space:
+            yield from ((last, at) for at in last.index_of(key))
+        for number in self.index.candidates(connection, space, key):
+            row = self.packed(connection, number)
+            if row is not None and row.space == space:
+                yield from ((row, at) for at in row.index_of(key))
+
+    def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
+        """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
+        item = row.pack.items[at]
+        if item.form == Form.FORGOTTEN:
+            return buried_of(item) == digest
+        try:
+            found = digest_of(_kind(item), self.body(connection, row, at))
+        except (Corrupt, Forgotten):
+            return True
+        return found == digest or object_key(found) != object_key(digest)
+
+    def body(self, connection: Database, row: Packed, at: int) -> bytes:
+        """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
+        later: list[Item] = []
+        item = row.pack.items[at]
+        while is_against(item):
+            later.append(item)
+            base = self.packed(connection, item.row) if len(later) <= _DEPTH_MAX else None
+            if base is None or base.space != row.space or item.index >= len(base.pack.items):
+                raise Corrupt(
+                    f"row {row.id} of {self._place} builds on a row that is not there. Run `perdure verify`."
+                )
+            row, at = base, item.index
+            item = row.pack.items[at]
+        body = item.data if item.form == Form.WHOLE else self._plain(connection, row, at)
+        for difference in reversed(later):
+            body = joined(body, difference)
+        return body
+
+    def forget(self) -> None:
+        """Drop everything that is kept, because rows were changed in place."""
+        with self._lock:
+            self._forget()
+
+    def refresh(self, connection: Database) -> object:
+        """Do so if anybody has changed rows in place since the last time; a mark that is another after each time."""
+        generation = connection.execute("SELECT value FROM meta WHERE name='generation'").get
+        if generation != self._generation:
+            with self._lock:
+                self._generation = generation
+                self._forget()
+        return generation
+
+    def look(self, connection: Database) -> None:
+        """Refresh, unless nobody has written since the last look."""
+        writes = self._writes()
+        if writes < 0 or writes != self._looked_at:
+            self.refresh(connection)
+            self._looked_at = writes
+
+    def _forget(self) -> None:
+        self._epoch += 1
+        self._last = None
+        self._cache.clear()
+        self._bytes = 0
+
+    def _object(self, connection: Database, space: int, digest: Digest) -> Object:
+        damage: Corrupt | Forgotten | None = None
+        for row, at in self._found(connection, space, object_key(digest)):
+            kind = _kind(row.pack.items[at])
+            try:
+                return Object.read(kind, digest, self.body(connection, row, at))
+            except (Corrupt, Forgotten) as error:  # another row may have it whole
+                if damage is None and self._is(connection, row, at, digest):
+                    damage = error
+        raise damage or _not_found(digest)
+
+    def _plain(self, connection: Database, row: Packed, at: int) -> bytes:
+        """The bytes of an item that stand in the row's own columns."""
+        whole = row if isinstance(row, Row) else self.row(connection, row.id)
+        if whole is None or at >= len(whole.pack.items):
+            raise Corrupt(f"row {row.id} of {self._place} is not there any more. Run `perdure verify`.")
+        return _plain(whole, at, whole.pack.items[at])
+
+    def _keep(self, connection: Database, row: Packed, epoch: int) -> None:
+        if row.size > _CACHE_BYTES // 8 or connection.in_transaction:
+            return  # what is not durable yet must not be shown to others
+        with self._lock:
+            if epoch == self._epoch:
+                before = self._cache.pop(row.id, None)
+                self._cache[row.id] = self._last = row
+                self._bytes += row.size + 500 - (0 if before is None else before.size + 500)
+            while self._bytes > _CACHE_BYTES:
+                self._bytes -= self._cache.popitem(last=False)[1].size + 500
+
+
+def step_of(row: Row) -> Step:
+    """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
+    step = hashed_step(row)
+    if not is_placed(row, step):
+        raise Corrupt(
+            f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
+            "Run `perdure verify`."
+        )
+    return step
+
+
+def is_placed(row: Row, step: Step) -> bool:
+    """Whether the row says of its commit what follows from the commit and from the row of its parent."""
+    run = step.commit.run
+    return (
+        row.follows
+        and row.events == len(step.changeset.events)
+        and row.run == (None if run is None else run_key(run))
+    )
+
+
+def hashed_step(row: Row) -> Step:
+    """The same, but the place is as the row has it."""
+    item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
+    found = changeset_of(row)
+    if item is None or row.digest is None or found is None:
+        raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `perdure verify`.")
+    changeset, body = found
+    digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
+    if item.form == Form.COMMIT:
+        commit = _commit(row, item, changeset, changeset_digest)
+        Object.read(Kind.COMMIT, digest, encode_commit(commit))
+    else:
+        commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
+        first, root = commit.first_parent, Digest((row.root or b"").hex())
+        if (first, commit.root, commit.depth, commit.at) != (_digest(row.parent), root, row.depth, row.at):
+            raise Corrupt(f"row {row.id} of the log differs from its commit. Run `perdure verify`.")
+    if commit.changeset != changeset_digest:
+        raise Corrupt(
+            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned. "
+            "Run `perdure verify`."
+        )
+    return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
+
+
+def digest_at(row: Row, at: int, body: bytes) -> Digest:
+    """The digest that an item's bytes have."""
+    return digest_of(_kind(row.pack.items[at]), body)
+
+
+def _plain(row: Row, at: int, item: Item) -> bytes:
+    match item.form:
+        case Form.WHOLE:
+            return item.data
+        case Form.BODIES:
+            start = sum(other.size for other in row.pack.items[:at] if other.form == Form.BODIES)
+            return row.bodies[start : start + item.size]
+        case Form.CHANGESET:
+            found = changeset_of(row)
+            return b"" if found is None else found[1]
+        case Form.COMMIT:
+            return encode_commit(commit_of(row, item))
+        case Form.FORGOTTEN:
+            raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
+        case _:
+            raise Corrupt(f"row {row.id} of the log has an item of an unknown form. Run `perdure verify`.")
+
+
+def _kind(item: Item) -> Kind:
+    if not 0 <= item.kind < len(KINDS):
+        raise Corrupt("a stored item is of an unknown kind. Run `perdure verify`.")
+    return KINDS[item.kind]
+
+
+def _digest(value: bytes | None) -> Digest | None:
+    return None if value is None else Digest(value.hex())
+
+
+def _bytes(value: object) -> bytes | None:
+    return value if isinstance(value, bytes) else None
+
+
+def _not_found(digest: Digest) -> NotFound:
+    return NotFound(f"there is no object {digest} in this space; nothing was returned.")

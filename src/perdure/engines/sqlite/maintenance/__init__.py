@@ -1,0 +1,1 @@
+"""Work on a whole SQLite store: scan, forget, back up, export."""

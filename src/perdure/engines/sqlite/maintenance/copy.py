@@ -1,0 +1,150 @@
+"""Backing up: a consistent copy of a store in a new file, while others write.
+
+The views of a store as plain tables in a new SQLite file, for programs that have no Perdure.
+
+Two of the views open what is packed, which stock SQLite cannot; in the new file all of them are tables.
+The file is made with the mode 0600, and is removed again if anything goes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import apsw
+
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.sql import Sql
+from perdure.errors import Conflict, NotFound, Unavailable
+
+__all__ = ["back_up", "sync_names", "export_tables"]
+
+
+def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) -> None:
+    """Copy what `read` reads to the new file `path`, which appears whole or not at all.
+
+    Raises `Conflict` if the file exists, `Unavailable` if it cannot be written.
+    """
+    if path.exists():
+        raise Conflict(f"{path} exists already; nothing was copied. Choose another path, or remove it first.")
+    partial = _new_file(path)
+    try:
+        read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
+        _sync(partial)
+        os.link(partial, path)  # fails if somebody made the file meanwhile
+    except FileExistsError as error:
+        raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
+    except OSError as error:
+        raise _failed(path, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_names(path.parent)
+
+
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, under a name that nobody else uses."""
+    try:
+        file, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent)
+    except OSError as error:
+        raise _failed(path, error) from error
+    os.close(file)
+    return Path(name)
+
+
+def _failed(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"{path} could not be written ({error}); there is no backup. Check its directory.")
+
+
+def sync_names(path: Path) -> None:
+    """Make the names in a directory certain."""
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+_THREADS_OWN = (
+    "conversation_events",
+    "tool_events",
+    "state_checkpoints",
+    "memory_references",
+    "artifact_references",
+    "provider_metadata",
+    "timelines",
+)
+_COMMITS = "SELECT {} FROM thread_commits c JOIN log l ON l.id = c.row WHERE c.conversation_id = ?1"
+
+# What is taken of each view: everything, and what belongs to the thread ?1.
+_QUERIES: dict[str, tuple[str, str]] = {
+    "conversations": ("SELECT * FROM conversations", "SELECT * FROM conversations WHERE id = ?1"),
+    **{
+        name: (f"SELECT * FROM {name}", f"SELECT * FROM {name} WHERE conversation_id = ?1")
+        for name in _THREADS_OWN
+    },
+    "state_commits": (
+        "SELECT * FROM state_commits",
+        f"SELECT * FROM state_commits WHERE hash IN ({_COMMITS.format('lower(hex(l.digest))')})",
+    ),
+    "state_snapshots": (
+        "SELECT * FROM state_snapshots",
+        (
+            "SELECT DISTINCT lower(hex(root)) AS hash, perdure_snapshot(space, root) AS entries FROM log "
+            f"WHERE id IN ({_COMMITS.format('l.id')})"
+        ),
+    ),
+    "state_values": (
+        "SELECT * FROM state_values",
+        (
+            "SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '$.content') AS content "
+            "FROM log l JOIN json_each(perdure_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value' "
+            "AND l.space = (SELECT space FROM threads WHERE id = ?1)"
+        ),
+    ),
+}
+
+
+def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, int]:
+    """Write every view as a table to a new file, of one thread or of all; how many rows each has.
+
+    Raises `Conflict` if the file is there already, `NotFound` if its directory is not; nothing is left behind then.
+    """
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError as error:
+        raise Conflict(f"{target} is there already; nothing was written. Name a new file.") from error
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no directory {target.parent}; nothing was written.") from error
+    try:
+        return _filled(sql, target, thread)
+    except BaseException as error:
+        target.unlink()
+        if isinstance(error, apsw.Error):
+            raise translated(error, "writing the tables", str(target)) from error
+        raise
+
+
+def _filled(sql: Sql, target: Path, thread: str | None) -> dict[str, int]:
+    opened = apsw.Connection(str(target))
+    written: dict[str, int] = {}
+    try:
+        database = cast("Database", opened)
+        database.execute("BEGIN")
+        for name, (everything, of_one) in _QUERIES.items():
+            columns = [str(row[0]) for row in sql.query("SELECT name FROM pragma_table_info(?)", (name,))[1]]
+            rows = (sql.query(everything) if thread is None else sql.query(of_one, (thread,)))[1]
+            database.execute(f"CREATE TABLE {name}({', '.join(columns)})")
+            database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+            written[name] = int(database.execute(f"SELECT count(*) FROM {name}").get)
+        database.execute("COMMIT")
+    finally:
+        opened.close()
+    return written

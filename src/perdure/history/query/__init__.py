@@ -1,0 +1,1 @@
+"""Questions about the past: diff, blame and bisect."""

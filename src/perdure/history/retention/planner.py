@@ -1,0 +1,244 @@
+"""Planning: what a policy would remove, space by space, without changing anything.
+
+Judging one space under a policy: what of it may go.
+
+Commits, changesets and moves always stay, so that the chain verifies.  Values, nodes,
+bodies, artifacts and checkpoints go when only what may go needs them.
+
+Carrying out a plan: what may go is forgotten, and nothing that anybody has begun to need meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.history.artifacts import upload_of
+from perdure.history.retention.digest_set import Digests
+from perdure.history.retention.policy import Done, Lot, Plan, Policy, SpacePlan
+from perdure.history.retention.reachability import Doomed, Living, abandoned, left_behind, roots, unliving
+from perdure.history.space import ALIVE, Space, label_of
+from perdure.history.stored_objects import spaces
+from perdure.history.tree import Cache
+from perdure.history.writer import OUTBOX
+from perdure.model import canonical
+from perdure.model.digest import Digest, Kind, Object, digest_of
+
+__all__ = [
+    "plan",
+    "plan_removed",
+    "Elsewhere",
+    "expire_uploads",
+    "forget_uploads",
+    "removable",
+    "space_of",
+    "carry_out",
+]
+
+
+class Elsewhere:
+    """What commits have read in other spaces, found when it is first asked for."""
+
+    def __init__(self, engine: Engine, policy: Policy, now: int) -> None:
+        """Look over every space of `engine`, if need be."""
+        self._engine, self._policy, self._now = engine, policy, now
+        self._found: Digests | None = None
+
+    def found(self) -> Digests:
+        """The roots and commits of agents and owners that live commits of any space have read."""
+        if self._found is None:
+            self._found = Digests()
+            for name in spaces(self._engine):
+                space = space_of(self._engine, name)
+                living = Living(space)
+                living.reads = self._found
+                for digest in roots(space, self._policy, self._now):
+                    living.mention(digest)
+        return self._found
+
+
+def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Iterator[tuple[str, Object]]:
+    """The objects that may go, and why.
+
+    Raises `Corrupt` or `NotFound` if anything is damaged: then nobody can tell what must stay.
+    """
+    since = policy.undone_since(now)
+    left = list(left_behind(space, since)) if since is not None else []
+    uploads = list(abandoned(space, policy, now))
+    if not uploads and not any(each.may_go for each in left):
+        return
+    living = Living(space)
+    for digest in roots(space, policy, now):
+        living.mention(digest)
+    for each in left:
+        for step in unliving(space, each.commit, living):
+            if not each.may_go or _is_read(step, elsewhere):
+                living.commit(step.digest)
+    doomed = Doomed(space, living)
+    for each in left:
+        doomed.commit(each.commit)
+    for cell in uploads:
+        doomed.chunks(upload_of(cell).chunks)
+    doomed.save()
+    yield from doomed.objects() if doomed else ()
+
+
+def _is_read(step: Step, elsewhere: Elsewhere) -> bool:
+    """Whether a live commit of another space has read this one: of an agent's map it says the commit, of a memory the root."""
+    return step.digest in elsewhere.found() or step.commit.root in elsewhere.found()
+
+
+def expire_uploads(space: Space, policy: Policy, now: int) -> None:
+    """Mark the uploads that are older than the policy allows, so that none of them can be finished any more."""
+    for cell in list(abandoned(space, policy, now)):
+        upload = upload_of(cell)
+        if not upload.expired:
+            expired = msgspec.structs.replace(upload, expired=True)
+            _put(space, cell, canonical.encode_struct(expired))
+
+
+def forget_uploads(space: Space, policy: Policy, now: int) -> None:
+    """Empty the cells of expired uploads, whose chunks are gone."""
+    for cell in list(abandoned(space, policy, now)):
+        if upload_of(cell).expired:
+            _put(space, cell, None)
+
+
+def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
+    """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
+    label = name
+    with suppress(Corrupt):  # what is damaged is told of where it is judged, and left alone
+        label = label_of(engine, name)
+    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=Cache(0))
+
+
+def _put(space: Space, cell: Cell, value: bytes | None) -> None:
+    wanted = CellWrite(name=cell.name, expected=cell.revision, value=value)
+    intent = digest_of(Kind.BODY, canonical.encode(["upload", cell.name, cell.revision]))
+    op_id = f"upload:{cell.revision}:{cell.name}"
+    try:
+        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(wanted,)))
+    except Conflict:
+        return  # it was written to in this moment: it is not abandoned
+
+
+def plan(engine: Engine, policy: Policy, now: int) -> Plan:
+    """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
+    elsewhere = Elsewhere(engine, policy, now)
+    planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
+    return Plan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
+
+
+def _plan_space(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> SpacePlan | None:
+    """What would go of one space; None if nothing does."""
+    if _is_removed(space):
+        return plan_removed(space, policy)
+    counts: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
+    try:
+        for why, found in removable(space, policy, now, elsewhere):
+            counts[why, str(found.kind)] += 1
+            sizes[why, str(found.kind)] += len(found.body)
+    except (Corrupt, NotFound) as error:
+        return SpacePlan(space=space.name, left_alone=f"what must stay cannot be told: {error}")
+    lots = tuple(Lot(why, kind, counts[why, kind], sizes[why, kind]) for why, kind in sorted(counts))
+    return SpacePlan(space=space.name, lots=lots) if lots else None
+
+
+def plan_removed(space: Space, policy: Policy) -> SpacePlan | None:
+    """What would go of the space of a removed thread; None: nothing, or it is none."""
+    if not policy.removed_threads or not _is_removed(space):
+        return None
+    if space.engine.cells(space.name, prefix=OUTBOX, limit=1):
+        return SpacePlan(
+            space=space.name, left_alone="its agent's map has not taken over all its changes yet"
+        )
+    return SpacePlan(space=space.name, dropped=True)
+
+
+def _is_removed(space: Space) -> bool:
+    """Whether this is the space of a thread that was removed and not dropped yet."""
+    alive = space.engine.cell(space.name, ALIVE)
+    return alive is not None and alive.value is not None
+
+
+_BATCH_BYTES = 16 * 1024 * 1024
+_BATCH_MAX = 20_000
+_TRIES_MAX = 5
+
+
+def carry_out(
+    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: Cache | None = None
+) -> tuple[Done, ...]:
+    """Remove what `plan` names, each space as it stands now; `ids` names the writes that this takes.
+
+    A space that has changed since is looked at afresh, so what became reachable stays.  `cache`
+    is what this process reads the store through, and is emptied; None: it reads it through none.
+    """
+    elsewhere = Elsewhere(engine, plan.policy, plan.now)
+    done: list[Done] = []
+    for planned in plan.spaces:
+        space = space_of(engine, planned.space, ids)
+        if planned.dropped:
+            done.append(_drop(space, plan.policy))
+        elif planned.left_alone is None:
+            done.append(_forget(space, plan.policy, plan.now, elsewhere))
+    if cache is not None:
+        cache.clear()
+    return tuple(done)
+
+
+def _drop(space: Space, policy: Policy) -> Done:
+    planned = plan_removed(space, policy)
+    if planned is None or not planned.dropped:
+        return Done(
+            space=space.name, left_alone=planned.left_alone if planned else "the thread was not removed"
+        )
+    freed = space.engine.drop(space.name, why="the thread was removed")
+    return Done(space=space.name, dropped=True, freed=freed)
+
+
+def _forget(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Done:
+    """Forget what may go of one space, marking it afresh as long as others write to it."""
+    count = freed = 0
+    for _ in range(_TRIES_MAX):
+        try:
+            expire_uploads(space, policy, now)
+            standing = space.engine.standing(space.name)
+            for batch in _batches(found for _, found in removable(space, policy, now, elsewhere)):
+                freed += space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
+                count += len(batch)
+            forget_uploads(space, policy, now)
+        except Conflict:
+            continue  # somebody wrote since it was marked, and may need any of it by now
+        except (Corrupt, NotFound) as error:
+            why = f"what must stay cannot be told: {error}"
+            return Done(space=space.name, count=count, freed=freed, left_alone=why)
+        return Done(space=space.name, count=count, freed=freed)
+    why = "others were writing to it all the time"
+    return Done(space=space.name, count=count, freed=freed, left_alone=why)
+
+
+def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
+    """What is to go, in batches for which others can wait."""
+    batch: list[Digest] = []
+    size = 0
+    for found in objects:
+        batch.append(found.digest)
+        size += len(found.body)
+        if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _why(policy: Policy) -> str:
+    days = {"undone": policy.undone_after_days, "staged": policy.staged_after_days}
+    rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
+    return f"the retention policy: nothing live needs it, and it was {rules}"

@@ -1,0 +1,187 @@
+"""Naming a moment: from what a person types, or a program holds, to one commit.
+
+A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
+`turn:n`, a message id and a run id.  A whole digest of a commit means that commit, whatever
+else is called so.  Any other name that fits two kinds is refused, naming both: a guess here
+could fork, or undo to, the wrong moment.  What a program holds is not a name but `Exactly`
+one commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.errors import Invalid, NotFound
+from perdure.history import gc_generation, reader
+from perdure.history.space import Space
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.model.head import Head
+
+__all__ = ["Exactly", "Name", "resolve"]
+
+PREFIX_MIN = 4
+
+_HEX = re.compile(r"[0-9a-f]{4,64}\Z")
+_WHOLE = re.compile(r"[0-9a-f]{64}\Z")
+_BACK = re.compile(r"HEAD(?:~([0-9]{1,12}))?\Z")
+_VERSION = re.compile(r"version:([0-9]{1,12})\Z")
+_TURN = re.compile(r"turn:([0-9]{1,12})\Z")
+_SHOWN = 8
+_PAGE = 100
+
+_Found = Iterator[Digest | None]  # the moments that a name fits as one kind
+
+
+class Exactly(msgspec.Struct, frozen=True):
+    """The commit that something a program holds stands at."""
+
+    commit: Digest
+
+
+Name: TypeAlias = str | Exactly
+
+
+def resolve(space: Space, head: Head, name: Name) -> Digest | None:
+    """The commit that `name` means, seen from `head`; None is the moment before the first.
+
+    Raises `NotFound` if it fits nothing, `Invalid` if it fits two things.
+    """
+    whole = name.commit if isinstance(name, Exactly) else name
+    if _WHOLE.match(whole) and (found := _stored(space, Digest(whole))) is not None:
+        return found
+    if isinstance(name, Exactly):
+        raise _absent(space, head, whole)
+    fits: dict[str, Digest | None] = {}
+    for kind, find in _KINDS.items():
+        found = list(dict.fromkeys(find(space, head, name)))
+        if len(found) > 1:
+            raise _ambiguous(name, kind, found)
+        if found:
+            fits[kind] = found[0]
+    if len(fits) > 1:
+        kinds = " and ".join(f"{kind} ({_shown(commit)})" for kind, commit in fits.items())
+        raise Invalid(f"{name!r} fits two kinds of name: {kinds}; nothing was done. Give the full digest.")
+    if not fits:
+        raise _absent(space, head, name)
+    return next(iter(fits.values()))
+
+
+def _stored(space: Space, commit: Digest) -> Digest | None:
+    """The commit of that digest if the store has it; what is remembered counts where nothing was ever forgotten."""
+    step = space.find(commit, remembered=gc_generation.is_whole(space))
+    return None if step is None else step.digest
+
+
+def _digests(space: Space, head: Head, name: str) -> _Found:
+    if _HEX.match(name):
+        yield from space.engine.commits(space.name, name, limit=_SHOWN + 1)
+
+
+def _back(space: Space, head: Head, name: str) -> _Found:
+    match = _BACK.match(name)
+    if match is None:
+        return
+    count, depth = int(match[1] or 0), _depth(space, head.commit)
+    if head.commit is None or count == depth + 1:
+        yield from (None,) if count <= depth + 1 else ()
+    elif count <= depth:
+        yield space.back(head.commit, skip=count, limit=1)[0].digest
+
+
+def _version(space: Space, head: Head, name: str) -> _Found:
+    match = _VERSION.match(name)
+    if match is None:
+        return
+    version = int(match[1])
+    moves = space.engine.moves(space.name, head.timeline, before=version + 1, limit=1)
+    if moves and moves[0].version == version:
+        yield moves[0].to
+    elif version == 0 and not moves:
+        yield None
+
+
+def _turn(space: Space, head: Head, name: str) -> _Found:
+    match = _TURN.match(name)
+    if match is None or head.commit is None:
+        return
+    step = space.turn(head.commit, int(match[1]))
+    if step is not None:
+        yield step.digest
+
+
+def _message(space: Space, head: Head, name: str) -> _Found:
+    named = [digest for digest in space.engine.labelled(space.name, name) if _appends(space, digest, name)]
+    here = [digest for digest in named if reader.is_ancestor(space, digest, head.commit)]
+    yield from here or named
+
+
+def _run(space: Space, head: Head, name: str) -> _Found:
+    begun = [
+        digest for digest in space.engine.labelled(space.name, name) if space.step(digest).commit.run == name
+    ]
+    here = [digest for digest in begun if reader.is_ancestor(space, digest, head.commit)]
+    if here and head.commit is not None:
+        yield from (_end_of_turn(space, digest, head.commit) for digest in here)
+        return
+    for digest in begun:
+        yield from _ends_elsewhere(space, digest)
+
+
+def _ends_elsewhere(space: Space, begun: Digest) -> _Found:
+    """Where a run ended on other lines than the one that asks; where it began if no head is left there."""
+    ends: list[Digest | None] = []
+    after = ""
+    while page := space.engine.holds(space.name, after=after, limit=_PAGE):
+        heads = [hold.head.commit for hold in page if hold.head.commit is not None]
+        ends += [_end_of_turn(space, begun, top) for top in heads if reader.is_ancestor(space, begun, top)]
+        after = page[-1].head.timeline
+    yield from ends or [begun]
+
+
+def _end_of_turn(space: Space, begun: Digest, top: Digest) -> Digest:
+    last = space.turn(top, space.step(begun).place.turn)
+    assert last is not None, "a commit on a line has a turn there"
+    return last.digest
+
+
+_KINDS: dict[str, Callable[[Space, Head, str], _Found]] = {
+    "a digest": _digests,
+    "a place before the head": _back,
+    "a version": _version,
+    "a turn": _turn,
+    "a message id": _message,
+    "a run id": _run,
+}
+
+
+def _appends(space: Space, digest: Digest, message: str) -> bool:
+    events = space.step(digest).changeset.events
+    return any(isinstance(event, MessageAppended) and event.id == message for event in events)
+
+
+def _depth(space: Space, commit: Digest | None) -> int:
+    return -1 if commit is None else space.step(commit).commit.depth
+
+
+def _ambiguous(name: str, kind: str, found: Sequence[Digest | None]) -> Invalid:
+    shown = ", ".join(_shown(commit) for commit in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    return Invalid(
+        f"{name!r} is {kind} of more than one commit: {shown}; nothing was done. Give more digits."
+    )
+
+
+def _absent(space: Space, head: Head, name: str) -> NotFound:
+    return NotFound(
+        f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
+        f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done. Use a digest or its first "
+        f"{PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id or a run id."
+    )
+
+
+def _shown(commit: Digest | None) -> str:
+    return commit[:16] if commit else "before the first commit"

@@ -1,0 +1,132 @@
+"""What an object names: the digests that must be there, or must be kept, because of it.
+
+Going over everything that is stored for a space.
+
+A page is as long as its objects are small, so that memory does not depend on what was put
+into the store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from perdure.engines.contract import Engine, Fact
+from perdure.errors import Corrupt
+from perdure.model.changeset import Changeset
+from perdure.model.digest import Digest
+from perdure.model.event import (
+    AgentChanged,
+    ArtifactCreated,
+    BackendSwitched,
+    CheckpointCreated,
+    Event,
+    MemoryWritten,
+    MessageAppended,
+    ToolCallCompleted,
+    ToolCallRequested,
+)
+from perdure.model.patch import Edit, Op, Put, Replace
+
+__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "spaces", "whole_pages"]
+
+
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+def of_changeset(changeset: Changeset) -> Iterator[Digest]:
+    """Everything that a changeset names and its space must hold: bodies, arguments, values, artifacts.
+
+    What an edit leaves is not among them: only the last document of a patch is kept, and
+    the map names that.
+    """
+    for event in changeset.events:
+        yield from _of_event(event)
+    for op in changeset.patch.ops:
+        yield from values_of(op)
+    yield from (action.payload for action in changeset.state_actions if action.payload)
+
+
+def contexts_of(changeset: Changeset) -> Iterator[Digest]:
+    """The recipes of what models were shown, which name more in their turn."""
+    for event in changeset.events:
+        if isinstance(event, MessageAppended) and event.context is not None:
+            yield event.context
+
+
+def values_of(op: Op) -> Iterator[Digest]:
+    """The values that one op brought."""
+    match op:
+        case Put(value=value):
+            yield value
+        case Replace(entries):
+            yield from (stored.value for stored in entries.values())
+        case Edit(argument=str() as argument):
+            yield argument
+        case _:
+            pass
+
+
+def mentioned(text: bytes) -> Iterator[Digest]:
+    """Everything in a JSON text that has the shape of a digest, references to artifacts included."""
+    return (Digest(found.group().decode()) for found in _DIGEST.finditer(text))
+
+
+def _of_event(event: Event) -> Iterator[Digest]:
+    match event:
+        case MessageAppended(body=body, vendor=vendor, context=context, losses=losses):
+            yield body
+            yield from (each for each in (vendor, context, losses) if each is not None)
+        case ToolCallRequested(args=args):
+            yield args
+        case ToolCallCompleted(result_ref=str() as reference):
+            yield from mentioned(reference.encode())
+        case BackendSwitched(checkpoint=checkpoint, report=report):
+            yield from (each for each in (checkpoint, report) if each is not None)
+        case CheckpointCreated(checkpoint=checkpoint):
+            yield checkpoint
+        case ArtifactCreated(artifact=artifact):
+            yield artifact
+        case AgentChanged(patch=patch):
+            yield patch
+        case MemoryWritten(body=str() as body):
+            yield body
+        case _:
+            pass
+
+
+_PAGE_BYTES = 2 * 1024 * 1024
+_PAGE_MIN, _PAGE_MAX = 4, 500
+
+
+def pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
+    """Everything stored for a space, in pages of about the same number of bytes."""
+    cursor: int | None = 0
+    limit = _PAGE_MIN
+    while cursor is not None:
+        before = cursor
+        page, cursor = engine.scan(space, after=cursor, limit=limit)
+        yield page
+        if cursor is not None and cursor <= before:
+            raise Corrupt(f"the scan of space '{space}' does not get on; what follows was not read.")
+        size = sum(len(fact.object.body) for fact in page if fact.object) // max(1, len(page))
+        limit = min(max(_PAGE_BYTES // max(1, size), _PAGE_MIN), _PAGE_MAX)
+
+
+def whole_pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
+    """The same; raises `Corrupt` at the first thing that is damaged."""
+    for page in pages(engine, space):
+        for fact in page:
+            if fact.fault is not None:
+                raise Corrupt(
+                    f"space '{space}' is damaged ({fact.fault}); it was left as it is. Run `perdure verify`."
+                )
+        yield page
+
+
+def spaces(engine: Engine) -> Iterator[str]:
+    """Every space that was ever written, by name."""
+    after = ""
+    while page := engine.spaces(after=after, limit=_PAGE_MAX):
+        yield from page
+        after = page[-1]

@@ -1,0 +1,386 @@
+"""The versioned map: an immutable view of everything that a root names.
+
+Drafts: a map under edit.
+
+A draft copies the nodes on the way to each change, once, and alters its copies.  After every
+step they obey the rule, so the numbers are true at any time; but nothing is encoded or hashed
+until `finish`, and then each node once, however many changes met in it.
+
+A change that is refused leaves the draft as it was.  One that fails because the store could
+not be read, in the middle of a repair, leaves a draft that only says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from perdure.errors import Invalid, Unavailable
+from perdure.history.tree import read
+from perdure.history.tree.builder import grow, seal, shared, too_deep
+from perdure.history.tree.encoding import (
+    BRANCHES_MAX,
+    Branch,
+    Entry,
+    Leaf,
+    Node,
+    is_leaf,
+    key_of,
+    make_entry,
+    make_item,
+    make_tail,
+    path_of,
+    prefix_of,
+    value_of,
+)
+from perdure.history.tree.read import EMPTY, Cache, Nodes, Reader
+from perdure.model.digest import Digest, Object
+
+__all__ = ["Tree", "Draft"]
+
+
+_Trail: TypeAlias = list[tuple[Branch, int, int]]
+"""The branches above a place, from the top: each with its offset and the label that was taken."""
+
+
+class Draft:
+    """One patch's worth of changes to a map; it sees its own changes, and nobody else does."""
+
+    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
+
+    def __init__(self, reader: Reader, root: Digest) -> None:
+        """Begin from the map with this root."""
+        self._reader = reader
+        self._root = root
+        self._top: Node | None = None  # None: nothing was changed
+        self._way: tuple[bytes, _Trail, Node, int] | None = None  # to the key that is about to be changed
+        self._seen = {EMPTY, root}  # nodes that need not be stored again
+        self._finished: tuple[Digest, tuple[Object, ...]] | None = None
+        self._torn = False  # a change began and could not be completed
+
+    def count(self, prefix: str = "") -> int:
+        """How many paths start with `prefix`, without reading what is below it."""
+        return read.count(self._reader, self._node(), prefix_of(prefix))
+
+    def get(self, path: str) -> Entry | None:
+        """The entry at `path`; None if there is none."""
+        tail = read.find(self._reader, self._node(), key_of(path))
+        return None if tail is None else make_entry(path, tail)
+
+    def value_to_change(self, path: str) -> Digest | None:
+        """The value at `path`, whose place is about to be changed; None if there is none."""
+        key = key_of(path)
+        trail, node, offset = self._descend(key)
+        self._way = key, trail, node, offset
+        tail = node.tail(key[offset:])
+        return None if tail is None else value_of(tail)
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries whose paths start with `prefix`, in order; the draft must not change meanwhile."""
+        for key, tail in read.scan(self._reader, self._node(), prefix=prefix_of(prefix)):
+            yield make_entry(path_of(key), tail)
+
+    def put(self, entry: Entry) -> None:
+        """Let the path of `entry` hold it, whatever it held before; raises `Invalid` if the map cannot."""
+        key, tail = key_of(entry.path), make_tail(entry)
+        trail, node, offset = self._descend(key)
+        grown = _put(node, key, offset, tail, room=BRANCHES_MAX - len(trail))
+        if grown is None:
+            return
+        for branch, _, _ in trail:
+            branch.add(1, len(key))
+        self._set(trail, grown)
+        _raise_heights(trail, grown.height)
+
+    def delete(self, path: str) -> bool:
+        """Let `path` hold nothing; False if it held nothing before."""
+        key = key_of(path)
+        trail, node, offset = self._descend(key)
+        if not _delete(node, key, offset):
+            return False
+        self._shrink(trail, node, key[:offset], gone=1, gone_bytes=len(key))
+        return True
+
+    def clear(self, prefix: str) -> int:
+        """Let no path that starts with `prefix` hold anything; how many did.  What goes is not read."""
+        key = prefix_of(prefix)
+        trail, node, offset = self._descend(key)
+        left, gone, gone_bytes = _clear(node, key[offset:], offset)
+        if gone:
+            self._shrink(trail, left, key[:offset], gone=gone, gone_bytes=gone_bytes, was=node.height)
+        return gone
+
+    def finish(self) -> tuple[Digest, tuple[Object, ...]]:
+        """The root, and those of its nodes that are new, children before parents.  It ends the draft."""
+        if self._finished is None:
+            if self._torn:
+                raise _torn()
+            self._finished = self._seal()
+        return self._finished
+
+    def _seal(self) -> tuple[Digest, tuple[Object, ...]]:
+        if self._top is None:
+            return self._root, ()
+        new: dict[Digest, Object] = {}
+        for thing, node in seal(self._top, 0):
+            self._root = thing.digest
+            if thing.digest not in self._seen:
+                new[thing.digest] = thing
+                self._reader.cache.put(thing.digest, node, len(thing.body))
+        self._top = None
+        return self._root, tuple(new.values())
+
+    def _node(self) -> Node:
+        if self._torn:
+            raise _torn()
+        return self._reader.root(self._root) if self._top is None else self._top
+
+    def _descend(self, key: bytes) -> tuple[_Trail, Node, int]:
+        """Open the way to `key`: the branches passed, the node where the way ends, and its offset."""
+        assert self._finished is None, "a draft is finished once"
+        if self._torn:
+            raise _torn()
+        way, self._way = self._way, None
+        if way is not None and way[0] == key:
+            return way[1], way[2], way[3]
+        if self._top is None:
+            self._top = self._reader.root(self._root).copy()
+        trail: _Trail = []
+        node, offset = self._top, 0
+        while isinstance(node, Branch):
+            fork = offset + len(node.prefix)
+            if fork >= len(key) or not key.startswith(node.prefix, offset):
+                break
+            child = self._open(node, key[fork], fork + 1)
+            if child is None:
+                break
+            trail.append((node, offset, key[fork]))
+            node, offset = child, fork + 1
+        return trail, node, offset
+
+    def _open(self, branch: Branch, label: int, offset: int) -> Node | None:
+        child = branch.opened.get(label)
+        if child is None:
+            stored = self._reader.child(branch, label, offset)
+            if stored is None:
+                return None
+            branch.opened[label] = child = stored.copy()
+            self._seen.add(child.base or EMPTY)
+        return child
+
+    def _set(self, trail: _Trail, node: Node) -> None:
+        if trail:
+            branch, _, label = trail[-1]
+            branch.opened[label] = node
+        else:
+            self._top = node
+
+    def _shrink(
+        self, trail: _Trail, node: Node, above: bytes, *, gone: int, gone_bytes: int, was: int | None = None
+    ) -> None:
+        """Restore the rule after entries have gone from `node`, whose keys all start with `above`."""
+        self._torn = True  # until it is done: a repair reads nodes, and reading can fail
+        for branch, _, _ in trail:
+            branch.add(-gone, -gone_bytes)
+        was = node.height if was is None else was
+        if trail and isinstance(node, Leaf) and not node.keys:
+            node, above, was = _without_child(trail, above, was)
+        for at, (branch, offset, _) in enumerate(trail):
+            if is_leaf(*branch.weigh(offset)):
+                node, above, was = branch, above[:offset], branch.height
+                del trail[at:]
+                break
+        repaired = self._repair(node, above)
+        self._set(trail, repaired)
+        _lower_heights(trail, was, repaired.height)
+        self._torn = False
+
+    def _repair(self, node: Node, above: bytes) -> Node:
+        """What the rule puts in the place of `node`, all of whose children obey it."""
+        if isinstance(node, Leaf):
+            return node
+        if is_leaf(*node.weigh(len(above))):
+            return self._collapse(node, above)
+        if len(node.labels) == 1 and node.end is None:
+            return self._join(node, len(above))
+        return node
+
+    def _collapse(self, branch: Branch, above: bytes) -> Leaf:
+        """All entries of a branch that has become light, as one leaf."""
+        found = list(read.scan(self._reader, branch, at=above))
+        keys = [key[len(above) :] for key, _ in found]
+        leaf = Leaf(keys, [make_item(key, tail) for key, (_, tail) in zip(keys, found, strict=True)])
+        leaf.base = branch.base
+        return leaf
+
+    def _join(self, branch: Branch, offset: int) -> Node:
+        """The only child of a branch, in its place."""
+        label = branch.labels[0]
+        child = self._open(branch, label, offset + len(branch.prefix) + 1)
+        # A lone leaf would have made its parent a leaf as well: their entries weigh the same.
+        assert isinstance(child, Branch)
+        child.prefix = branch.prefix + bytes((label,)) + child.prefix
+        return child
+
+
+def _torn() -> Unavailable:
+    return Unavailable(
+        "an earlier change to this draft could not read the nodes that it needed, so the draft is lost; "
+        "nothing was written. Begin again from the map."
+    )
+
+
+def _put(node: Node, key: bytes, offset: int, tail: bytes, *, room: int) -> Node | None:
+    """What stands in the place of `node` once `key` is added; None if the key was there and nothing else changed."""
+    if isinstance(node, Leaf):
+        return _put_in_leaf(node, key[offset:], tail, offset, room)
+    fork = offset + len(node.prefix)
+    if not key.startswith(node.prefix, offset):
+        if node.height >= room:
+            raise too_deep()
+        node = _split(node, shared(node.prefix, key[offset:]), offset)
+    elif len(key) == fork and node.end is not None:
+        node.end = tail
+        return None
+    _add(node, key[offset + len(node.prefix) :], tail, offset)
+    return node
+
+
+def _put_in_leaf(leaf: Leaf, suffix: bytes, tail: bytes, offset: int, room: int) -> Node | None:
+    at, item = bisect_left(leaf.keys, suffix), make_item(suffix, tail)
+    if at < len(leaf.keys) and leaf.keys[at] == suffix:
+        leaf.items[at] = item
+        return None
+    leaf.keys.insert(at, suffix)
+    leaf.items.insert(at, item)
+    leaf.fit = None
+    if is_leaf(*leaf.weigh(offset)):
+        return leaf
+    try:
+        return grow(leaf.keys, leaf.tails(), offset=offset, room=room)
+    except Invalid:
+        del leaf.keys[at], leaf.items[at]
+        raise
+
+
+def _split(branch: Branch, at: int, offset: int) -> Branch:
+    """A branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
+    above = Branch(branch.prefix[:at])
+    label, branch.prefix = branch.prefix[at], branch.prefix[at + 1 :]
+    above.attach(label, branch, offset)
+    return above
+
+
+def _add(branch: Branch, rest: bytes, tail: bytes, offset: int) -> None:
+    """Add an entry that goes on with `rest` after the prefix of `branch`, where no child or entry is."""
+    if rest:
+        branch.attach(rest[0], Leaf([rest[1:]], [make_item(rest[1:], tail)]), offset)
+    else:
+        branch.end = tail
+        branch.add(1, 0)
+
+
+def _delete(node: Node, key: bytes, offset: int) -> bool:
+    """Take the entry with this key out of `node`; False if it is not there."""
+    if isinstance(node, Leaf):
+        at = bisect_left(node.keys, key[offset:])
+        if at == len(node.keys) or node.keys[at] != key[offset:]:
+            return False
+        del node.keys[at], node.items[at]
+        node.fit = None
+        return True
+    if node.end is None or key[offset:] != node.prefix:
+        return False
+    node.end = None
+    node.add(-1, 0)
+    return True
+
+
+def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
+    """What is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
+    if isinstance(node, Branch):
+        if not node.prefix.startswith(rest):
+            return node, 0, 0
+        return Leaf([], []), *node.weigh(offset)
+    low = bisect_left(node.keys, rest)
+    high = next(
+        (at for at in range(low, len(node.keys)) if not node.keys[at].startswith(rest)), len(node.keys)
+    )
+    gone_bytes = sum(map(len, node.keys[low:high])) + offset * (high - low)
+    del node.keys[low:high], node.items[low:high]
+    node.fit = None
+    return node, high - low, gone_bytes
+
+
+def _without_child(trail: _Trail, above: bytes, gone_height: int) -> tuple[Branch, bytes, int]:
+    """Drop the last child on the way, which is empty: the branch it hung from, its place, and its old height."""
+    branch, offset, label = trail.pop()
+    was = branch.height
+    branch.detach(label)
+    if was == gone_height + 1 and branch.labels:
+        branch.measure()
+    return branch, above[:offset], was
+
+
+def _raise_heights(trail: _Trail, height: int) -> None:
+    for branch, _, _ in reversed(trail):
+        height += 1
+        if branch.height >= height:
+            break
+        branch.height = height
+
+
+def _lower_heights(trail: _Trail, was: int, now: int) -> None:
+    """Correct the heights on the way after a child's height has changed."""
+    for branch, _, _ in reversed(trail):
+        if was == now or branch.height != was + 1:
+            break
+        was = branch.height
+        branch.measure()
+        now = branch.height
+
+
+class Tree:
+    """The map with one root.  It never changes; reading it reads only the nodes on the way."""
+
+    __slots__ = ("reader", "root")
+
+    def __init__(self, nodes: Nodes, root: Digest = EMPTY, *, cache: Cache | None = None) -> None:
+        """Read by `nodes`; `cache` is best shared by all maps of a store, and None is one of its own."""
+        self.reader = Reader(nodes, Cache() if cache is None else cache)
+        self.root = root
+
+    @property
+    def top(self) -> Node:
+        """The node at the root."""
+        return self.reader.root(self.root)
+
+    def count(self, prefix: str = "") -> int:
+        """How many paths start with `prefix`, without reading what is below it."""
+        return read.count(self.reader, self.top, prefix_of(prefix))
+
+    def get(self, path: str) -> Entry | None:
+        """The entry at `path`; None if there is none."""
+        tail = read.find(self.reader, self.top, key_of(path))
+        return None if tail is None else make_entry(path, tail)
+
+    def get_many(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """The entries at those of `paths` that have one; each level of the tree is one read."""
+        wanted = {key_of(path): path for path in paths}
+        found = dict(read.find_many(self.reader, self.top, wanted))
+        return {path: make_entry(path, found[key]) for key, path in wanted.items() if key in found}
+
+    def entries(self, prefix: str = "", *, after: str | None = None) -> Iterator[Entry]:
+        """The entries whose paths start with `prefix`, in the order of their bytes, read as they are asked for.
+
+        `after` starts behind that path, whether or not it is there; None starts at the first.
+        """
+        start = prefix_of(prefix)
+        low = start if after is None else max(start, prefix_of(after) + b"\0")
+        for key, tail in read.scan(self.reader, self.top, prefix=start, low=low):
+            yield make_entry(path_of(key), tail)
+
+    def edit(self) -> Draft:
+        """A draft that begins as this map."""
+        return Draft(self.reader, self.root)

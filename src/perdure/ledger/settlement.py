@@ -1,0 +1,265 @@
+"""Settling from outside the run: a late result, a person's word, a call brought from elsewhere.
+
+A holder that lost its lease may still say what its tool gave back, once.  While nobody knows
+better, that is the result.  If the call was settled meanwhile it stays so, and what the holder
+says is kept beside it as evidence, which the repeat guard believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from perdure.errors import Conflict, Invalid
+from perdure.history.artifacts import Staged
+from perdure.history.space import Space
+from perdure.ledger import calls, repeat_guard
+from perdure.ledger.calls import Held, Posting
+from perdure.model import names
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState, Status
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.effect import Reach, check_decider
+from perdure.projections.calls import Transition
+
+__all__ = ["Late", "answered", "imported", "late", "resolve"]
+
+_TRIES_MAX = 16
+_UNDECLARED = Reach()
+_ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
+_NOWHERE = ""  # a result label: whoever puts it into a conversation says where
+
+# Requested: somebody was told that it was not done, and has not started it again.
+_OPEN_TO = frozenset({"started", "requested"}) | UNCLEAR
+
+
+class Late(msgspec.Struct, frozen=True):
+    """What became of a late result."""
+
+    held: Held
+    accepted: bool  # False: the call was settled already, and it is kept as evidence
+
+
+def late(
+    space: Space,
+    call: str,
+    *,
+    attempt: int,
+    epoch: int,
+    staged: Staged,
+    preview: bytes | None = None,
+    status: Status = "success",
+    patch: bytes | None = None,
+    patch_base: Digest | None = None,
+    agent_patch: bytes | None = None,
+    memory: bytes | None = None,
+    values: Iterable[Object] = (),
+) -> Late:
+    """Record what a holder without a lease got back from this attempt; again, it changes nothing.
+
+    `values` are what the patches name, `patch_base` is the root of the state that the call saw.
+
+    Raises `Conflict`, having written nothing, if it was not the last to start the call, or has
+    said something else before.
+    """
+    for _ in range(_TRIES_MAX):
+        held = calls.read(space, call)
+        known = _known(held.record, attempt, epoch, calls.reference(staged.digest))
+        if known is not None:
+            return Late(held, known)
+        accepted = held.record.state not in SETTLED
+        posting = (
+            calls.settle(
+                held,
+                "succeeded",
+                at=space.clock(),
+                staged=staged,
+                preview=preview,
+                status=status,
+                patch=patch,
+                patch_base=patch_base,
+                agent_patch=agent_patch,
+                memory=memory,
+                result_label=_NOWHERE,
+                late=True,
+            ).also(objects=values)
+            if accepted
+            else _evidence(space, held, staged)
+        )
+        moved = calls.post_first(space, posting)
+        if moved is not None:
+            return Late(moved, accepted)
+    raise Conflict(
+        f"others are changing call '{call}' all the time; its late result was not recorded. Try again."
+    )
+
+
+def resolve(
+    space: Space,
+    call: str,
+    outcome: Literal["done", "not_done"],
+    *,
+    by: str | None = None,
+    why: str | None = None,
+    staged: Staged | None = None,
+    preview: bytes | None = None,
+) -> Held:
+    """Settle a call that nobody knows the outcome of, by a person's word; the same again changes nothing.
+
+    Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise, and
+    `Invalid` without `by` for an effect from `financial` up.
+    """
+    _check_resolution(outcome, by, why, staged)
+    for _ in range(_TRIES_MAX):
+        held = calls.read(space, call)
+        check_decider(held.record.effect, by, f"call '{call}' to {held.record.tool}")
+        if held.record.state == "resolved" and held.record.outcome == outcome:
+            return held
+        _check_unclear(held.record)
+        moved = calls.post_first(space, _resolution(space, held, outcome, by, why, staged, preview))
+        if moved is not None:
+            return moved
+    raise Conflict(f"others are changing call '{call}' all the time; it was not resolved. Try again.")
+
+
+def imported(
+    record: CallRecord,
+    *,
+    staged: Staged | None = None,
+    preview: bytes | None = None,
+    status: Status = "success",
+    reach: Reach = _UNDECLARED,
+    why: str | None = None,
+) -> Posting:
+    """Enter a call that was made elsewhere: with a result it is settled, without one its outcome is unknown.
+
+    An error does not prove that nothing happened: an external write that ended in one is unknown too, and
+    any other call has failed.  `reach` is that of the tool here; where there is none, it counts as an
+    external write.  For the repeat guard to know it, the same write holds `brought.entering`.
+    """
+    shown = None if preview is None else Object.of(Kind.BODY, preview)
+    given = msgspec.structs.replace(
+        record,
+        origin="import",
+        effect=reach.effect,
+        idempotent=reach.idempotent,
+        key=None,
+        result=calls.reference(staged.digest) if staged else None,
+        preview=shown.digest if shown else None,
+        status=status if staged else None,
+        why=why if staged is None or status == "success" else _ENDED_IN_ERROR,
+    )
+    posting = calls.propose(given, "requested", "started", _came_to(given))
+    objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
+    return posting.also(cells=staged.cells if staged else (), objects=objects)
+
+
+def answered(
+    held: Held, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
+) -> Posting:
+    """Settle an imported call whose result was imported after it."""
+    shown = Object.of(Kind.BODY, preview)
+    reference = calls.reference(staged.digest)
+    given = msgspec.structs.replace(held.record, result=reference, status=status)
+    hops: dict[CallState, tuple[CallState, ...]] = {
+        "succeeded": ("succeeded",),
+        "failed": ("requested", "failed"),
+        "unknown": (),
+    }
+    posting = calls.advance(
+        held,
+        *hops[_came_to(given)],
+        at=at,
+        result=reference,
+        preview=shown.digest,
+        status=status,
+        why=None if status == "success" else _ENDED_IN_ERROR,
+        result_label=result_label,
+    )
+    return posting.also(cells=staged.cells, objects=(*staged.objects, shown))
+
+
+def _came_to(record: CallRecord) -> CallState:
+    """The state of a call that was made elsewhere, by its result."""
+    if record.result is None:
+        return "unknown"
+    if record.status == "success":
+        return "succeeded"
+    return "unknown" if record.reach.guarded else "failed"
+
+
+def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:
+    """Whether this very result was recorded before, and how; None: it is new, and may be recorded."""
+    if (record.attempt, record.epoch) != (attempt, epoch) or not attempt:
+        raise Conflict(
+            f"call '{record.id}' was last started as attempt {record.attempt} of epoch {record.epoch}, not as attempt "
+            f"{attempt} of epoch {epoch}; its late result was not recorded."
+        )
+    if record.late and record.result == result:
+        return True
+    if record.evidence == result:
+        return False
+    if record.late or record.evidence is not None:
+        raise Conflict(f"call '{record.id}' has another late result already; this one was not recorded.")
+    if record.state not in _OPEN_TO and record.state not in SETTLED:
+        raise Conflict(f"call '{record.id}' is {record.state}; its late result was not recorded.")
+    return None
+
+
+def _evidence(space: Space, held: Held, staged: Staged) -> Posting:
+    evidence, at = calls.reference(staged.digest), space.clock()
+    if repeat_guard.done(held.record):
+        posting = calls.learn(held, at=at, evidence=evidence)
+        return posting.also(cells=staged.cells, objects=staged.objects)
+    posting = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
+    cells = (*staged.cells, *repeat_guard.doubted(space, held.record))
+    return posting.also(cells=cells, objects=staged.objects)
+
+
+def _check_unclear(record: CallRecord) -> None:
+    """Raise `Conflict` if there is nothing to resolve."""
+    if record.state == "resolved":
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} was resolved as {record.outcome} already; nothing was written. "
+            "The first word stands."
+        )
+    if record.state not in UNCLEAR:
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} is {record.state}, so there is nothing to resolve; nothing was written."
+        )
+
+
+def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Staged | None) -> None:
+    if outcome not in ("done", "not_done"):
+        raise Invalid(f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.")
+    if outcome == "not_done" and staged is not None:
+        raise Invalid("a call that was not done has no result; nothing was written.")
+    names.check_person(by)
+    names.check_words("why", why)
+
+
+def _resolution(
+    space: Space,
+    held: Held,
+    outcome: Literal["done", "not_done"],
+    by: str | None,
+    why: str | None,
+    staged: Staged | None,
+    preview: bytes | None,
+) -> Posting:
+    shown = None if preview is None else Object.of(Kind.BODY, preview)
+    posting = calls.advance(
+        held,
+        "resolved",
+        at=space.clock(),
+        step=Transition(by=by),
+        outcome=outcome,
+        result_label=_NOWHERE,
+        status="success" if outcome == "done" else "error",
+        why=why,
+        result=calls.reference(staged.digest) if staged else None,
+        preview=shown.digest if shown else None,
+    )
+    objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
+    return posting.also(cells=staged.cells if staged else (), objects=objects)

@@ -1,0 +1,190 @@
+"""Tracing one call: everything that the ledger says of it, words included.
+
+A record names arguments, question and result by digest; here they are read, each None where it is
+not there or was forgotten.  The way that the call took is read from the log, from about where it was
+entered to where it came to stand as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from perdure.engines.contract import Engine
+from perdure.errors import Forgotten, Invalid
+from perdure.history import cells
+from perdure.history.ancestry import commits_of
+from perdure.history.space import Space
+from perdure.ledger import calls, tickets
+from perdure.ledger.calls import CALL
+from perdure.ledger.results import shown
+from perdure.ledger.tickets import TICKET
+from perdure.model.call import CallRecord, CallState
+from perdure.model.digest import Digest
+from perdure.model.message import ToolResult
+from perdure.model.ticket import Ticket
+from perdure.projections.calls import Book, Transition, decode_transition
+
+__all__ = ["Passed", "Traced", "trace", "unclear"]
+
+_PAGE = 200
+_SPAN = 16  # entries: of a round or two
+_BEGINNING_MIN = 4  # characters of an id that is not given whole
+
+_records = msgspec.json.Decoder(CallRecord)
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the log about a call."""
+
+    at: int  # µs since 1970, UTC
+    states: tuple[CallState, ...]  # that it passed, in order; none: it stayed where it was
+    by: str | None = None  # who decided or resolved it, or had its tool asked
+    why: str | None = None
+
+
+class Traced(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, and the words that belong to it."""
+
+    record: CallRecord
+    arguments: str | None  # JSON text, as they stand now
+    result: ToolResult | None  # what the model is shown
+    ticket: Ticket | None  # the last one
+    asked: str | None  # JSON text: the arguments that the ticket is about
+    value: str | None  # JSON text: what was decided, for `edit` and `answer`
+    passed: tuple[Passed, ...] = ()  # oldest first
+
+
+def trace(space: Space, id: str, *, history: bool = True) -> Traced:
+    """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`.
+
+    A beginning of the id is enough if no other begins like it; raises `Invalid` if several do.  Without `history` the way that it took is left out, for which the log is read as far as the call lived.
+    """
+    id = _whole(space, id)
+    asked = tickets.find(space, id) if calls.find(space, id) is None else None
+    record = calls.read(space, asked.ticket.call if asked else id).record
+    last = tickets.find(space, record.ticket) if record.ticket else None
+    ticket = asked.ticket if asked else last.ticket if last else None
+    return Traced(
+        record=record,
+        arguments=_text(space, record.args),
+        result=shown(space, record),
+        ticket=ticket,
+        asked=_text(space, ticket.args) if ticket else None,
+        value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
+        passed=tuple(_passed(space, record)) if history else (),
+    )
+
+
+def _whole(space: Space, id: str) -> str:
+    """The id that `id` is, or is the beginning of."""
+    if len(id) < _BEGINNING_MIN or calls.find(space, id) or tickets.find(space, id):
+        return id
+    found = [
+        cell.name.removeprefix(prefix)
+        for prefix in (CALL, TICKET)
+        for cell in space.engine.cells(space.name, prefix=prefix + id, after=prefix + id, limit=2)
+    ]
+    if len(found) > 1:
+        raise Invalid(
+            f"several ids of '{space.label}' begin with '{id}': {', '.join(found)}; nothing was done. Give more of it."
+        )
+    return found[0] if found else id
+
+
+def unclear(
+    engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int
+) -> Sequence[tuple[str, CallRecord]]:
+    """Calls of every thread that nobody knows the outcome of, by (id, space), each with the name of its space."""
+    found = engine.listed(prefix=CALL, after=(CALL + after[0], after[1]), limit=limit)
+    return [(cell.space, cells.read(cell, _records)) for cell in found]
+
+
+def _passed(space: Space, record: CallRecord) -> list[Passed]:
+    """The way that a call took, from its first entry to the one that left it as it is."""
+    book, found = Book(), list[Passed]()
+    for step in _told(space, after=_before_entry(space, record)):
+        if step.call != record.id:
+            continue
+        book.take(step)
+        found.append(_passing(step))
+        if book.calls[record.id] == record:
+            break
+    return found
+
+
+def _passing(step: Transition) -> Passed:
+    decided = step.decision
+    return Passed(
+        at=step.at,
+        states=(*step.via, step.to) if step.to else (),
+        by=step.by or (decided.by if decided else None),
+        why=decided.why if decided else _word(step.set.get("why")),
+    )
+
+
+def _before_entry(space: Space, record: CallRecord) -> int:
+    """A position in the log after which the call was entered, and not long after.
+
+    A commit says how far the log went when it was made.  A call is entered after what the commit
+    says that asked for it, and before what the one says that told its result.  So it is looked for
+    after the first and back from the second, in spans that grow; back from the end of a log that says neither.
+    """
+    by_hand = record.label is not None and record.label == record.run
+    low = 0 if by_hand else _read_by(space, record.label) or 0
+    if _enters(space, record.id, after=low, to=low + _SPAN):
+        return low
+    high = _read_by(space, record.label if by_hand else record.result_label) or _end(space)
+    span = _SPAN
+    while high > low:
+        after = max(low, high - span)
+        if _enters(space, record.id, after=after, to=high):
+            return after
+        high, span = after, 4 * span
+    return low
+
+
+def _read_by(space: Space, label: str | None) -> int | None:
+    """How far the log went when the commit was made that `label` names; None if there is none."""
+    commits = commits_of(space, label)
+    return space.step(commits[0]).commit.ledger.position if commits else None
+
+
+def _enters(space: Space, call: str, *, after: int, to: int) -> bool:
+    """Whether the call was entered at one of these positions."""
+    steps = islice(_told(space, after=after), to - after)
+    return any(step.call == call and bool(step.record) for step in steps)
+
+
+def _end(space: Space) -> int:
+    """A position at or after the last, and not twice as far."""
+    position = _SPAN
+    while space.engine.entries(space.name, after=position, limit=1):
+        position *= 2
+    return position
+
+
+def _told(space: Space, *, after: int) -> Iterator[Transition]:
+    """What the log says after a position; the pages grow: whoever stops soon has read little."""
+    limit = _SPAN
+    while page := space.engine.entries(space.name, after=after, limit=limit):
+        yield from (decode_transition(entry.body) for entry in page)
+        after, limit = page[-1].position, min(2 * limit, _PAGE)
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(space: Space, digest: Digest | None) -> str | None:
+    found = _body(space, digest)
+    return None if found is None else found.decode("utf-8", "surrogatepass")
+
+
+def _body(space: Space, digest: Digest | None) -> bytes | None:
+    try:
+        return None if digest is None else space.body(digest)
+    except Forgotten:
+        return None

@@ -1,0 +1,208 @@
+"""Indexing: having an index that stands where somebody looks.
+
+The index of an owner follows the head of the owner's memory, by what differs from where it
+stands.  Whoever looks at another moment gets one in memory that stands there, with the
+vectors of the first where it has them.  An index that is missing, damaged or of another embedding
+function is made anew from the map; nothing is ever read from it but where to look.
+
+Words: what a text is found by.
+
+Letters and digits of any script, folded so that spelling in capitals or full width makes no
+difference.  Scripts that are written without spaces are taken letter by letter.  Nothing else of a text comes
+through, so nothing in it can be taken for a part of a query language.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+from perdure.engines.search_contract import Row, SearchIndex
+from perdure.errors import Corrupt, NotFound, Unavailable
+from perdure.history.space import Space
+from perdure.history.tree import EMPTY, Change, diff
+from perdure.memory.embedding import Embedder
+from perdure.model.digest import Digest
+from perdure.model.memory import Version, decode_version, parse_version_path
+
+__all__ = ["Indexing", "QUERY_TERMS_MAX", "query_terms", "terms"]
+
+
+QUERY_TERMS_MAX = 64
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+def terms(text: str) -> Iterator[str]:
+    """The terms of a text, in order."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    for word in _WORD.findall(folded):
+        if _UNSPACED.search(word) is None:
+            yield word
+        else:
+            yield from _apart(word)
+
+
+def query_terms(text: str) -> list[str]:
+    """The first different terms of a text, as many as a query takes."""
+    found: dict[str, None] = {}
+    for term in terms(text):
+        found.setdefault(term)
+        if len(found) == QUERY_TERMS_MAX:
+            break
+    return list(found)
+
+
+def _apart(word: str) -> Iterator[str]:
+    """The letters of unspaced scripts one by one, and what stands between them."""
+    at = 0
+    for letter in _UNSPACED.finditer(word):
+        if letter.start() > at:
+            yield word[at : letter.start()]
+        yield letter.group()
+        at = letter.end()
+    if at < len(word):
+        yield word[at:]
+
+
+_TRIES_MAX = 8
+_BATCH = 256
+_EMBEDDED = 64
+_SPARE_MAX = 2
+
+
+class Indexing:
+    """The indexes of one owner's memory."""
+
+    def __init__(
+        self,
+        own: SearchIndex,
+        spare: Callable[[], SearchIndex],
+        embedder: Embedder | None,
+        *,
+        read_only: bool,
+    ) -> None:
+        """Keep `own` at the head, and a few that `spare` makes wherever else somebody looks."""
+        self._own, self._spare, self._read_only = own, spare, read_only
+        self._spares: dict[Digest, SearchIndex] = {}
+        self.embedder = embedder
+
+    def at(self, space: Space, root: Digest, *, newest: bool) -> SearchIndex:
+        """An index that stands at `root`; `newest`: that is where the head is.
+
+        Raises `Unavailable` if there is none to be had, or what the embedding function raises.
+        """
+        if self._is_ready(self._own, root):
+            return self._own
+        if newest and not self._read_only and self._brought(self._own, space, root):
+            return self._own
+        spare = self._spares.pop(root, None) or self._spare()
+        if not self._is_ready(spare, root) and not self._brought(spare, space, root):
+            raise Unavailable("memory cannot be indexed now; nothing was searched. Try again.")
+        self._spares[root] = spare
+        while len(self._spares) > _SPARE_MAX:
+            self._spares.pop(next(iter(self._spares))).close()
+        return spare
+
+    def throw_away(self) -> None:
+        """Make the indexes anew when they are next needed: one of them did not say what the map says."""
+        self._own.discard()
+        self._drop_spares()
+
+    def close(self) -> None:
+        """Release everything."""
+        self._own.close()
+        self._drop_spares()
+
+    def _drop_spares(self) -> None:
+        while self._spares:
+            self._spares.popitem()[1].close()
+
+    def _is_ready(self, index: SearchIndex, root: Digest) -> bool:
+        standing = index.standing()
+        if standing.root != root:
+            return False
+        if self.embedder is None:
+            return True
+        return standing.model == self.embedder.name and index.without_vector(root, limit=1) == []
+
+    def _brought(self, index: SearchIndex, space: Space, root: Digest) -> bool:
+        """Bring an index to `root`; False if that cannot be done, or others take it elsewhere all the time."""
+        for _ in range(_TRIES_MAX):
+            before = index.standing().root
+            if before != root and not _moved(index, space, before, root):
+                continue
+            if self.embedder is None or self._taught(index, space, root, self.embedder):
+                return True
+        return False
+
+    def _taught(self, index: SearchIndex, space: Space, root: Digest, embedder: Embedder) -> bool:
+        """Give every row its vector; False if the index went elsewhere meanwhile."""
+        is_other = index.standing().model != embedder.name
+        if is_other and not index.learn(root, embedder.name, {}, width=embedder.width):
+            return False
+        while bare := index.without_vector(root, limit=_EMBEDDED):
+            made = self._vectors(index, space, bare, embedder)
+            if not index.learn(root, embedder.name, made, width=embedder.width):
+                return False
+        return bare is not None
+
+    def _vectors(
+        self, index: SearchIndex, space: Space, bare: Sequence[tuple[str, Digest]], embedder: Embedder
+    ) -> dict[str, bytes]:
+        digests = list(dict.fromkeys(digest for _, digest in bare))
+        known = dict(self._own.vectors(digests, embedder.name)) if index is not self._own else {}
+        new = [digest for digest in digests if digest not in known]
+        texts = [_text(version) for version in _versions(space, new)]
+        made = embedder.vectors(texts) if texts else []
+        known |= {digest: vector or b"" for digest, vector in zip(new, made, strict=True)}
+        return {path: known[digest] for path, digest in bare}
+
+
+def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest) -> bool:
+    """Move an index to `root` by what differs; from nothing, if where it stands is not known any more."""
+    if before is not None:
+        try:
+            changes = list(diff(space.tree(before), space.tree(root)))
+        except (NotFound, Corrupt):  # the index follows from the map, which is read whole now
+            before = None
+        else:
+            gone = [change.path for change in changes if change.before is not None]
+            return index.move(before, root, gone, _rows(space, changes))
+    return index.move(None, root, (), _rows(space, diff(space.tree(EMPTY), space.tree(root))))
+
+
+def _rows(space: Space, changes: Iterator[Change] | Sequence[Change]) -> Iterator[Row]:
+    """The rows of what is there after these changes, read a batch at a time."""
+    batch: list[tuple[str, Digest]] = []
+    for change in changes:
+        if change.after is not None:
+            batch.append((change.path, change.after.value))
+        if len(batch) == _BATCH:
+            yield from _read(space, batch)
+            batch = []
+    yield from _read(space, batch)
+
+
+def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[Row]:
+    versions = _versions(space, [digest for _, digest in batch])
+    for (path, digest), version in zip(batch, versions, strict=True):
+        item, _ = parse_version_path(path)
+        if version.item is None:
+            yield Row(path=path, item=item, digest=digest)
+        else:
+            words = " ".join(terms(version.item.text))
+            kind, scope = version.item.kind, version.item.scope
+            yield Row(path=path, item=item, digest=digest, kind=kind, scope=scope, words=words)
+
+
+def _versions(space: Space, digests: Sequence[Digest]) -> list[Version]:
+    return [decode_version(body) for body in space.nodes(digests)] if digests else []
+
+
+def _text(version: Version) -> str:
+    return "" if version.item is None else version.item.text

@@ -1,0 +1,186 @@
+"""Writing to a memory: by hand, or what a thread's commit says was remembered.
+
+Either is one commit of the owner's memory.  What is written by hand takes the place of all versions
+of an item and stands by itself; its way back is the memory's own undo.  What a thread writes is one more version, which names
+the thread's commit and counts as long as that can be reached; nothing that was there before is lost by it.
+
+The map may have moved since somebody looked at it; a change is put on top of what is there now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from perdure.engines.contract import Step
+from perdure.errors import Invalid, StaleHead, Unavailable
+from perdure.history import writer
+from perdure.history.changes.patch_builder import Ops, Patched
+from perdure.history.space import Space
+from perdure.history.writer import Committed, Proposal
+from perdure.model import canonical
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import MemoryWritten
+from perdure.model.head import MAIN, Head
+from perdure.model.memory import Item, Source, Version, Written, decode_item, item_prefix, version_path
+
+__all__ = ["deliver", "events_of", "until", "write"]
+
+_TRIES_MAX = 64
+
+
+def write(
+    space: Space, id: str, version: Version | None, *, reason: str, op_id: str | None = None
+) -> Committed:
+    """Let an item be `version` alone, by hand; None: let there be nothing.
+
+    Raises `Unavailable`, having written nothing, if others write all the time.
+    """
+    item = version.item if version else None
+    meant = [item.text, item.kind, item.scope, item.trust] if item else []  # not when: that differs each time
+    intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
+    for _ in range(_TRIES_MAX):
+        head = _head(space)
+        ops = Ops(space, space.root_at(head.commit))
+        if ops.paths(item_prefix(id)):
+            ops.clear(item_prefix(id))
+        if version is not None:
+            _put(ops, version_path(id, _depth(space, head), 0), version)
+        done = _committed(space, head, ops.finish(), reason=reason, op_id=op_id or space.ids(), intent=intent)
+        if done is not None:
+            return done
+    raise _crowded(space)
+
+
+def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str | None, op_id: str) -> None:
+    """Take over what the thread's commit `step` wrote to that owner's memory, once.
+
+    Raises `Unavailable` if the store cannot be written now; doing it again finishes it.
+    """
+    intent = digest_of(Kind.BODY, canonical.encode(["memory.written", step.digest]))
+    events = [
+        event for event in step.changeset.events if isinstance(event, MemoryWritten) and event.owner == owner
+    ]
+    for _ in range(_TRIES_MAX):
+        if writer.once(memory, op_id, intent) is not None:
+            return
+        head = _head(memory)
+        ops = Ops(memory, memory.root_at(head.commit))
+        for place, event in enumerate(events):
+            version = Version(item=_read(thread, event), source=_source(thread, step, event, agent))
+            _put(ops, version_path(event.item, _depth(memory, head), place), version)
+        done = _committed(
+            memory,
+            head,
+            ops.finish(),
+            reason=step.commit.reason,
+            op_id=op_id,
+            intent=intent,
+            run=step.commit.run,
+            author=step.commit.thread,
+        )
+        if done is not None:
+            return
+    raise _crowded(memory)
+
+
+def events_of(
+    space: Space, owner: str, written: Sequence[Written], call: str | None
+) -> tuple[list[MemoryWritten], list[Object]]:
+    """The events that say what a call wrote to memory, and the bodies that hold the words."""
+    events: list[MemoryWritten] = []
+    bodies: list[Object] = []
+    for each in written:
+        body = None if each.item is None else Object.of(Kind.BODY, canonical.encode_struct(each.item))
+        events.append(
+            MemoryWritten(
+                id=space.ids(),
+                owner=owner,
+                item=each.id,
+                body=body.digest if body else None,
+                size=len(body.body) if body else 0,
+                scope=each.item.scope if each.item else None,
+                call=call,
+            )
+        )
+        bodies += (body,) if body else ()
+    return events, bodies
+
+
+def until(expires: datetime | timedelta | None, now: int) -> int | None:
+    """When something ends, in µs since 1970, UTC; raises `Invalid` if that is no time to come."""
+    if expires is None:
+        return None
+    if isinstance(expires, timedelta):
+        until = now + round(expires.total_seconds() * 1_000_000)
+    elif isinstance(expires, datetime) and expires.tzinfo is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        until = round(expires.timestamp() * 1_000_000)
+    else:
+        raise Invalid(
+            f"expires is a duration, or a time with its zone, not {expires!r}; nothing was remembered."
+        )
+    if until <= now:
+        raise Invalid("expires is not in the past; nothing was remembered.")
+    return until
+
+
+def _head(space: Space) -> Head:
+    hold = space.engine.hold(space.name, MAIN)
+    return hold.head if hold else Head(MAIN, 0, None)
+
+
+def _depth(space: Space, head: Head) -> int:
+    """The depth of the commit that comes on top of `head`."""
+    return 0 if head.commit is None else space.step(head.commit).commit.depth + 1
+
+
+def _put(ops: Ops, path: str, version: Version) -> None:
+    ops.put(path, canonical.decode(canonical.encode_struct(version)))
+
+
+def _read(thread: Space, event: MemoryWritten) -> Item | None:
+    return None if event.body is None else decode_item(thread.body(event.body))
+
+
+def _source(thread: Space, step: Step, event: MemoryWritten, agent: str | None) -> Source:
+    return Source(
+        space=thread.name,
+        thread=step.commit.thread,
+        commit=step.digest,
+        run=step.commit.run,
+        call=event.call,
+        agent=agent,
+    )
+
+
+def _committed(
+    space: Space,
+    head: Head,
+    patched: Patched,
+    *,
+    reason: str,
+    op_id: str,
+    intent: Digest,
+    run: str | None = None,
+    author: str | None = None,
+) -> Committed | None:
+    """Commit on top of `head`; None if it has moved."""
+    proposal = Proposal(
+        reason=reason,
+        root=patched.root,
+        patch=patched.patch,
+        objects=patched.objects,
+        cells=patched.cells,
+        run=run,
+        author=author,
+    )
+    try:
+        return writer.commit(space, head, proposal, op_id=op_id, intent=intent)
+    except StaleHead:
+        return None
+
+
+def _crowded(space: Space) -> Unavailable:
+    return Unavailable(
+        f"'{space.label}' is being changed by others all the time; nothing was written to it yet. Try again."
+    )

@@ -1,0 +1,416 @@
+"""Speaking: a backend takes a step.
+
+The context is rendered by the adapter of the wire format, sent by its transport, and the bytes that
+come back are fed to the adapter's parser.  A stream that ends without its end is an error: half an
+answer is never taken for a whole one.
+
+Errors that come inside a stream, after a server has already said that all is well.
+
+Looked for only where a stream ended without its end: in its last events.
+
+Asking again where it is safe: before anything of an answer has come, and not more often than wanted.
+
+A wait that the backend named is kept, unless it is longer than anybody would wait for; then the
+error is raised at once, and says how long the wait is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from perdure.errors import Invalid, PerdureError, Unavailable
+from perdure.model.context import Context
+from perdure.model.message import ToolCall
+from perdure.model.recipe import Sent
+from perdure.providers import registry
+from perdure.providers.backend import RETRIES, Backend
+from perdure.providers.contract import (
+    Adapter,
+    CallDelta,
+    Finished,
+    ModelEvent,
+    Pending,
+    Reply,
+    StreamParser,
+    losses_of,
+)
+from perdure.providers.registry import Target
+from perdure.providers.stop_reasons import stop_reason
+from perdure.providers.structured_output import as_sent, request_options
+from perdure.providers.transport.address import UNKNOWN, UNRESOLVED, client_address, identity
+from perdure.providers.transport.contract import Request, Send
+from perdure.providers.transport.errors import BackendUnavailable, CutOff, Trouble, fault, words_of
+from perdure.providers.transport.registry import Address, address_of, transport
+from perdure.providers.wire.fields.vendor_metadata import made_by
+from perdure.providers.wire.stream.sse import Events
+
+__all__ = ["Speaker", "TAIL_BYTES", "Tail", "trouble_in", "WAIT_SECONDS_MAX", "answered", "pause"]
+
+
+TAIL_BYTES = 64 * 1024
+
+# What vendors call an error, and the status that they would have given it before the first byte.
+_STATUSES = (
+    ("overloaded", 529),
+    ("rate_limit", 429),
+    ("too_many_requests", 429),
+    ("RESOURCE_EXHAUSTED", 429),
+    ("authentication", 401),
+    ("permission", 403),
+    ("content_filter", 400),
+    ("context_length", 400),
+    ("invalid", 400),
+)
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take some more bytes."""
+        self._held += data
+        if len(self._held) > 2 * TAIL_BYTES:
+            del self._held[:-TAIL_BYTES]
+
+    def is_done(self) -> bool:
+        """Whether the server said that the stream is whole, as those that speak Chat do."""
+        return self._held.rstrip().endswith(b"[DONE]")
+
+    def trouble(self) -> Trouble | None:
+        """The error that the stream ended with; None if it names none."""
+        if b"error" not in self._held:
+            return None
+        events = Events()
+        frames = [*events.feed(bytes(self._held)), *events.rest()]
+        last_line = self._held.rstrip().rpartition(b"\n")[2].decode("utf-8", "replace")
+        told = [frame.data for frame in reversed(frames)] or [last_line]  # Ollama sends lines, not events
+        errors = (_error(data) for data in told)
+        found = next((error for error in errors if error), None)
+        if found is None:
+            return None
+        said = words_of(found)
+        return Trouble(_status(found, said), said)
+
+
+def trouble_in(body: dict[str, Any]) -> Trouble | None:
+    """The error that a whole answer, or an event of a stream, names; None if it names none."""
+    found = _error_of(body)
+    if found is None:
+        return None
+    said = words_of(found)
+    return Trouble(_status(found, said), said)
+
+
+def _error(data: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return _error_of(cast("dict[str, Any]", event)) if isinstance(event, dict) else None
+
+
+def _error_of(body: dict[str, Any]) -> dict[str, Any] | None:
+    inner = body.get("response", body.get("interaction"))
+    holder = cast("dict[str, Any]", inner) if isinstance(inner, dict) else body
+    error = holder.get("error")
+    if not error and isinstance(holder.get("errors"), list):
+        error = next(iter(cast("list[object]", holder["errors"])), None)
+    if isinstance(error, dict):
+        return cast("dict[str, Any]", error)
+    if isinstance(error, str) and error:
+        return {"message": error}
+    return body if body.get("type") == "error" else None
+
+
+def _status(error: dict[str, Any], said: str) -> int:
+    code = error.get("code")
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    return next((status for word, status in _STATUSES if word.lower() in said.lower()), 500)
+
+
+WAIT_SECONDS_MAX = 60.0
+_FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.5, 2.0, 8.0
+
+
+async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenerator[bytes]:
+    """The bytes of the answer; asks up to `retries` times more, as long as not one byte has come.
+
+    Raises `BackendUnavailable` if it stays silent for longer than the request's time-out.
+    """
+    attempt = 0
+    while True:
+        begun = False
+        try:
+            async with aclosing(_timed(send, request)) as pieces:
+                async for piece in pieces:
+                    begun = True
+                    yield piece
+        except BackendUnavailable as error:
+            if begun or attempt >= retries or not await pause(error, attempt):
+                raise
+            attempt += 1
+        else:
+            return
+
+
+async def pause(error: Unavailable, attempt: int) -> bool:
+    """Wait as long as is fitting before the next attempt; False, at once, if that is too long."""
+    if error.retry_after is not None and error.retry_after > WAIT_SECONDS_MAX:
+        return False
+    backoff = min(_LONGEST_SECONDS, _FIRST_SECONDS * _GROWTH**attempt)
+    jittered = backoff * random.uniform(0.75, 1.0)
+    await asyncio.sleep(jittered if error.retry_after is None else error.retry_after)
+    return True
+
+
+async def _timed(send: Send, request: Request) -> AsyncGenerator[bytes]:
+    async with aclosing(cast("AsyncGenerator[bytes]", send(request))) as pieces:
+        begun = False
+        while True:
+            try:
+                async with asyncio.timeout(request.timeout):
+                    piece = await anext(pieces, None)
+            except TimeoutError as error:
+                raise _silent(request, begun=begun) from error
+            if piece is None:
+                return
+            begun = True
+            yield piece
+
+
+def _silent(request: Request, *, begun: bool) -> BackendUnavailable:
+    said = f"{request.backend} was silent for {request.timeout:g} seconds"
+    if begun:
+        return CutOff(f"{said} in the middle of its answer; nothing of it was kept. Ask again.")
+    return BackendUnavailable(f"{said}; nothing was done. Trying again may work.")
+
+
+class Speaker:
+    """A model that is reached by an adapter and a transport."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Speak for that backend; raises `Unsupported` if its format has no adapter or no transport."""
+        self._backend = backend
+        self._target: Target = backend.target
+        self._adapter: Adapter = registry.adapter(self._target.api)
+        self._send: Send = transport(self._target.api)
+        self._address_of: Address | None = address_of(self._target.api)
+
+    @property
+    def backend(self) -> str:
+        """Its name, `provider:model`."""
+        return self._backend.name
+
+    @property
+    def server(self) -> str:
+        """The server that a step sent now would go to, as it is recorded."""
+        if self._backend.server is not None:
+            return self._backend.server
+        try:
+            return identity(self._address())
+        except PerdureError:
+            return UNRESOLVED  # sending raises the same error
+
+    def _address(self) -> str:
+        """Where a request would go now; the environment may change between two steps."""
+        backend, target = self._backend, self._target
+        if backend.client is not None:
+            return client_address(backend.client) or UNKNOWN
+        if self._address_of is None:
+            return backend.base_url or target.provider
+        request = Request(
+            backend.name,
+            provider=target.provider,
+            model=target.model,
+            body={},
+            base_url=backend.base_url,
+            api_key=backend.api_key,
+            is_vouched=backend.provider is not None,
+            timeout=backend.timeout,
+        )
+        return self._address_of(request)
+
+    @property
+    def sent(self) -> Sent:
+        """How its requests are made, for the record."""
+        target = self._target
+        return Sent(
+            api=target.api, provider=target.provider, model=target.model, options=self._backend.options
+        )
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Answer `context`; ends with `Finished`, or with `Pending` if the answer is to be fetched later.
+
+        Raises one of the errors in `transport.faults` if it cannot.
+        """
+        request = replace(self.request(context), address=self._address())
+        if context.pending is not None:
+            request = replace(request, pending=context.pending, stream=False)
+        attempt = 0
+        while True:
+            told = 0
+            try:
+                async with aclosing(self._events(request)) as events:
+                    async for event in events:
+                        told += 1
+                        yield event
+            except _Inside as error:
+                # Nobody was told anything yet, so nothing is said twice.
+                if told or attempt >= self._retries or not await pause(error.fault, attempt):
+                    raise error.fault from error.__cause__
+                attempt += 1
+            else:
+                return
+
+    def request(self, context: Context) -> Request:
+        """What would be sent."""
+        target, backend = self._target, self._backend
+        options = request_options({**context.options, **backend.options})
+        shown = msgspec.structs.replace(context, options=options)
+        rendered = self._adapter.render(shown, model=target.model, provider=target.provider)
+        # A request that runs in the background may ask for its answer whole, whatever the options say.
+        is_streamed = options["stream"] is True and rendered.body.get("stream") is not False
+        return Request(
+            backend.name,
+            provider=target.provider,
+            model=target.model,
+            body=as_sent(target.api, rendered.body, stream=is_streamed),
+            names=rendered.names,
+            # Where no field of the body says that the answer is to be streamed, the address does.
+            losses=tuple(loss for loss in rendered.losses if loss.where != "options.stream"),
+            stream=is_streamed,
+            base_url=backend.base_url,
+            client=backend.client,
+            api_key=backend.api_key,
+            is_vouched=backend.provider is not None,
+            timeout=backend.timeout,
+            client_retries=backend.client is not None and backend.retries is None,
+        )
+
+    @property
+    def _retries(self) -> int:
+        if self._backend.retries is not None:
+            return self._backend.retries
+        return RETRIES if self._backend.client is None else 0
+
+    async def _events(self, request: Request) -> AsyncGenerator[ModelEvent]:
+        async with aclosing(answered(self._send, request, retries=self._retries)) as pieces:
+            if not request.stream:
+                body = _body(b"".join([piece async for piece in pieces]), request)
+                reply = self._adapter.parse(body, provider=self._target.provider)
+                if reply.pending is not None:
+                    yield Pending(reply.pending)
+                    return
+                if _is_failed(reply):
+                    raise _inside(trouble_in(body), request) or _ended_badly(reply, request)
+                for event in _told(reply, request):
+                    yield event
+                return
+            parser, tail, told = self._adapter.stream(provider=self._target.provider), Tail(), 0
+            async for piece in pieces:
+                tail.feed(piece)
+                for event in parser.feed(piece):
+                    told += 1
+                    yield _named(event, request.names)
+        reply = _closed(parser, tail, request)
+        for event in _told(reply, request)[told:]:
+            yield event
+
+
+def _told(reply: Reply, request: Request) -> list[ModelEvent]:
+    """The events of a reply; the last says what the request and the answer could not carry over unchanged."""
+    losses = losses_of(request.losses, reply.losses)
+    last = reply.events[-1] if reply.events else None
+    if not isinstance(last, Finished):
+        return list(reply.events)
+    # Bedrock does not say in an answer which model gave it, and signatures are good for that model alone.
+    message = made_by(last.message, request.model)
+    events = [*reply.events[:-1], msgspec.structs.replace(last, message=message, losses=losses)]
+    return [_named(event, request.names) for event in events]
+
+
+def _named(event: ModelEvent, names: Mapping[str, str]) -> ModelEvent:
+    """The event with tools by their own names, not by those that the vendor was told."""
+    if not names:
+        return event
+    if isinstance(event, CallDelta) and event.name in names:
+        return msgspec.structs.replace(event, name=names[event.name])
+    if isinstance(event, Finished) and any(call.name in names for call in event.message.tool_calls):
+        calls = tuple(
+            ToolCall(call.id, names.get(call.name, call.name), call.args) for call in event.message.tool_calls
+        )
+        message = msgspec.structs.replace(event.message, tool_calls=calls)
+        return msgspec.structs.replace(event, message=message)
+    return event
+
+
+class _Inside(Exception):
+    """An error that came inside a stream, and may be gone the next time."""
+
+    def __init__(self, fault: BackendUnavailable) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+
+def _body(whole: bytes, request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(whole)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{request.backend} answered with no JSON: {error}; nothing of it was kept.") from error
+    if not isinstance(body, dict):
+        raise Invalid(f"{request.backend} answered with no object; nothing of it was kept.")
+    return cast("dict[str, Any]", body)
+
+
+def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
+    """The whole reply; raises if the stream ended with an error, or before its end."""
+    try:
+        reply = parser.close()
+    except Invalid as error:
+        raise _broken(tail, request) or error from error
+    if reply.stop is not None and not _is_failed(reply):
+        return reply
+    broken = _broken(tail, request)
+    if broken is not None:
+        raise broken
+    if _is_failed(reply):
+        raise _ended_badly(reply, request)
+    if reply.stop is None and not tail.is_done():
+        raise CutOff(
+            f"the answer of {request.backend} ended before its end; nothing of it was kept. Ask again."
+        )
+    return reply
+
+
+def _is_failed(reply: Reply) -> bool:
+    return stop_reason(reply.stop, reply.stop_kind, has_calls=False).reason == "failed"
+
+
+def _ended_badly(reply: Reply, request: Request) -> CutOff:
+    return CutOff(
+        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept. Ask again."
+    )
+
+
+def _broken(tail: Tail, request: Request) -> Exception | None:
+    return _inside(tail.trouble(), request)
+
+
+def _inside(trouble: Trouble | None, request: Request) -> Exception | None:
+    if trouble is None:
+        return None
+    found: PerdureError = fault(request.backend, trouble, secret=request.api_key)
+    return _Inside(found) if isinstance(found, BackendUnavailable) else found

@@ -1,8 +1,0 @@
-"""The wire format of Gemini's Interactions API: a conversation is a list of typed steps."""
-
-from __future__ import annotations
-
-from perdure.providers.interactions.adapter import ADAPTER
-from perdure.providers.interactions.capabilities import CAPABILITIES
-
-__all__ = ["ADAPTER", "CAPABILITIES"]

@@ -1,0 +1,208 @@
+"""What can go wrong between here and a backend, as errors that a caller would treat differently.
+
+    Unavailable
+    └── BackendUnavailable   not reached, overloaded or silent; asking again may work
+        ├── RateLimited      it wants to be asked less often; `retry_after` is the wait it named
+        └── CutOff           the answer broke off; nothing of it was kept
+    Refused
+    ├── AccessRefused        the key is missing or wrong, or lacks the right or the credit
+    └── ContentRefused       a policy of the backend's took offence at the words
+    Invalid
+    └── RequestRejected      the backend does not take the request as it is
+        └── ContextTooLong   the conversation does not fit into the model's context
+    NotFound                 no such model there
+
+Vendors say the same in many ways; `fault` sorts what they say by the status and by their words.
+No key or header ever enters a text: what looks like a key is left out of the vendor's words too.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, cast
+
+from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
+from perdure.providers.transport.credentials import NO_KEY
+
+__all__ = [
+    "AccessRefused",
+    "BackendUnavailable",
+    "ContentRefused",
+    "ContextTooLong",
+    "CutOff",
+    "RateLimited",
+    "RequestRejected",
+    "Trouble",
+    "fault",
+    "retry_after",
+    "unreached",
+    "words_of",
+]
+
+_QUOTED_MAX = 500
+_LEFT_OUT = "[left out]"
+
+_KEYS = re.compile(
+    r"(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}"
+    r"|\b(?:sk|rk|pk|gsk|xai|key|hf|pplx)[-_][\w*.-]{4,}"
+    r"|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{8,}|\bya29\.[\w.-]+|\beyJ[\w-]{10,}\.[\w.-]+"
+    r"|(?<=key[=:])\s*[^\s&,\"']+"
+)
+_TOO_LONG = re.compile(
+    r"context[_ ](?:length|window|size)|maximum context|prompt is too long|input is too long|too many (?:input )?tokens"
+    r"|exceeds? the (?:maximum|available) (?:number of tokens|context)|exceed_context_size|string_above_max_length"
+    r"|too large for model|input token count|reduce the length|request_too_large",
+    re.IGNORECASE,
+)
+_OFFENSIVE = re.compile(
+    r"content[_ ](?:filter|policy|management)|ResponsibleAI|moderation[_ ]blocked|invalid_prompt|usage polic|guardrail"
+    r"|violat\w+ .{0,40}polic|PROHIBITED_CONTENT",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(r"insufficient_quota|billing|credit balance|payment required", re.IGNORECASE)
+_NO_ACCESS = re.compile(
+    r"API_KEY_INVALID|API key not valid|UnrecognizedClient|InvalidSignature", re.IGNORECASE
+)
+
+
+class BackendUnavailable(Unavailable):
+    """The backend was not reached, is overloaded, or fell silent."""
+
+
+class RateLimited(BackendUnavailable):
+    """The backend wants to be asked less often."""
+
+
+class CutOff(BackendUnavailable):
+    """The answer broke off.  Nothing of it was kept."""
+
+
+class AccessRefused(Refused):
+    """The backend lets nobody in with this key, or not to this."""
+
+
+class ContentRefused(Refused):
+    """A policy of the backend's took offence at the words."""
+
+
+class RequestRejected(Invalid):
+    """The backend does not take the request as it is."""
+
+
+class ContextTooLong(RequestRejected):
+    """The conversation does not fit into the model's context."""
+
+
+class Trouble(NamedTuple):
+    """What a vendor said when it did not answer."""
+
+    status: int | None  # of HTTP; None: there was none
+    said: str  # its code, type and message, in one text
+    wait: float | None = None  # seconds that it asked for
+
+
+def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureError:
+    """The error for what a vendor said; `secret` is a key that must not be repeated."""
+    status, said, wait = trouble
+    quoted = _quoted(said, secret)
+    if status in (401, 403) or _NO_ACCESS.search(said):
+        return AccessRefused(_no_access(backend, status, quoted, secret))
+    if status == 402 or _NO_CREDIT.search(said):
+        return AccessRefused(f"{backend} has no credit for this account{quoted}")
+    if status == 429:
+        return RateLimited(
+            f"{backend} wants to be asked less often; nothing was done{_waiting(wait)}.{quoted}",
+            retry_after=wait,
+        )
+    if status is not None and 400 <= status < 500 and status not in (404, 408, 409, 425):
+        return _rejected(backend, status, said, quoted)
+    if status == 404:
+        return NotFound(f"{backend} was not found there; nothing was done. Check model and address.{quoted}")
+    what = f"failed with status {status}" if status is not None else "failed"
+    return BackendUnavailable(
+        f"{backend} {what}; nothing was kept{_waiting(wait)}. Trying again may work.{quoted}",
+        retry_after=wait,
+    )
+
+
+def unreached(
+    backend: str, error: BaseException, *, begun: bool, secret: object = None
+) -> BackendUnavailable:
+    """The error for a connection that was not made, fell silent, or broke."""
+    why = _quoted(f"{type(error).__name__} {error}".strip(), secret)
+    if begun:
+        return CutOff(f"the answer of {backend} broke off; nothing of it was kept. Ask again.{why}")
+    return BackendUnavailable(f"{backend} was not reached; nothing was done. Trying again may work.{why}")
+
+
+def retry_after(headers: Mapping[str, Any]) -> float | None:
+    """The seconds that an answer's headers ask to wait; None where they do not say."""
+    milliseconds = headers.get("retry-after-ms")
+    given = headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            return max(0.0, float(milliseconds) / 1000)
+        return None if given is None else max(0.0, float(given))
+    except ValueError:
+        return _until(str(given))
+
+
+def words_of(body: object) -> str:
+    """Code, type and message of an error's body, whatever its shape, in one text."""
+    if not isinstance(body, Mapping):
+        return "" if body is None else str(body)
+    outer = cast("Mapping[str, Any]", body)
+    inner: Any = outer.get("error", outer)
+    if not isinstance(inner, Mapping):
+        return str(inner)
+    error = cast("Mapping[str, Any]", inner)
+    named: list[Any] = [error.get(name) for name in ("status", "type", "code", "message", "detail")]
+    words = [str(each) for each in named if each not in (None, "")]
+    return ": ".join([*words, words_of(error["innererror"])] if error.get("innererror") else words)
+
+
+def _rejected(backend: str, status: int, said: str, quoted: str) -> PerdureError:
+    if status == 413 or _TOO_LONG.search(said):
+        return ContextTooLong(
+            f"the conversation is too long for {backend}; nothing was done. Shorten it, or use a model with a larger "
+            f"context.{quoted}"
+        )
+    if _OFFENSIVE.search(said):
+        return ContentRefused(f"a content policy of {backend} took offence at the request{quoted}")
+    return RequestRejected(f"{backend} rejected the request with status {status}; nothing was done.{quoted}")
+
+
+def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> str:
+    # What vendors say of a wrong key repeats parts of it.
+    told = quoted if status == 403 else ""
+    if secret == NO_KEY:
+        return (
+            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
+            f"Give api_key=, or provider= if that address is a way to the vendor.{told}"
+        )
+    return f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{told}"
+
+
+def _waiting(wait: float | None) -> str:
+    return "" if wait is None else f", and it asks to wait {wait:g} seconds"
+
+
+def _quoted(said: str, secret: object) -> str:
+    """What it said, in one line, without what could be a key."""
+    text = " ".join(said.split())
+    if isinstance(secret, str) and secret != NO_KEY and len(secret) >= 4:
+        text = text.replace(secret, _LEFT_OUT)
+    text = _KEYS.sub(_LEFT_OUT, text)
+    text = text.encode("utf-8", "replace").decode()
+    return f" It said: {text if len(text) <= _QUOTED_MAX else text[: _QUOTED_MAX - 1] + '…'}" if text else ""
+
+
+def _until(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())

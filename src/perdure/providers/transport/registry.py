@@ -1,0 +1,64 @@
+"""From the name of a wire format to its transport, and from a missing SDK to the words that help.
+
+Other packages add transports by entry points in the group `perdure.transports`, each a function
+under the name of its wire format.  Such a function may have an attribute `address`, which says
+where a request would go without sending it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TypeAlias, cast
+
+from perdure.errors import Unsupported
+from perdure.providers.transport.contract import Request, Send
+
+__all__ = ["GROUP", "Address", "address_of", "missing", "transport"]
+
+Address: TypeAlias = Callable[[Request], str]
+"""Says where a request would go for which the user gave no client; raises a `PerdureError` if it would go nowhere."""
+
+GROUP = "perdure.transports"
+
+_MODULES = {
+    "openai-chat": "perdure.providers.openai_chat.transport",
+    "openai-responses": "perdure.providers.openai_responses.transport",
+    "anthropic-messages": "perdure.providers.anthropic.transport",
+    "gemini-generate": "perdure.providers.gemini.transport",
+    "bedrock-converse": "perdure.providers.bedrock.transport",
+    "mistral-chat": "perdure.providers.mistral.transport",
+    "azure-inference-chat": "perdure.providers.foundry.transport",
+    "ollama-chat": "perdure.providers.ollama.transport",
+    "gemini-interactions": "perdure.providers.gemini_interactions.transport",
+}
+
+
+def transport(api: str) -> Send:
+    """The transport for a wire format; raises `Unsupported` if no package has one."""
+    module = _MODULES.get(api)
+    if module is not None:
+        return cast("Send", import_module(module).send)
+    for point in entry_points(group=GROUP, name=api):
+        return cast("Send", point.load())
+    raise Unsupported(
+        f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
+        f"the entry point group '{GROUP}'."
+    )
+
+
+def address_of(api: str) -> Address | None:
+    """How the transport of a wire format finds its address; None: it does not say."""
+    module = _MODULES.get(api)
+    if module is not None:
+        return cast("Address", import_module(module).address)
+    return getattr(transport(api), "address", None)
+
+
+def missing(backend: str, package: str, extra: str) -> Unsupported:
+    """The error for an SDK that is not installed."""
+    return Unsupported(
+        f"{backend} needs the package '{package}', which is not installed; nothing was sent. "
+        f"pip install 'perdure[{extra}]'"
+    )

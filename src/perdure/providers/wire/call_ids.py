@@ -1,0 +1,96 @@
+"""Call ids on entry: the vendor's own, made unique where it repeats them or gives none.
+
+Call ids for one target: legal there, unique, the same every time, and the same for call and result.
+
+Canonical ids are ours.  Where the target itself made a call, its own id goes back to it; else one
+is derived from ours.  Two calls never share one, whatever the vendors did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from hashlib import sha256
+
+__all__ = ["CallNames", "CallIds"]
+
+
+class CallNames:
+    """The ids of the calls in one request or reply, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._taken: set[str] = set()
+        self._number: dict[str, int] = {}  # how many calls of each id there were
+        self._open: dict[str, deque[str]] = {}  # by the vendor's id, those without a result
+        self._last: dict[str, str] = {}
+
+    def call(self, id: object) -> str:
+        """The id of a call that the vendor calls `id`."""
+        said = id if isinstance(id, str) and id else "call"
+        number = self._number.get(said, 0) + 1
+        made = said if number == 1 else f"{said}-{number}"
+        while made in self._taken:
+            number += 1
+            made = f"{said}-{number}"
+        self._number[said] = number
+        self._taken.add(made)
+        self._open.setdefault(said, deque()).append(made)
+        self._last[said] = made
+        return made
+
+    def result(self, id: str) -> str:
+        """The id of the call that a result for `id` belongs to: the first that has none, else the last."""
+        waiting = self._open.get(id)
+        return waiting.popleft() if waiting else self._last.get(id, id)
+
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+class CallIds:
+    """The ids of one request."""
+
+    def __init__(
+        self, legal: str, *, prefix: str = "call_", length: int = 24, own: Mapping[str, str] | None = None
+    ) -> None:
+        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits.
+
+        `own` is what the target itself called the calls that it made, by their canonical ids.
+        """
+        self._legal = re.compile(legal)
+        self._own = own or {}
+        self._prefix, self._length = prefix, length
+        self._given: dict[str, str] = {}  # by canonical id
+        self._taken: set[str] = set()
+
+    def of(self, id: str, own: str | None = None) -> str:
+        """The id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
+        known = self._given.get(id)
+        if known is not None:
+            return known
+        for wanted in (own or self._own.get(id), id):
+            if wanted and wanted not in self._taken and self._legal.fullmatch(wanted):
+                return self._give(id, wanted)
+        salt = 0
+        while (made := self._made(id, salt)) in self._taken:
+            salt += 1
+        return self._give(id, made)
+
+    def changed(self, id: str) -> bool:
+        """Whether the call goes by another id here than canonically, and not by the one that the target gave it."""
+        return self._given.get(id, id) not in (id, self._own.get(id))
+
+    def _give(self, id: str, made: str) -> str:
+        self._given[id] = made
+        self._taken.add(made)
+        return made
+
+    def _made(self, id: str, salt: int) -> str:
+        number = int.from_bytes(sha256(f"{salt}\n{id}".encode("utf-8", "surrogatepass")).digest())
+        letters: list[str] = []
+        for _ in range(self._length):
+            number, at = divmod(number, len(_ALPHABET))
+            letters.append(_ALPHABET[at])
+        return self._prefix + "".join(letters)

@@ -1,0 +1,68 @@
+"""What can be sent: JSON that is UTF-8, as every server and every SDK wants it.
+
+Half of a character (a lone surrogate, from a reply that was cut or a string that was escaped by hand)
+cannot be encoded, and would stop an SDK before anything is sent.  It becomes U+FFFD, and a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from perdure.model.context import Context
+from perdure.providers.contract import Loss, Rendered
+from perdure.providers.wire.nesting import check_depth
+from perdure.providers.wire.options import checked
+
+__all__ = ["detached", "sendable"]
+
+
+def detached(context: Context) -> tuple[Context, list[Loss]]:
+    """The same context with tools and options of its own, and the options that are none.
+
+    What a caller does to a request that is made of it changes nothing else.
+    """
+    for part in (context.options, *(tool.parameters for tool in context.tools)):
+        check_depth(part, "an option or a schema", "nothing was rendered")
+    tools = [msgspec.structs.replace(tool, parameters=_copied(tool.parameters)) for tool in context.tools]
+    options, losses = checked(_copied(context.options))
+    return msgspec.structs.replace(context, tools=tools, options=options), losses
+
+
+def sendable(rendered: Rendered, losses: Sequence[Loss] = ()) -> Rendered:
+    """The same request, with every half of a character replaced, and further losses in its report."""
+    body, report = rendered.body, (*losses, *rendered.losses)
+    try:
+        msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        why = "half of a character cannot be sent; U+FFFD stands for it"
+        loss = Loss(kind="repaired", where="messages", what="lone surrogate", why=why)
+        return msgspec.structs.replace(rendered, body=_mended(body), losses=(*report, loss))
+    except (OverflowError, TypeError):
+        pass  # what the quick encoder does not know is for the SDK's to say
+    return msgspec.structs.replace(rendered, losses=report) if losses else rendered
+
+
+def _copied(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {name: _copied(each) for name, each in cast("Mapping[str, Any]", value).items()}
+        case list() | tuple():
+            return [_copied(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case Mapping():
+            held = cast("Mapping[str, Any]", value)
+            return {_mended(name): _mended(each) for name, each in held.items()}
+        case list() | tuple():
+            return [_mended(each) for each in cast("list[Any]", value)]
+        case _:
+            return value

@@ -1,0 +1,322 @@
+"""What a program declares: an agent, with its instructions, tools, backend, state and limits.
+
+Plain values without I/O.  An agent's name is its identity; agents share nothing.
+
+Stop policies: when a run has done enough, whatever the model wants, and which ends of an answer are good ones.
+
+The counters live in run scope, so they survive a crash and never leak into the next run.
+A run that a policy ends is `stopped`, which is no failure: what it did stays.  So is a run whose last
+answer was cut off, refused, or ended in another way that leaves the answer incomplete, unless the
+policy accepts that.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, cast
+
+import msgspec
+
+from perdure.context.limits import ContextLimits
+from perdure.errors import Invalid
+from perdure.model import canonical, names
+from perdure.model.canonical import Json
+from perdure.model.context import ToolSpec
+from perdure.model.names import KERNEL_PREFIXES
+from perdure.model.run import StopKind, StopReason, Usage
+from perdure.providers.backend import Backend
+from perdure.providers.contract import Model
+from perdure.providers.profile import name_of
+from perdure.runtime.agent.plugin import Plugin
+from perdure.runtime.agent.state import Scope, State, checked, state
+from perdure.runtime.tools.tool import Tool, tool
+from perdure.switching.policy import Policy
+from perdure.switching.route import Route
+
+__all__ = [
+    "Agent",
+    "Scope",
+    "State",
+    "encoded_defaults",
+    "model_of",
+    "state",
+    "taking_steps",
+    "ACCEPTABLE",
+    "COUNTERS",
+    "Counters",
+    "Stop",
+    "in_words",
+]
+
+
+COUNTERS = "/__run/stop.json"
+
+_ENDS: dict[StopKind, str] = {
+    "truncated": "a limit of tokens cut the answer off",
+    "refused": "the model refused to answer, or its backend withheld the answer",
+    "malformed": "the model's answer could not be used",
+    "cancelled": "the answer was cancelled at the backend",
+    "unknown": "the backend ended the answer with a word that is not known, so it may not be complete",
+    "pending": "the backend has not finished the answer, and named no id by which it can be fetched",
+}
+ACCEPTABLE: tuple[StopKind, ...] = ("truncated", "refused", "malformed", "cancelled", "unknown")
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run has come."""
+
+    steps: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    began_at: int = 0  # µs since 1970, UTC
+    calls: dict[str, int] = {}  # how often the same call was made, by fingerprint
+
+    def after(self, usage: Usage, cost: float, fingerprints: list[str]) -> Counters:
+        """What they are after one more step."""
+        calls = dict(self.calls)
+        for each in fingerprints:
+            calls[each] = calls.get(each, 0) + 1
+        return Counters(
+            steps=self.steps + 1,
+            tokens=self.tokens + usage.input_tokens + usage.output_tokens,
+            cost=self.cost + cost,
+            began_at=self.began_at,
+            calls=calls,
+        )
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that one run may do; None: no limit of that kind."""
+
+    steps: int | None = 100  # times that the model is asked
+    tokens: int | None = None  # read and written, together
+    cost: float | None = None  # in whatever unit `price` gives
+    price: Callable[[Usage], float] | None = None
+    seconds: float | None = None  # since the run began, waiting included
+    repeats: int | None = None  # of one call with the same arguments
+    accept: Sequence[StopKind] = ()  # ends of an answer that count as success though it is not complete
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a limit that no run could keep, or a cost without a price."""
+        for name in ("steps", "tokens", "cost", "seconds", "repeats"):
+            most = getattr(self, name)
+            if most is not None and not most > 0:
+                raise Invalid(
+                    f"a run is stopped after more than 0 {name}, not {most!r}; nothing was declared."
+                )
+        if self.cost is not None and self.price is None:
+            raise Invalid("a limit of cost needs a price=, a function of usage; nothing was declared.")
+        is_list = isinstance(self.accept, list | tuple | set | frozenset)
+        if not is_list or any(kind not in ACCEPTABLE for kind in self.accept):
+            raise Invalid(
+                f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared."
+            )
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything but the number of steps has to be counted."""
+        return any(each is not None for each in (self.tokens, self.cost, self.seconds, self.repeats))
+
+    def cost_of(self, usage: Usage) -> float:
+        """What one step cost."""
+        return 0.0 if self.price is None else self.price(usage)
+
+    def accepts(self, kind: StopKind) -> bool:
+        """Whether a run whose last answer ended in this way has succeeded."""
+        return kind == "completed" or kind in self.accept
+
+    def reached(self, counters: Counters, now: int) -> tuple[StopReason, str] | None:
+        """Which limit is reached, and the same in words; None: the run may go on."""
+        checks: tuple[tuple[float | None, float, str], ...] = (
+            (self.steps, counters.steps, "steps"),
+            (self.tokens, counters.tokens, "tokens"),
+            (self.cost, counters.cost, "cost"),
+            (self.seconds, (now - counters.began_at) / 1e6, "seconds"),
+            (self.repeats, max(counters.calls.values(), default=0), "repeats of one call"),
+        )
+        for most, have, what in checks:
+            if most is not None and have >= most:
+                return StopReason("limit", what.partition(" ")[0]), f"the limit of {most} {what} is reached"
+        return None
+
+
+def in_words(stop: StopReason) -> str:
+    """Why an answer is not complete, with the backend's own word."""
+    said = _ENDS.get(stop.reason, stop.reason)
+    return said if stop.word is None else f"{said} ({stop.word})"
+
+
+RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The program whose state is kept; a plain value that touches nothing."""
+
+    name: str
+    _: KW_ONLY
+    backend: str | Backend | Model | None = None  # what takes its turns; None: it only keeps state
+    instructions: str = ""  # the model's system words
+    tools: Sequence[Tool | Callable[..., Any]] = ()  # a plain function is declared as one that writes
+    state: Sequence[State] = ()  # made by `perdure.state`
+    plugins: Sequence[Plugin] = ()  # in the order in which they are called
+    stop: Stop = field(default_factory=Stop)  # the most that one run may do
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # handed to the backend
+    version: str | None = None  # recorded with every run
+    policy: Policy = field(default_factory=Policy)  # what may be lost when a backend changes
+    route: Route | None = None  # who else may take its turns, and when; None: nobody does by itself
+    context: ContextLimits = field(default_factory=ContextLimits)  # how much of a conversation is shown
+    object_storage: str | None = None  # the store that its threads live in; None: any that it is opened in
+    chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""
+        names.check_name("agent", self.name)
+        object.__setattr__(self, "state", checked(self.name, self.state))
+        object.__setattr__(self, "tools", _tools(self.name, self.tools))
+        object.__setattr__(self, "plugins", tuple(self.plugins))
+        _check(self)
+        _check_switching(self)
+        _check_storing(self)
+        if self.backend is None and self.route is not None:
+            object.__setattr__(self, "backend", self.route.primary)
+        checked(self.name, [*self.state, *(each for plugin in self.plugins for each in plugin.state)])
+
+    def on(self, backend: str | Backend | Model) -> Agent:
+        """The same agent on another backend; a route goes on to its fallbacks from there."""
+        route = self.route
+        if route is not None and route.primary is not None:
+            route = replace(route, primary=None)
+        return replace(self, backend=backend, route=route)
+
+    @property
+    def toolbox(self) -> dict[str, Tool]:
+        """Its tools by name."""
+        return {each.name: each for each in cast("Sequence[Tool]", self.tools)}
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Its tools as a model is told of them; what decides about approvals of a vendor's is not the model's to call."""
+        tools = cast("Sequence[Tool]", self.tools)
+        return tuple(each.spec for each in tools if each.serves != "openai.mcp_approval")
+
+    @property
+    def declared(self) -> tuple[State, ...]:
+        """All state that is declared: its own, and that of its plug-ins."""
+        return (*self.state, *(each for plugin in self.plugins for each in plugin.state))
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """How its state merges: from path prefix to rule."""
+        return {each.prefix: each.merge for each in self.declared if each.merge is not None}
+
+    @property
+    def defaults(self) -> dict[str, Json]:
+        """What absent paths are read as; new objects each time."""
+        return {path: canonical.decode(body) for path, body in encoded_defaults(self).items()}
+
+    def run_scoped_paths(self) -> tuple[str, ...]:
+        """The paths, with everything below them, that are cleared when the next run begins."""
+        return (RUN_STATE, *(each.prefix for each in self.declared if each.scope == "run"))
+
+
+def encoded_defaults(agent: Agent) -> dict[str, bytes]:
+    """What absent paths are read as, as canonical JSON."""
+    return {each.prefix: each.default for each in agent.declared if each.default is not None}
+
+
+def model_of(agent: Agent) -> Model:
+    """The model that takes the agent's turns; raises `Invalid`, `NotFound` or `Unsupported` if there is none."""
+    backend = agent.backend
+    if backend is None:
+        raise Invalid(f"agent '{agent.name}' has no backend=; nothing was run. Give it one, or use on(…).")
+    return taking_steps(backend)
+
+
+def taking_steps(backend: str | Backend | Model) -> Model:
+    """What takes the steps of a backend; raises `Invalid`, `NotFound` or `Unsupported` if nothing can."""
+    if isinstance(backend, str):
+        backend = Backend(backend)
+    if not isinstance(backend, Backend):
+        return backend
+    # A program whose models take steps themselves needs no vendor's transport.
+    from perdure.providers.client import Speaker
+
+    return Speaker(backend)
+
+
+def _check_switching(agent: Agent) -> None:
+    if not isinstance(agent.policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"policy of agent '{agent.name}' is a perdure.Policy, not {agent.policy!r}; nothing was declared."
+        )
+    route = agent.route
+    if route is None:
+        return
+    if not isinstance(route, Route):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"route of agent '{agent.name}' is a perdure.Route, not {route!r}; nothing was declared."
+        )
+    if agent.backend is not None and route.primary is not None and agent.backend != route.primary:
+        raise Invalid(
+            f"agent '{agent.name}' contradicts itself: its backend is {agent.backend!r}, and its route begins with "
+            f"{route.primary!r}; nothing was declared. Give one of them."
+        )
+    if agent.backend is not None and name_of(agent.backend) in map(name_of, route.fallbacks):
+        raise Invalid(
+            f"the route of agent '{agent.name}' falls back to its own backend; nothing was declared. Name another."
+        )
+
+
+def _check(agent: Agent) -> None:
+    backend: object = agent.backend
+    takes_steps = not isinstance(backend, type) and callable(getattr(backend, "step", None))
+    if not (backend is None or isinstance(backend, str | Backend) or takes_steps):
+        raise Invalid(
+            f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared. Give a name such as "
+            "'anthropic:…', a Backend, or an object that takes steps, such as testing.Script(…)."
+        )
+    if not isinstance(agent.stop, Stop):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"stop of agent '{agent.name}' is a perdure.Stop, not {agent.stop!r}; nothing was declared."
+        )
+    if not isinstance(agent.context, ContextLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"context of agent '{agent.name}' is a perdure.ContextLimits, not {agent.context!r}; nothing was declared."
+        )
+
+
+def _check_storing(agent: Agent) -> None:
+    names.check_flag(f"chain_writes of agent '{agent.name}'", agent.chain_writes)
+    if agent.object_storage is not None:
+        names.check_label(f"object_storage of agent '{agent.name}'", agent.object_storage)
+
+
+def _tools(agent: str, given: object) -> tuple[Tool, ...]:
+    if not isinstance(given, Iterable):
+        raise Invalid(f"the tools of agent '{agent}' are a list, not {given!r}; nothing was declared.")
+    found: dict[str, Tool] = {}
+    for each in cast("Iterable[Any]", given):
+        one = each if isinstance(each, Tool) else tool(each)
+        if one.name in found:
+            raise Invalid(
+                f"agent '{agent}' has two tools named '{one.name}'; nothing was declared. Rename one."
+            )
+        if one.serves is not None and one.serves in {each.serves for each in found.values()}:
+            raise Invalid(
+                f"agent '{agent}' has two tools that serve '{one.serves}'; nothing was declared. Keep one."
+            )
+        found[one.name] = one
+        _warn(agent, one)
+    return tuple(found.values())
+
+
+def _warn(agent: str, one: Tool) -> None:
+    if not one.declared:
+        warnings.warn(
+            f"tool '{one.name}' of agent '{agent}' declares no effect, so it counts as an external write: it is never "
+            f"repeated, and a cut-off call has to be settled. Declare it: @perdure.tool(effect=…).",
+            stacklevel=5,
+        )

@@ -1,0 +1,1 @@
+"""One round of tool calls: plan, execute, settle, commit, recover."""

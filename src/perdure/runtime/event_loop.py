@@ -1,0 +1,128 @@
+"""Driving a run from plain code: an event loop of this thread's own, used again and again.
+
+Nothing else runs on such a loop, so a run may block it, and whatever it calls may use the plain
+face: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
+recorded, and is raised then; Ctrl-C once more does not wait.
+
+A forked child makes loops of its own and never closes those of its parent.  Both share the epoll
+descriptor, so closing such a loop would take the parent's wake-up descriptor out of it: the parent would
+not hear any more that a worker thread has ended.  Nor does a child go on with a run in whose middle it was
+forked: the run is the parent's, and `drive` raises `Unavailable` in the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+from perdure.errors import Unavailable
+from perdure.model.fork_safety import keep_forever
+
+__all__ = ["drive", "may_block"]
+
+_T = TypeVar("_T")
+
+_local = threading.local()
+_own: set[asyncio.AbstractEventLoop] = set()  # the open loops that this process made
+
+
+def drive(work: Coroutine[Any, Any, _T]) -> _T:
+    """What comes of `work`."""
+    loop = _loop()
+    task = loop.create_task(work)
+    with _paused():
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            if task.done():
+                raise
+            task.cancel()
+            _end(loop, task, work)
+            raise
+        finally:
+            if loop is not _local.loop[1]:
+                _close(loop)
+
+
+def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
+    """Wait until a cancelled task has recorded its end; whoever cannot wait for that leaves it as it is."""
+    try:
+        loop.run_until_complete(asyncio.wait([task]))
+    except KeyboardInterrupt:
+        if not task.done():
+            work.close()  # lets the lease go: the run counts as interrupted, and the log alone finishes it
+            _close(loop)
+        raise
+
+
+def may_block(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether nothing but a run goes on on that loop, so that a call which waits for a disk holds up nobody."""
+    return loop in _own
+
+
+@contextmanager
+def _paused() -> Generator[None]:
+    """Inside a run of this thread: its loop stands still while another one runs here."""
+    outer = asyncio.events._get_running_loop()
+    asyncio.events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio.events._set_running_loop(outer)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of this thread; a new one after a fork, and inside a run of this very thread."""
+    kept: tuple[int, asyncio.AbstractEventLoop] | None = getattr(_local, "loop", None)
+    if kept is not None and kept[0] == os.getpid() and not kept[1].is_running() and not kept[1].is_closed():
+        return kept[1]
+    loop = asyncio.new_event_loop()
+    _own.add(loop)
+    if kept is None or kept[0] != os.getpid() or kept[1].is_closed():
+        _local.loop = (os.getpid(), loop)
+        _local.end = _End(loop)
+    return loop
+
+
+class _End:
+    """Closes the loop when its thread ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._pid = loop, os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid() and not self._loop.is_running():
+            _close(self._loop)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close a loop that this process made; an inherited one is left as it is."""
+    if loop in _own:
+        _own.discard(loop)
+        loop.close()
+
+
+class _InheritedSelector:
+    """Stands where an inherited loop had its selector: waiting there would take the parent's wake-ups away."""
+
+    def select(self, timeout: float | None = None) -> NoReturn:
+        """Refuse to wait, and so end the loop."""
+        raise Unavailable(
+            "this process was forked in the middle of a run; nothing was done here. The run goes on in the parent: "
+            "end the child with os._exit, or read the run's events with follow()."
+        )
+
+
+def _leave_inherited_loops() -> None:
+    for loop in _own:
+        keep_forever(loop)  # else it would close itself once nothing refers to it
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            loop._selector = _InheritedSelector()  # pyright: ignore[reportAttributeAccessIssue]
+    _own.clear()
+
+
+os.register_at_fork(after_in_child=_leave_inherited_loops)

@@ -1,0 +1,647 @@
+"""Importing: a conversation in a vendor's format becomes part of a thread.
+
+A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
+with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
+here ran them.  A result finds its call also where that was imported before.  One commit holds all of
+it; the same op_id again changes nothing, nor does a message whose id is on the line.  A call under a name
+that the vendor was told in the place of a tool's own goes by the tool's own, as it does in runs.
+
+A thread keeps what was said.  Tools and options are the agent's: those of the request that the agent
+does not have in the same way are reported as losses, as is whatever of the request could not be read.
+
+What a line has already of a conversation that is about to be imported.
+
+Messages with ids are known by these: a cell says in which commit one was imported, and that commit must be
+in the history of the line, so that after an undo it can be imported again.  A conversation without ids
+is compared with the transcript, message by message.  And a result may answer a call that came before it:
+open imported calls are found by reading the line backwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, cast
+
+import msgspec
+
+from perdure.engines.contract import CellWrite
+from perdure.errors import Conflict, Invalid, Moved, StaleHead
+from perdure.history import artifacts, cells, reader, writer
+from perdure.history.ancestry import stands_on
+from perdure.history.space import Space, removed
+from perdure.ledger import calls, repeat_guard, settlement
+from perdure.ledger.calls import Held, Posting
+from perdure.ledger.repeat_guard import TWIN
+from perdure.model import canonical, names
+from perdure.model.call import CallRecord
+from perdure.model.canonical import encode_struct
+from perdure.model.context import Context, ToolSpec
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.effect import Reach
+from perdure.model.event import Event, MessageAppended, ToolCallCompleted
+from perdure.model.head import Head
+from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult, decode_message
+from perdure.providers import registry
+from perdure.providers.contract import Adapter, Asked, Loss, losses_of
+from perdure.providers.wire.fields.vendor_metadata import made_by, tool_of_id
+from perdure.runtime.calls.imported import by_spelling, fingerprint_here
+from perdure.runtime.calls.pending_call import encode_result
+from perdure.runtime.calls.round_context import args_body
+from perdure.runtime.session.broadcast import Feed
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.journal import Journal
+from perdure.runtime.session.media import brought_in
+from perdure.runtime.tools.result import keep
+from perdure.runtime.tools.tool import Tool
+
+__all__ = [
+    "Added",
+    "add",
+    "read",
+    "IMPORTED",
+    "Item",
+    "Left",
+    "OpenImports",
+    "cells_for",
+    "items_of",
+    "left_of",
+    "matched",
+    "without",
+]
+
+
+IMPORTED = "imported/"  # cells: the commit that a message was imported in, by the SHA-256 of its vendor's id
+
+_LOOK_BACK_MAX = 20_000  # messages, in which the call of a result is looked for
+_REPLY = -1  # the place of a reply as a whole
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One message, or part of one, that has an id of its vendor's."""
+
+    place: int  # in the list
+    id: str
+    body: Digest  # of what it says
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """Which items are new, and which are there."""
+
+    new: tuple[Item, ...] = ()
+    known: frozenset[int] = frozenset()  # their places
+    losses: tuple[Loss, ...] = ()
+
+
+class _Imported(msgspec.Struct, frozen=True):
+    """The value of a cell."""
+
+    label: str  # what names the commit
+    body: Digest
+
+
+_values = msgspec.json.Decoder(_Imported)
+
+
+def items_of(given: object, field: str) -> tuple[Item, ...]:
+    """The items of a request, a list or a reply that have ids; `field` holds the messages of a request."""
+    if isinstance(given, Mapping):
+        body = cast("Mapping[str, Any]", given)
+        if field not in body:
+            id = body.get("id") or body.get("responseId")
+            return (_item(_REPLY, id, body),) if isinstance(id, str) else ()
+        given = body[field]
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        return ()
+    found: list[Item] = []
+    for place, each in enumerate(cast("Sequence[Any]", given)):
+        if isinstance(each, Mapping):
+            item = cast("Mapping[str, Any]", each)
+            id = item.get("id")
+            if isinstance(id, str) and id and item.get("type") != "item_reference":
+                found.append(_item(place, id, item))
+    return tuple(found)
+
+
+def left_of(space: Space, head: Head, items: Sequence[Item]) -> Left:
+    """Which of `items` the line that stands at `head` does not have yet."""
+    new: dict[str, Item] = {}
+    known: set[int] = set()
+    losses: list[Loss] = []
+    for item in items:
+        cell = space.engine.cell(space.name, _name(item))
+        there = None if cell is None or cell.value is None else cells.read(cell, _values)
+        if there is not None and not stands_on(space, there.label, head.commit):
+            there = None
+        first = there.body if there is not None else new[item.id].body if item.id in new else None
+        if first is None:
+            new[item.id] = item
+            continue
+        known.add(item.place)
+        if first != item.body:
+            why = "a message of that id was added before and says something else; the first one stands"
+            where = f"messages[{item.place}]" if item.place != _REPLY else "messages"
+            losses.append(Loss(kind="dropped", where=where, what=f"message '{item.id}'", why=why))
+    return Left(new=tuple(new.values()), known=frozenset(known), losses=tuple(losses))
+
+
+def without(given: object, field: str, left: Left) -> object | None:
+    """What was given, without the items that are there; None if nothing is left."""
+    if _REPLY in left.known:
+        return None
+    body = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else None
+    items = cast("Sequence[Any]", given if body is None else body[field])
+    kept = [item for place, item in enumerate(items) if place not in left.known]
+    if not kept:
+        return None
+    return kept if body is None else {**body, field: kept}
+
+
+def cells_for(space: Space, items: Sequence[Item], label: str) -> list[CellWrite]:
+    """What the write must hold that imports `items` with the commit that `label` names."""
+    written: list[CellWrite] = []
+    for item in {item.id: item for item in items}.values():
+        before = space.engine.cell(space.name, _name(item))
+        value = canonical.encode_struct(_Imported(label, item.body))
+        expected = before.revision if before else 0
+        written.append(CellWrite(name=_name(item), expected=expected, value=value))
+    return written
+
+
+class OpenImports:
+    """Imported calls of a line that have no result there, by what their vendor called them, by our ids and by tool."""
+
+    def __init__(self, space: Space, at: Digest | None) -> None:
+        """Look back from `at`, as far as it is asked for."""
+        self._space = space
+        self._messages = self._back(at)
+        self._answered: set[str] = set()
+        self._taken: set[str] = set()  # by our ids
+        self._by_id: dict[str, list[Held]] = {}  # those of the newest message first, in order
+        self._by_tool: dict[str, list[Held]] = {}
+        self.seen: set[str] = set()  # our ids of all calls so far; all of the line once nothing was found
+
+    def take(self, id: str) -> Held | None:
+        """The first open call of that id, the vendor's or ours, in the newest message that has one; each is given once."""
+        return self._next(self._by_id, id)
+
+    def take_of(self, tool: str) -> Held | None:
+        """The same by the name of the tool."""
+        return self._next(self._by_tool, tool)
+
+    def _next(self, found: dict[str, list[Held]], key: str) -> Held | None:
+        while True:
+            held = next((each for each in found.get(key, ()) if each.record.id not in self._taken), None)
+            if held is not None:
+                self._taken.add(held.record.id)
+                return held
+            if not self._read_on():
+                return None
+
+    def _read_on(self) -> bool:
+        """Look at one message more; False if there is none."""
+        message = next(self._messages, None)
+        if message is None:
+            return False
+        self._answered |= {result.call_id for result in message.tool_results}
+        for call in message.tool_calls:
+            self.seen.add(call.id)
+            held = None if call.id in self._answered else calls.find(self._space, call.id)
+            if held is not None and held.record.origin == "import" and held.record.vendor_id is not None:
+                for id in {held.record.vendor_id, call.id}:
+                    self._by_id.setdefault(id, []).append(held)
+                self._by_tool.setdefault(held.record.tool, []).append(held)
+        return True
+
+    def _back(self, at: Digest | None) -> Iterator[Message]:
+        """The messages that hold calls or results, newest first."""
+        left = _LOOK_BACK_MAX
+        for step in reader.recent(self._space, at):
+            for event in reversed(step.changeset.events):
+                if isinstance(event, MessageAppended) and event.role != "system":
+                    left -= 1
+                    yield decode_message(self._space.body(event.body))
+            if left <= 0:
+                return
+
+
+def matched(there: Sequence[Message], here: Sequence[Message], names: Mapping[str, str]) -> int | None:
+    """How many messages of `here` say what all of `there` say; None if `here` does not begin with `there`.
+
+    Ids of calls, thoughts and what only a vendor can read do not count; neither does whether results
+    stand in one message or in several.  `names` are tools by what the vendor calls them.
+    """
+    first, second = list(_units(there, names)), list(_units(here, names))
+    if len(second) < len(first) or any(one[1] != other[1] for one, other in zip(first, second, strict=False)):
+        return None
+    if len(second) == len(first):
+        return len(here)
+    place = second[len(first)][0]
+    return place if not first or second[len(first) - 1][0] < place else None
+
+
+def _units(messages: Sequence[Message], names: Mapping[str, str]) -> Iterator[tuple[int, object]]:
+    """What is said, each with the index of its message: words with calls, and each result by itself."""
+    numbers: dict[str, int] = {}
+    for at, message in enumerate(messages):
+        for result in message.tool_results:
+            yield at, (numbers.get(result.call_id), result.status, _blocks(result.content))
+        if message.tool_results and not message.content and not message.tool_calls:
+            continue
+        made: list[object] = []
+        for call in message.tool_calls:
+            numbers[call.id] = len(numbers)
+            made.append((names.get(call.name, call.name), _arguments(call.args)))
+        yield at, (message.role, _blocks(message.content), made)
+
+
+def _blocks(content: Sequence[Block]) -> list[Block]:
+    return [block for block in content if not isinstance(block, ReasoningSummary)]
+
+
+def _arguments(args: str) -> object:
+    try:
+        return json.loads(args)
+    except ValueError:
+        return args
+
+
+def _item(place: int, id: str, says: Mapping[str, Any]) -> Item:
+    body = json.dumps(says, sort_keys=True, default=repr).encode("utf-8", "replace")
+    return Item(place, id, digest_of(Kind.BODY, body))
+
+
+def _name(item: Item) -> str:
+    return IMPORTED + sha256(item.id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# By what a body of each kind is told: a request, or a reply.
+_REQUESTS = ("messages", "contents", "input")
+_REPLIES = ("choices", "output", "candidates", "steps")
+_TRIES_MAX = 16
+_NOTES = ("endpoint", "system")  # of a reader: whose server it was, and the form of words that are kept
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What was added to a thread."""
+
+    head: Head
+    messages: int
+    calls: int
+    losses: tuple[Loss, ...] = ()
+
+
+def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
+    """What a request, a reply or a list of messages in that format says; raises `Invalid` if it is none."""
+    adapter = registry.adapter(api)
+    if isinstance(given, Mapping):
+        body: Mapping[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
+        return _read_body(adapter, body)
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        context = adapter.read_request({_field(api): list(given)})  # pyright: ignore[reportUnknownArgumentType]
+        return _asked(
+            msgspec.structs.replace(context, options={})
+        )  # a list gives none; a reader knows defaults
+    raise Invalid(
+        f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}."
+    )
+
+
+def add(
+    ground: Ground,
+    given: object,
+    *,
+    api: str,
+    op_id: str | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+    whole: bool = False,
+) -> Added:
+    """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read.
+
+    Messages whose ids were added to the line before are left out.  `provider` and `model` are who spoke as
+    the assistant.  With `whole`, what is given begins with the whole transcript of the line, and only the
+    rest is added; raises `Conflict` if it does not.
+    """
+    for what, label in (("provider", provider), ("model", model)):
+        if label is not None:
+            names.check_label(what, label)
+    names.check_flag("whole", whole)
+    context, unread = read(given, api)
+    said = [*_system(context), *context.messages]
+    intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
+    losses = losses_of(
+        [loss for loss in unread if loss.where != "options.cache"],
+        _tools(context, ground, by_spelling(ground.agent.toolbox, api)),
+        _options(context, ground),
+    )
+    found = writer.once(ground.space, op_id, intent) if op_id else None
+    if found is not None:
+        made = sum(len(message.tool_calls) for message in said)
+        return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
+    adding = _Adding(ground, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
+    for _ in range(_TRIES_MAX):
+        try:
+            added = adding.once(given, said, op_id, intent, whole=whole)
+        except (Moved, StaleHead) as refused:  # another writer was first: look again at what is there
+            if removed(ground.space) or adding.is_fenced_off(refused):
+                raise
+        else:
+            return msgspec.structs.replace(added, losses=losses_of(losses, added.losses))
+    raise Conflict(
+        f"could not add messages to '{ground.timeline}' after {_TRIES_MAX} attempts, because others write there "
+        "all the time; nothing was added. Try again."
+    )
+
+
+class _Adding:
+    """How one conversation is added to a line."""
+
+    def __init__(self, ground: Ground, api: str, backend: str | None, model: str | None) -> None:
+        self._ground, self._api, self._backend, self._model = ground, api, backend, model
+
+    def is_fenced_off(self, refused: Conflict) -> bool:
+        """Whether a run has begun on the line, which trying again does not change."""
+        fences = {fence.cell for fence in self._ground.space.fences}
+        return isinstance(refused, Moved) and refused.cell in fences
+
+    def once(
+        self, given: object, said: Sequence[Message], op_id: str | None, intent: Digest, *, whole: bool
+    ) -> Added:
+        """Add it to the head as it is now; raises `Moved` or `StaleHead` if others write there meanwhile."""
+        space = self._ground.space
+        head = reader.head_to_move(space, self._ground.timeline)
+        journal = Journal(self._ground, f"import:{space.ids()}", head, Feed("import"))
+        items = items_of(given, _field(self._api))
+        if whole:
+            messages, left = self._rest(said, head), Left(new=items)
+        else:
+            left = left_of(space, head, items)
+            messages = list(said) if not left.known else self._without(given, left)
+        if not messages:
+            if left.known or whole:
+                return Added(head=head, messages=0, calls=0, losses=left.losses)
+            raise Invalid("there is nothing to add: no message was found; nothing was written.")
+        draft = journal.draft("import")
+        ours = _Ours(self._ground, by_spelling(self._ground.agent.toolbox, self._api), head)
+        for at, message in enumerate(messages):
+            if self._model is not None and message.role == "assistant":
+                message = made_by(message, self._model)  # whose signatures and sealed thoughts it has
+            kept, staged = brought_in(space, ours.renamed(message, at))
+            draft.hold(staged)
+            draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
+        postings = [*ours.postings(journal.run, self._backend), *ours.answers(journal.run)]
+        draft.extend(ours.completed(postings))
+        journal.stage(draft)
+        _write(journal, op_id, intent, postings, cells_for(space, left.new, journal.run))
+        losses = (*left.losses, *ours.losses)
+        return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
+
+    def _without(self, given: object, left: Left) -> list[Message]:
+        """What the items say that are not there yet."""
+        kept = without(given, _field(self._api), left)
+        if kept is None:
+            return []
+        context, _ = read(kept, self._api)
+        return list(context.messages)
+
+    def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
+        """What follows the transcript; raises `Conflict` if what was given does not begin with it."""
+        space = self._ground.space
+        there = [entry.message for entry in reader.transcript(space, head.commit)]
+        called = by_spelling(self._ground.agent.toolbox, self._api)
+        here = [brought_in(space, message)[0] for message in said]
+        count = matched(there, here, {name: tool.name for name, tool in called.items()})
+        if count is None:
+            raise Conflict(
+                f"what was given does not begin with the {len(there)} messages of '{self._ground.timeline}'; "
+                "nothing was added. Give the whole conversation, or add it without comparing it."
+            )
+        return list(said[count:])
+
+
+def _write(
+    journal: Journal,
+    op_id: str | None,
+    intent: Digest,
+    postings: list[Posting],
+    marks: Sequence[CellWrite],
+) -> None:
+    """Write what is staged, and have the repeat guard know the calls."""
+    records = [posting.record for posting in postings if posting.cells[0].expected == 0]
+    for _ in range(_TRIES_MAX):
+        cells = (*repeat_guard.entering(journal.space, records), *marks)
+        try:
+            journal.write(
+                op_id=op_id,
+                intent=intent if op_id else None,
+                cells=cells,
+                postings=postings,
+                on_conflict="raise",
+            )
+        except Moved as moved:
+            if not moved.cell.startswith(TWIN):
+                raise
+        else:
+            return
+    raise Conflict("the same calls are started here all the time; nothing was added. Try again.")
+
+
+def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:
+    if any(field in body for field in _REPLIES) or ("content" in body and "messages" not in body):
+        reply = adapter.parse(body)
+        return Context(messages=(reply.message,)), reply.losses
+    return _asked(adapter.read_request(body))
+
+
+def _asked(context: Context) -> tuple[Context, tuple[Loss, ...]]:
+    return context, context.losses if isinstance(context, Asked) else ()
+
+
+def _field(api: str) -> str:
+    return {"openai-responses": "input", "gemini-interactions": "input", "gemini-generate": "contents"}.get(
+        api, "messages"
+    )
+
+
+def _system(context: Context) -> list[Message]:
+    return [Message("system", (Text(context.system),))] if context.system else []
+
+
+def _tools(context: Context, ground: Ground, called: Mapping[str, Tool]) -> list[Loss]:
+    """The tools of a request that the agent does not declare in the same way."""
+    toolbox = {**called, **ground.agent.toolbox}
+    mine = {name: tool.spec for name, tool in toolbox.items()}
+    losses: list[Loss] = []
+    for at, spec in enumerate(context.tools):
+        where = f"tools[{at}]"
+        if spec.name not in mine:
+            why = "a thread keeps no tools; the agent would have to declare it"
+            losses.append(Loss(kind="dropped", where=where, what=f"tool '{spec.name}'", why=why))
+        elif not _is_same(spec, mine[spec.name]):
+            why = "the agent declares a tool of that name in another way, which stands"
+            losses.append(Loss(kind="converted", where=where, what=f"tool '{spec.name}'", why=why))
+    return losses
+
+
+def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
+    return (one.description, one.parameters) == (other.description, other.parameters)
+
+
+def _options(context: Context, ground: Ground) -> list[Loss]:
+    """The options of a request that are not the agent's."""
+    why = "a thread keeps no options; give it to the agent or to the backend"
+    vendor = context.options.get("vendor")
+    fields = [
+        (f"vendor.{api}.{name}", name)
+        for api, held in (vendor.items() if isinstance(vendor, Mapping) else ())
+        for name in (held if isinstance(held, Mapping) else ())
+        if name not in _NOTES
+    ]
+    named = [(name, name) for name in context.options if name != "vendor"]
+    mine = ground.agent.options
+    return [
+        Loss(kind="dropped", where=f"options.{where}", what=name, why=why)
+        for where, name in (*named, *fields)
+        if where not in mine or mine[where] != context.options[where]
+    ]
+
+
+class _Ours:
+    """Calls that get ids of ours as they come, and the results that belong to them.
+
+    A result belongs to the newest message with an open call of its id: of what is added, else of what was
+    imported to this line before.  A call that a run or `thread.call` made is never settled by it.
+    """
+
+    def __init__(self, ground: Ground, called: Mapping[str, Tool], head: Head) -> None:
+        self._ground = ground
+        self._called = called  # tools by names that the vendor was told in the place of their own
+        self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
+        self._before = OpenImports(ground.space, head.commit)
+        self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and what the vendor called it
+        self._results: dict[str, ToolResult] = {}
+        self._answered: list[tuple[Held, ToolResult]] = []  # calls that were imported before
+        self.losses: list[Loss] = []
+
+    def renamed(self, message: Message, at: int) -> Message:
+        """The message with ids of ours; it is the one of that index."""
+        made = [self._call(call) for call in message.tool_calls]
+        for vendor_id in dict.fromkeys(call.id for call in message.tool_calls):
+            group = [
+                ours.id for ours, call in zip(made, message.tool_calls, strict=True) if call.id == vendor_id
+            ]
+            self._open.setdefault(vendor_id, []).append(group)
+        results = [
+            self._result(result, f"messages[{at}].tool_results[{index}]")
+            for index, result in enumerate(message.tool_results)
+        ]
+        return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
+
+    def postings(self, label: str, backend: str | None) -> list[Posting]:
+        """What enters the ledger."""
+        return [self._posting(id, label, backend) for id in self.made]
+
+    def answers(self, label: str) -> list[Posting]:
+        """What settles calls that were imported before."""
+        space, found = self._ground.space, list[Posting]()
+        for held, result in self._answered:
+            kept = keep(result)
+            staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+            found.append(
+                settlement.answered(
+                    held,
+                    at=space.clock(),
+                    staged=staged,
+                    preview=encode_result(result),
+                    status=result.status,
+                    result_label=label,
+                )
+            )
+        return found
+
+    def completed(self, postings: Sequence[Posting]) -> list[Event]:
+        """What the history says of calls with a result; how far one reaches only where its tool is known here."""
+        toolbox = self._ground.agent.toolbox
+        return [
+            ToolCallCompleted(
+                id=self._ground.space.ids(),
+                call=posting.record.id,
+                status=posting.record.state,
+                result_ref=posting.record.result,
+                side_effects=posting.record.effect if posting.record.tool in toolbox else None,
+            )
+            for posting in postings
+            if posting.record.result is not None
+        ]
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        id = self._ground.space.ids()
+        tool = self._called.get(call.name)
+        made = ToolCall(id, tool.name if tool else call.name, call.args)
+        self.made[id] = (made, call.id)
+        return made
+
+    def _result(self, result: ToolResult, where: str) -> ToolResult:
+        groups = self._open.get(result.call_id)
+        if groups:
+            mine = ToolResult(groups[-1].pop(0), result.status, result.content)
+            if not groups[-1]:
+                groups.pop()
+            self._results[mine.call_id] = mine
+            return mine
+        held = self._before.take(result.call_id) or self._by_tool(result.call_id)
+        if held is None:
+            why = (
+                "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
+            )
+            self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
+            # A call of the line that goes by this id must not look answered.
+            is_taken = result.call_id in self._before.seen
+            return msgspec.structs.replace(result, call_id=self._ground.space.ids()) if is_taken else result
+        mine = ToolResult(held.record.id, result.status, result.content)
+        if held.record.state == "unknown" and held.record.result is None:
+            self._answered.append((held, mine))
+        return mine
+
+    def _by_tool(self, call_id: str) -> Held | None:
+        """The open call of a result that names its tool alone; None if the result names its call."""
+        name = tool_of_id(call_id)
+        if name is None:
+            return None
+        tool = self._called.get(name)
+        return self._before.take_of(tool.name if tool else name)
+
+    def _posting(self, id: str, label: str, backend: str | None) -> Posting:
+        space = self._ground.space
+        call, vendor_id = self.made[id]
+        body = args_body(call.args)
+        tool = self._ground.agent.toolbox.get(call.name)
+        reach = tool.reach if tool else Reach()
+        record = CallRecord(
+            id=id,
+            tool=call.name,
+            state="proposed",
+            args=body.digest,
+            args_size=len(body.body),
+            at=space.clock(),
+            fingerprint=fingerprint_here(tool, call.args) if tool else "",
+            version=tool.version if tool else None,
+            timeline=self._ground.timeline,
+            run=None,
+            label=label,
+            backend=backend,
+            vendor_id=vendor_id,
+            result_label=label,
+        )
+        result = self._results.get(id)
+        if result is None:
+            posting = settlement.imported(record, reach=reach, why="no result came with it")
+            return posting.also(objects=(body,))
+        kept = keep(result)
+        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+        posting = settlement.imported(
+            record, staged=staged, preview=encode_result(result), status=result.status, reach=reach
+        )
+        return posting.also(objects=(body,))

@@ -1,0 +1,1 @@
+"""One model step: what the model is shown, which backend answers, and failover."""

@@ -1,0 +1,174 @@
+"""Resolving: from the backend that a line's history names to something that takes steps.
+
+The history counts, not the code: editing `backend=` moves no thread that has begun.  A name is
+resolved to an object that was given under it (by the agent, its route, or a switch on the same
+handle), else to the backend that the name itself means.  Among objects of one name the one at the
+recorded server counts; if none leads there, nothing is sent: `ServerChanged` names both servers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from perdure.errors import Invalid, NotFound, ServerChanged, Unsupported
+from perdure.history import reader
+from perdure.model.digest import Digest
+from perdure.providers.contract import Model, sent_by, server_of
+from perdure.providers.profile import Given, name_of, same
+from perdure.providers.transport.address import UNRESOLVED
+from perdure.runtime.agent.agent import Agent, model_of, taking_steps
+from perdure.switching.current_backend import RecordedBackend, server_on_record
+
+if TYPE_CHECKING:
+    from perdure.runtime.session.environment import Ground
+
+__all__ = [
+    "check_server",
+    "check_server_on_record",
+    "given_as",
+    "given_for",
+    "is_on",
+    "is_same_server",
+    "line_backend",
+    "model_for",
+    "warn_of_end",
+    "whose",
+]
+
+
+def warn_of_end(ground: Ground, model: Model) -> None:
+    """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
+    sent = sent_by(model)
+    if sent is None or not ground.lines.is_first_run(model.backend):
+        return
+    ends = ground.models().card(sent.provider, sent.model).ends
+    if ends is None:
+        return
+    today = datetime.fromtimestamp(ground.space.clock() / 1_000_000, UTC).date().isoformat()
+    when = f"is served until {ends}" if today <= ends else f"was served until {ends}"
+    warnings.warn(
+        f"{model.backend} {when}, as its vendor announced: move its threads to another model. "
+        "`perdure models ls` lists those that stay.",
+        stacklevel=2,
+    )
+
+
+def line_backend(ground: Ground, *, line: str | None = None) -> RecordedBackend | None:
+    """The backend of the line as it stands now; None: its history names none, and the agent's counts."""
+    timeline = line or ground.timeline
+    head = reader.head_of(ground.space, timeline)
+    return ground.lines.backend(ground.space, timeline, head.commit)
+
+
+def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Model:
+    """The model whose turn it is on the line; unless it has to be `sure`, what was found last will do.
+
+    Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's, and
+    `ServerChanged` if what does would send to another server than the recorded one.
+    """
+    if ground.agent.backend is None and not ground.handed:
+        return model_of(ground.agent)  # which says so
+    known = None if sure else ground.lines.last(ground.space, ground.timeline)
+    found = known[1] if known is not None else None
+    if found is None or found.name != _own(ground):  # one that is not the agent's may have been undone
+        found = line_backend(ground, line=line)
+        known = None
+    try:
+        return model_of(ground.agent) if found is None else model_for(ground, found)
+    except ServerChanged:
+        if known is None:
+            raise
+        return whose(ground, line=line, sure=True)  # the run that named that server may have been undone
+
+
+def model_for(ground: Ground, recorded: RecordedBackend) -> Model:
+    """What takes the steps of the line's backend; warns if the agent is declared on another.
+
+    Raises `ServerChanged` if nothing here that goes by its name leads to its server.
+    """
+    models = [taking_steps(each) for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    for model in models:
+        if is_same_server(recorded.server, server_of(model)):
+            return model
+    if models:
+        raise _changed(ground, recorded, models[0])
+    try:
+        found = taking_steps(recorded.name)
+    except (Invalid, NotFound, Unsupported) as error:
+        why = str(error).partition(";")[0].rstrip(".")
+        raise Invalid(
+            f"'{ground.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
+            "run. Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has "
+            "to be ended first, with cancel()."
+        ) from error
+    _warn(ground.agent, ground.space.label, recorded.name)
+    check_server(ground, recorded, found)
+    return found
+
+
+def given_as(ground: Ground, given: Given) -> Given:
+    """What a name stands for on this handle: the object that was given under it, else the name."""
+    if not isinstance(given, str):
+        return given
+    return next((each for each in _known(ground) if is_on(ground, name_of(each), given)), given)
+
+
+def given_for(ground: Ground, recorded: RecordedBackend) -> Given:
+    """What was given for the line's backend: at its server if there is one, else under its name, else the name."""
+    found = [each for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    there = (each for each in found if server_of(taking_steps(each)) == recorded.server)
+    return next(there, found[0] if found else recorded.name)
+
+
+def check_server(ground: Ground, recorded: RecordedBackend, model: Model) -> None:
+    """Raise `ServerChanged` if the model would send to another server than the recorded one."""
+    if not is_same_server(recorded.server, server_of(model)):
+        raise _changed(ground, recorded, model)
+
+
+def check_server_on_record(ground: Ground, at: Digest | None, model: Model) -> None:
+    """Raise `ServerChanged` if the line had this backend before, at another server than the model leads to."""
+    recorded = server_on_record(ground.space, at, lambda name: is_on(ground, name, model.backend))
+    if recorded is not None:
+        check_server(ground, recorded, model)
+
+
+def is_same_server(recorded: str | None, resolved: str | None) -> bool:
+    """Whether a step may go to `resolved`; before an address was found nothing can have been sent."""
+    return recorded in (resolved, UNRESOLVED)
+
+
+def _changed(ground: Ground, recorded: RecordedBackend, model: Model) -> ServerChanged:
+    return ServerChanged(
+        recorded.name, recorded=recorded.server, resolved=server_of(model), thread=ground.space.label
+    )
+
+
+def is_on(ground: Ground, one: str, other: str) -> bool:
+    """Whether two names mean the same backend."""
+    return one == other or same(one, other, ground.models())
+
+
+def _own(ground: Ground) -> str | None:
+    return None if ground.agent.backend is None else name_of(ground.agent.backend)
+
+
+def _known(ground: Ground) -> Iterator[Given]:
+    """Everything that was given by an object or a name, what was handed over last first."""
+    yield from reversed(tuple(ground.handed.values()))
+    if ground.agent.backend is not None:
+        yield ground.agent.backend
+    if ground.agent.route is not None:
+        yield from ground.agent.route.order(None)
+
+
+def _warn(agent: Agent, label: str, name: str) -> None:
+    if agent.backend is not None:
+        warnings.warn(
+            f"agent '{agent.name}' is declared on {name_of(agent.backend)}, but '{label}' is on {name}, which counts: "
+            f"a thread that has begun is moved by thread.switch('{name_of(agent.backend)}'), after a check.",
+            stacklevel=2,
+        )

@@ -1,0 +1,367 @@
+"""Switching a line to another backend, from the question to the one commit.
+
+    freeze          no run is on the line, and none begins before the switch is written
+    settle          what commits left to be done is done; unfinished calls are waited for, or in the way
+    checkpoint      derived from the commit that the line stands at, and from the ledger as it is
+    check, policy   what becomes of this conversation there, and whether the agent lets that pass
+    commit          checkpoint, report and switch in one write, which also moves the lease's revision
+
+Until that write nothing is durable; so whatever kills the process, the line is switched or it is not.
+A run that has read the line before the write begins again; a run that began first is in the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from perdure.engines.contract import CellWrite
+from perdure.errors import Conflict, Invalid, Moved, Refused, StaleHead
+from perdure.history import reader, writer
+from perdure.history.space import Space, removed
+from perdure.history.writer import Proposal
+from perdure.ledger import snapshot
+from perdure.model import canonical, names
+from perdure.model.checkpoint import Checkpoint
+from perdure.model.commit import LedgerRead
+from perdure.model.head import Head
+from perdure.providers.backend import Backend
+from perdure.providers.contract import Model, server_of
+from perdure.providers.profile import Facing, Given, check_backend, check_model, facing, name_of
+from perdure.providers.transport.registry import missing
+from perdure.runtime import failpoints
+from perdure.runtime.agent.agent import taking_steps
+from perdure.runtime.event_loop import drive
+from perdure.runtime.inference.backend import check_server_on_record, given_as, is_on
+from perdure.runtime.inference.preview import is_bare, last_frame, shown_to
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.environment import Ground
+from perdure.switching import compatibility
+from perdure.switching.checkpoint.derive import derive, recalling
+from perdure.switching.checkpoint.summary import summarised
+from perdure.switching.commit import (
+    REASON,
+    gated,
+    intent,
+    report_at,
+    server_items,
+    switched,
+    unfinished,
+    unfinished_items,
+)
+from perdure.switching.current_backend import RecordedBackend
+from perdure.switching.report import Report
+
+__all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
+
+_POLL_SECONDS = 0.05
+_TRIES_MAX = 16
+_SUMMARIES_MAX = 2  # times that a model is asked, where the line changes meanwhile
+_REASON_MAX = 2_000  # characters
+
+_SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, our extra
+    "openai-chat": ("openai", "openai", "openai"),
+    "openai-responses": ("openai", "openai", "openai"),
+    "anthropic-messages": ("anthropic", "anthropic", "anthropic"),
+    "gemini-generate": ("google.genai", "google-genai", "google"),
+    "bedrock-converse": ("boto3", "boto3", "bedrock"),
+    "mistral-chat": ("mistralai", "mistralai", "mistral"),
+    "azure-inference-chat": ("openai", "openai", "foundry"),
+    "ollama-chat": ("openai", "openai", "openai"),
+    "gemini-interactions": ("google.genai", "google-genai", "google"),
+}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch as it is asked for."""
+
+    to: Given
+    reason: str | None = None
+    approved_by: str | None = None
+    output: Any = None  # the type that runs are asked for; None: words
+    summariser: Given | None = None  # who says in its own words how things stand; None: nobody
+    op_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for words that cannot be recorded."""
+        for name, told in (("reason", self.reason), ("approved_by", self.approved_by)):
+            if told is not None and (not isinstance(told, str) or not told or len(told) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"{name} of a switch is 1 to {_REASON_MAX} characters, not {told!r}; nothing was done."
+                )
+            canonical.encode(told)
+        if self.op_id is not None:
+            names.check_id("op_id", self.op_id)
+        if self.summariser is not None:
+            check_backend(self.summariser)
+        if self.output is not None:
+            _check_type(self.output)
+
+
+def _check_type(output: object) -> None:
+    try:
+        msgspec.json.schema(output)
+    except (TypeError, ValueError, NameError) as error:
+        raise Invalid(f"output is a type, not {output!r}: {error}; nothing was done.") from error
+
+
+def found(ground: Ground, given: Given) -> Facing:
+    """What is known of the backend that is to take over; raises if nothing there could take a step."""
+    seen = facing(given, ground.models())
+    if not isinstance(given, str | Backend):
+        return seen
+    check_model(given, seen, ground.models(), undone="nothing was switched")
+    taking_steps(given)
+    return seen
+
+
+def check_taken(given: Given, seen: Facing) -> None:
+    """Raise `Unsupported` if the package is missing that would send to it."""
+    if not isinstance(given, str | Backend) or seen.target is None:
+        return
+    sdk = _SDKS.get(seen.target.api)
+    if sdk is None or (isinstance(given, Backend) and given.client is not None):
+        return
+    if not _is_installed(sdk[0]):
+        raise missing(seen.name, sdk[1], sdk[2])
+
+
+def check(ground: Ground, asked: Asked) -> Report:
+    """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
+    asked = _resolved(ground, asked)
+    to = found(ground, asked.to)
+    head = reader.head_of(ground.space, ground.timeline)
+    ledger = ledger_now(ground.space, head)
+    return reported(ground, asked, to, head, ledger)
+
+
+def switch(ground: Ground, asked: Asked) -> Report:
+    """Let another backend take the turns from here on.
+
+    Raises `Refused` with the report if the policy does not let it pass, `Busy` if a run is on the
+    line; then nothing was written.  The same op_id again gives the first report.
+    """
+    failpoints.reach("switch_begun")
+    asked = _resolved(ground, asked)
+    to = found(ground, asked.to)
+    check_taken(asked.to, to)
+    server = server_of(taking_steps(asked.to))
+    teller = None if asked.summariser is None else taking_steps(asked.summariser)
+    ground.finish()
+    for attempt in range(_TRIES_MAX):
+        earlier = _earlier(ground, asked, to, server)
+        if earlier is not None:
+            return earlier
+        free = leases.check_free(ground.space, ground.timeline, "switch", owners=ground.owners)
+        head = reader.head_to_move(ground.space, ground.timeline)
+        ledger = _settled(ground, head)
+        failpoints.reach("switch_settled")
+        report = reported(ground, asked, to, head, ledger)
+        if _is_there(ground, report):
+            return _already(report)
+        if not report.ok:
+            raise Refused(report)
+        if teller is not None:
+            check_server_on_record(ground, head.commit, teller)
+            report = _summarised(ground, report, teller, attempt)
+        failpoints.reach("switch_checked")
+        bump = CellWrite(name=free.cell, expected=free.revision, value=None)
+        made = _written(ground, asked, report, head, ledger, bump)
+        if made is not None:
+            failpoints.reach("switch_written")
+            recorded = RecordedBackend(to.name, server)
+            ground.lines.note(ground.space, ground.timeline, made.commit, recorded)
+            return made
+    raise Conflict(
+        f"'{ground.space.label}' is changed by others all the time; the backend was not switched. Try again."
+    )
+
+
+def reported(
+    ground: Ground,
+    asked: Asked,
+    to: Facing,
+    head: Head,
+    ledger: LedgerRead,
+    *,
+    before: RecordedBackend | None = None,
+    inside: bool = False,
+) -> Report:
+    """What becomes of the conversation at `head` if `to` takes over.
+
+    `before` is who has it; None: as the history says.  `inside` a run its own calls are in nobody's way.
+    """
+    space, agent = ground.space, ground.agent
+    if before is None:
+        before = ground.lines.backend(space, head.timeline, head.commit)
+    if before is None and agent.backend is not None:
+        before = RecordedBackend(name_of(agent.backend), server_of(taking_steps(agent.backend)))
+    name = None if before is None else before.name
+    going = RecordedBackend(to.name, server_of(taking_steps(asked.to)))
+    checkpoint = derive(
+        space,
+        head.commit,
+        to_backend=to.name,
+        from_backend=name,
+        ledger=ledger,
+        timeline=head.timeline,
+        recall=recalling(ground.memory, space.name, head.commit),
+    )
+    failpoints.reach("switch_checkpointed")
+    shown = shown_to(ground, to, head.commit, checkpoint, before=name, output=asked.output)
+    lost = compatibility.losses(shown, to)
+    left = () if inside else unfinished(space, head, ledger)
+    checked = compatibility.check(shown, to, lost)
+    items = (*checked, *server_items(before, going), *unfinished_items(left))
+    report = Report(
+        thread=space.label,
+        timeline=head.timeline,
+        from_backend=name,
+        to_backend=to.name,
+        from_server=None if before is None else before.server,
+        to_server=going.server,
+        items=items,
+        losses=lost,
+        notes=_notes(ground, to, checkpoint, sealed=compatibility.sealed(shown, to)),
+        checkpoint=checkpoint,
+        approved_by=asked.approved_by,
+        reason=asked.reason,
+    )
+    return gated(report, agent.policy)
+
+
+def _summarised(ground: Ground, report: Report, teller: Model, attempt: int) -> Report:
+    """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
+    checkpoint = report.checkpoint
+    assert checkpoint is not None, "a report is made with its checkpoint"
+    if attempt >= _SUMMARIES_MAX:
+        note = f"the summary by {teller.backend} was left out: the line changed each time that it was made"
+        return msgspec.structs.replace(report, notes=(*report.notes, note))
+    told = drive(summarised(ground.space, checkpoint, teller))
+    new = told.validation.notes[len(checkpoint.validation.notes) :]
+    return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))
+
+
+def _settled(ground: Ground, head: Head) -> LedgerRead:
+    """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
+    space, policy = ground.space, ground.agent.policy
+    until = time.monotonic() + policy.wait_seconds
+    ledger = ledger_now(space, head)
+    while policy.unfinished == "wait" and unfinished(space, head, ledger) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+        ledger = ledger_now(space, head)
+    return ledger
+
+
+def ledger_now(space: Space, head: Head) -> LedgerRead:
+    """How far the ledger has come, for whoever stands at `head`."""
+    since = LedgerRead() if head.commit is None else space.step(head.commit).commit.ledger
+    return snapshot.now(space, since=since)
+
+
+def _written(
+    ground: Ground, asked: Asked, report: Report, head: Head, ledger: LedgerRead, bump: CellWrite
+) -> Report | None:
+    """The report of the switch that was made; None if the line has changed, and all has to be looked at again."""
+    space, checkpoint = ground.space, report.checkpoint
+    assert checkpoint is not None, "a report is made with its checkpoint"
+    holds = switched(report, checkpoint, space.ids)
+    proposal = Proposal(
+        reason=REASON,
+        root=space.root_at(head.commit),
+        events=holds.events,
+        minted=frozenset(event.id for event in holds.events),
+        objects=holds.objects,
+        cells=(bump,),
+        outside=ground.standing.sight(head).reads,
+        ledger=ledger,
+        author=asked.approved_by,
+    )
+    meant = intent(report) if asked.op_id is not None else None
+    op_id = asked.op_id or space.ids()
+    try:
+        done = writer.commit(space, head, proposal, op_id=op_id, intent=meant)
+    except StaleHead:
+        if removed(space):
+            raise
+        return None
+    except Moved as moved:
+        if moved.cell != bump.name:
+            raise
+        return None
+    return msgspec.structs.replace(report, commit=done.head.commit)
+
+
+def _resolved(ground: Ground, asked: Asked) -> Asked:
+    """The switch with names replaced by the objects that were given under them, which know their servers."""
+    teller = None if asked.summariser is None else given_as(ground, asked.summariser)
+    return msgspec.structs.replace(asked, to=given_as(ground, asked.to), summariser=teller)
+
+
+def _is_there(ground: Ground, report: Report) -> bool:
+    """Whether the line is on that backend, at that server, already."""
+    before = report.from_backend
+    return (
+        before is not None
+        and is_on(ground, report.to_backend, before)
+        and report.from_server == report.to_server
+    )
+
+
+def _earlier(ground: Ground, asked: Asked, to: Facing, server: str | None) -> Report | None:
+    """The report of the switch that the same op_id made before."""
+    if asked.op_id is None:
+        return None
+    space = ground.space
+    meant = Report(
+        thread=space.label,
+        timeline=ground.timeline,
+        from_backend=None,
+        to_backend=to.name,
+        to_server=server,
+        reason=asked.reason,
+        approved_by=asked.approved_by,
+    )
+    receipt = writer.once(space, asked.op_id, intent(meant))
+    commit = receipt.heads[0].commit if receipt is not None else None
+    return None if commit is None else report_at(space, commit)
+
+
+def _already(report: Report) -> Report:
+    """There is nothing to do."""
+    note = f"'{report.thread}' is on {report.to_backend} already; nothing was written"
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
+
+
+def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) -> tuple[str, ...]:
+    told = [*([to.note] if to.note else ()), *_absent(to)]
+    if sealed:
+        told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
+    if is_bare(ground.agent):
+        known = last_frame(ground.space, checkpoint.commit) is not None
+        how = "as its last turn was shown them" if known else "not known"
+        told.append(
+            f"the code of agent '{ground.agent.name}' is not at hand: its tools and options are {how}"
+        )
+    return (*told, *checkpoint.validation.notes)
+
+
+def _absent(to: Facing) -> list[str]:
+    """The package that has to be installed first, if one is missing."""
+    sdk = _SDKS.get(to.target.api) if to.target is not None else None
+    if sdk is None or _is_installed(sdk[0]):
+        return []
+    return [
+        f"requests to {to.name} are sent by {sdk[1]}, which is not installed: pip install 'perdure[{sdk[2]}]'"
+    ]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False

@@ -1,0 +1,478 @@
+"""Running: what a caller asks of a line, from a new input to the end of its run.
+
+An input that was given before leads to the run that came of it.  A run that was cut off is
+finished first.  A run that waits goes on when somebody has decided.  A run that failed is retried
+from its last step, unless an external write of it is unknown or later turns rest on its failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+
+from perdure.errors import (
+    Busy,
+    Conflict,
+    Decided,
+    Invalid,
+    Moved,
+    NotFound,
+    RunFailed,
+    ServerChanged,
+    Unsupported,
+)
+from perdure.history import reader
+from perdure.history.ancestry import stands_on
+from perdure.history.changes.values import Given
+from perdure.history.space import Space
+from perdure.ledger import calls, decisions, effect_limit, tickets
+from perdure.model import names
+from perdure.model.call import UNCLEAR
+from perdure.model.context import Context
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
+from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
+from perdure.providers.contract import Model, ModelEvent, server_of
+from perdure.runtime.agent.plugin import hooked
+from perdure.runtime.calls.recovery import open_calls
+from perdure.runtime.inference.backend import model_for, warn_of_end, whose
+from perdure.runtime.run.calls_of_run import calls_of
+from perdure.runtime.run.loop import LiveRun
+from perdure.runtime.run.start import (
+    Begun,
+    Earlier,
+    Elsewhere,
+    Input,
+    Interrupted,
+    Wanted,
+    begin,
+    continued,
+    given_before,
+    inbound,
+    retried,
+)
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.lease import Lost
+from perdure.runtime.session.records import VersionedRun
+from perdure.runtime.session.result import Result, last_of, result_of
+from perdure.switching.current_backend import RecordedBackend
+
+__all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
+
+_WAIT_SECONDS = 0.05
+_TRIES_MAX = 16
+
+
+async def run(
+    ground: Ground,
+    given: Input,
+    *,
+    id: str | None = None,
+    state: Mapping[str, Given] | None = None,
+    head_policy: HeadPolicy = "each_step",
+    on_failure: OnFailure = "restore",
+    output: Any = None,
+    retry: bool = True,
+    begun: Callable[[Begun], None] | None = None,
+) -> Result:
+    """Run the agent on the line with an input; the same id again gives the first result.
+
+    If that run waits and has been decided, it goes on; if it failed, it is retried from its last step, or
+    without `retry` fails again.  `begun` is called once the run has begun, before anything else happens.
+
+    Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
+    given before with other words.
+    """
+    names.check_choice("head_policy", head_policy, get_args(HeadPolicy))
+    names.check_choice("on_failure", on_failure, get_args(OnFailure))
+    names.check_flag("retry", retry)
+    wanted = Wanted(
+        inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
+        backend="",
+        head_policy=head_policy,
+        on_failure=on_failure,
+        parent_run=ground.parent_run,
+    )
+    model: Model | None = None
+    while True:
+        start, model = await ground.hands(partial(_started, ground, wanted, model))
+        match start:
+            case Begun():
+                assert model is not None, "a run begins with the model whose turn it is"
+                if begun is not None:
+                    begun(start)
+                return await LiveRun(ground, start, model, shape=output).go()
+            case Earlier(earlier_run):
+                return await _given_again(ground, earlier_run, shape=output, retry=retry, begun=begun)
+            case Interrupted(cut_off):
+                await _finish_first(ground, cut_off)
+            case Elsewhere(backend):
+                model = model_for(ground, backend)
+
+
+def _started(
+    ground: Ground, wanted: Wanted, model: Model | None
+) -> tuple[Begun | Earlier | Interrupted | Elsewhere, Model | None]:
+    """What came of beginning a run, and whose turn it is; None: that is to be found out.
+
+    An input that was given before needs no model: its result is there, whoever takes steps here.
+    """
+    try:
+        model = model or whose(ground)
+    except (Invalid, NotFound, ServerChanged, Unsupported):
+        found = given_before(ground, wanted)
+        if found is None:
+            raise
+        return found, None
+    warn_of_end(ground, model)
+    wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
+    return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
+
+
+async def resume(
+    ground: Ground,
+    id: str | None = None,
+    *,
+    shape: Any = None,
+    begun: Callable[[Begun], None] | None = None,
+) -> Result:
+    """Go on with a run that was cut off, or that waits and has been decided; None: the one on this line.
+
+    One that still waits for everything is left as it is.  Raises `NotFound` if there is nothing to
+    go on with, `Busy` if a run lives on the line.
+    """
+    kept = await ground.hands(partial(_to_resume, ground, id))
+    if kept.record.state in ENDED:
+        return await earlier(ground, kept.record.id, shape=shape)
+    await ground.hands(partial(_check_present, ground, kept.record))
+    ground = await ground.hands(partial(_on, ground, kept.record.timeline))
+    if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
+        return await ground.hands(partial(_result, ground, kept.record, shape))
+    start, model = await ground.hands(partial(_continued, ground, kept))
+    if begun is not None:
+        begun(start)
+    return await LiveRun(ground, start, model, shape=shape).go()
+
+
+async def _given_again(
+    ground: Ground, id: str, *, shape: Any, retry: bool, begun: Callable[[Begun], None] | None
+) -> Result:
+    """What comes of an input that was given before, and that led to the run of that id."""
+    while True:
+        kept = await ground.hands(partial(records.read, ground.space, id))
+        try:
+            if kept.record.state == "waiting" and await ground.hands(partial(is_decided, ground, id)):
+                return await resume(ground, id, shape=shape, begun=begun)
+            if kept.record.state == "failed" and retry:
+                start, model = await ground.hands(partial(_retaken, ground, kept))
+                if begun is not None:
+                    begun(start)
+                return await LiveRun(ground, start, model, shape=shape).go()
+        except (Busy, Moved):
+            if await ground.hands(partial(records.read, ground.space, id)) == kept:
+                raise
+        else:
+            return await earlier(ground, id, shape=shape)
+
+
+def _retaken(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
+    """Take the line for a run that failed, if it may be retried, and the model that goes on with it."""
+    _check_retry(ground, kept.record)
+    return _continued(ground, kept)
+
+
+def _check_retry(ground: Ground, record: RunRecord) -> None:
+    """Raise `Conflict` if the run is not the last thing that was said on its line, or may repeat an external write."""
+    head = reader.head_of(ground.space, record.timeline).commit
+    if not stands_on(ground.space, record.id, head):
+        raise Conflict(
+            f"run '{record.id}' failed and was undone; nothing was run. Take the undo back with redo(), or give "
+            "the input another id."
+        )
+    for step in reader.recent(ground.space, head):
+        if step.commit.run == record.id:
+            break
+        said = any(isinstance(event, MessageAppended) for event in step.changeset.events)
+        if said or step.commit.run is not None:
+            raise Conflict(
+                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run. "
+                "Give the input another id, or undo() those turns first."
+            )
+    for call in calls_of(ground.space, record.id):
+        if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
+            raise Conflict(
+                f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
+                "happened; nothing was run. Settle it with reconcile() or resolve(), then give the input again."
+            )
+
+
+def _continued(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
+    """Take the line for a run, and the model that goes on with it.
+
+    The model is found before the line is taken: without one nobody would let it go.  A switch
+    meanwhile moves the lease's revision, and then it is found again.
+    """
+    record = kept.record
+    for _ in range(_TRIES_MAX):
+        held, revision = leases.look(ground.space, record.timeline)
+        model = whose(ground, line=record.line, sure=True)
+        try:
+            backend = RecordedBackend(model.backend, server_of(model))
+            take = retried if record.state == "failed" else continued
+            return take(ground, kept, held, revision, backend=backend), model
+        except Moved:
+            if leases.look(ground.space, record.timeline)[1] == revision:
+                raise
+    raise Conflict(
+        f"timeline '{record.timeline}' is taken by others all the time; nothing was resumed. Try again."
+    )
+
+
+async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
+    """What a run came to, waiting for it while it lives; one that was cut off is finished first."""
+    while True:
+        kept = await ground.hands(partial(records.read, ground.space, id))
+        if kept.record.state != "running":
+            result = await ground.hands(partial(_result, ground, kept.record, shape))
+            if result.status == "failed":
+                raise RunFailed(result)
+            return result
+        held = await ground.hands(partial(leases.current, ground.space, kept.record.timeline))
+        if (
+            held is not None
+            and held.run == id
+            and await ground.hands(partial(leases.state, ground.space, held, owners=ground.owners)) != "live"
+        ):
+            await _finish_first(ground, id)
+        else:
+            await asyncio.sleep(_WAIT_SECONDS)
+
+
+def cancel(ground: Ground, id: str | None, why: str, by: str | None = None) -> RunRecord:
+    """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.  `by` is who asks.
+
+    A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
+    One that waits is ended here.  Raises `NotFound` if there is none.
+    """
+    names.check_person(by)
+    names.check_words("why", why)
+    while True:
+        before = _to_resume(ground, id)
+        if before.record.state in ENDED:
+            return before.record
+        told, kept = records.changed(before, cancel=why or "cancelled", cancelled_by=by)
+        try:
+            records.apply(ground.space, "cancel", told)
+        except Moved:  # it may have gone on, or ended, just now
+            if records.read(ground.space, before.record.id) == before:
+                raise
+        else:
+            return kept.record
+
+
+async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
+    """End a run that was asked to stop and that nobody is running."""
+    if record.state in ENDED or await ground.hands(partial(_lives, ground, record)):
+        return record
+    if not await ground.hands(partial(_is_present, ground.space, record)):
+        return await ground.hands(partial(_end_undone, ground.space, record))
+    ground = await ground.hands(partial(_on, ground, record.timeline))
+    kept = await ground.hands(partial(records.read, ground.space, record.id))
+    held, revision = await ground.hands(partial(leases.look, ground.space, record.timeline))
+    begun = await ground.hands(partial(continued, ground, kept, held, revision))
+    await LiveRun(ground, begun, _Nobody(record.backend or "nobody")).end_cancelled(
+        record.cancel or "cancelled"
+    )
+    return (await ground.hands(partial(records.read, ground.space, record.id))).record
+
+
+def _end_undone(space: Space, record: RunRecord) -> RunRecord:
+    """End a run that waits and was undone: its questions are taken back, and no line is touched."""
+    why = record.cancel or "cancelled"
+    for ticket in tickets.open_on(space, record.timeline):
+        if ticket.run == record.id:
+            with suppress(Decided):
+                decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
+    told, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
+    records.apply(space, "end", *told)
+    return kept.record
+
+
+def line_of(ground: Ground, run: str | None) -> Ground:
+    """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
+    if run is None:
+        return ground
+    return _on(ground, records.read(ground.space, names.check_id("run", run)).record.timeline)
+
+
+def _on(ground: Ground, timeline: str) -> Ground:
+    """The same ground, on another line of the thread."""
+    if timeline == ground.timeline:
+        return ground
+    standing = msgspec.structs.replace(ground.standing, timeline=timeline)
+    return msgspec.structs.replace(
+        ground, standing=standing, effect_max=effect_limit.most(ground.space, timeline)
+    )
+
+
+def is_interrupted(ground: Ground, id: str) -> bool:
+    """Whether a run was cut off: it counts as running, but no process is at it."""
+    record = records.read(ground.space, id).record
+    return record.state in ("created", "running") and not _lives(ground, record)
+
+
+def is_decided(ground: Ground, id: str) -> bool:
+    """Whether a run waits and can go on."""
+    record = records.read(ground.space, id).record
+    if record.state != "waiting" or not _is_present(ground.space, record):
+        return False
+    return _is_decided(ground, record)
+
+
+def _lives(ground: Ground, record: RunRecord) -> bool:
+    held = leases.current(ground.space, record.timeline)
+    return (
+        held is not None
+        and held.run == record.id
+        and leases.state(ground.space, held, owners=ground.owners) == "live"
+    )
+
+
+class _Nobody(msgspec.Struct, frozen=True):
+    """A model that is never asked."""
+
+    backend: str
+
+    def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        raise AssertionError("a run that only ends asks no model")
+
+
+async def _finish_first(ground: Ground, id: str) -> None:
+    """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
+    try:
+        await resume(ground, id)
+    except RunFailed:
+        if (await ground.hands(partial(records.read, ground.space, id))).record.state not in ENDED:
+            raise
+    except (Lost, Busy):
+        await asyncio.sleep(_WAIT_SECONDS)
+
+
+def _to_resume(ground: Ground, id: str | None) -> VersionedRun:
+    space, timeline = ground.space, ground.timeline
+    if id is not None:
+        return records.read(space, names.check_id("run", id))
+    held = leases.current(space, timeline)
+    if held is not None:
+        return records.read(space, held.run)
+    waiting = [record for record in records.waiting(space, timeline) if _is_present(space, record)]
+    decided = [record for record in waiting if _is_decided(ground, record)]
+    if not decided:
+        origin = _decided_here(ground)
+        if origin is not None:
+            return _continuation(ground, origin)
+    if waiting:
+        return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
+    raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.")
+
+
+def _is_present(space: Space, record: RunRecord) -> bool:
+    """Whether the line has the run's commits up to where it waits; after an undo, or a cut in its middle, it has not."""
+    head = reader.head_of(space, record.timeline).commit
+    if not stands_on(space, record.continues or record.id, head):
+        return False
+    return record.state != "waiting" or record.after is None or _has_words(space, record.after, head)
+
+
+def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
+    """Whether what the model last said before `after` is in the conversation of `head`.
+
+    It asked there for what the run waits for.  Commits that were rebased say the same under the same id.
+    """
+    for step in reader.recent(space, after):
+        for event in step.changeset.events:
+            if isinstance(event, MessageAppended) and event.role == "assistant":
+                return stands_on(space, event.id, head)
+    return True
+
+
+def _check_present(ground: Ground, record: RunRecord) -> None:
+    if not _is_present(ground.space, record):
+        raise NotFound(
+            f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
+            "resumed. Take the undo back with redo(), or end it with cancel()."
+        )
+
+
+def _continuation(ground: Ground, origin: RunRecord) -> VersionedRun:
+    """A run of this line that takes up what another line's run left open, decided here."""
+    space = ground.space
+    now = space.clock()
+    record = msgspec.structs.replace(
+        origin,
+        id=space.ids(),
+        timeline=ground.timeline,
+        state="waiting",
+        at=now,
+        begun_at=now,
+        parent_run=origin.id,
+        continues=origin.continues or origin.id,
+        head_policy="each_step",
+        line=None,
+        input=(),
+        why=None,
+        kind=None,
+        cancel=None,
+        cancelled_by=None,
+        after=None,
+        steered=0,
+        waited=0,
+    )
+    records.apply(space, "continue", *records.new(record))
+    return records.read(space, record.id)
+
+
+def _is_decided(ground: Ground, record: RunRecord) -> bool:
+    """Whether there is anything to go on with: a decision, a lapse, or nothing that waits."""
+    space, line = ground.space, record.timeline
+    head = reader.head_of(space, line)
+    left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
+    return not left or record.cancel is not None or any(_goes_on(space, call.id, line) for call in left)
+
+
+def _goes_on(space: Space, call: str, line: str) -> bool:
+    held = decisions.standing(space, call, line)
+    if held is None:
+        return True
+    if held.record.timeline != line:
+        return False  # nobody has decided it here
+    if held.record.state != "awaiting_approval":
+        return True
+    asked = tickets.find(space, held.record.ticket or "")
+    return asked is not None and decisions.due(asked.ticket, space.clock())
+
+
+def _decided_here(ground: Ground) -> RunRecord | None:
+    """The run of another line that left a call open which was decided on this one."""
+    space, line = ground.space, ground.timeline
+    head = reader.head_of(space, line)
+    for call in decisions.decided_on(space, line):
+        run = calls.read(space, call).record.run
+        origin = records.find(space, run) if run is not None else None
+        if origin is None or not _goes_on(space, call, line):
+            continue
+        left, _ = open_calls(space, origin.record.continues or origin.record.id, head.commit)
+        if any(each.id == call for each in left):
+            return origin.record
+    return None
+
+
+def _result(ground: Ground, record: RunRecord, shape: Any) -> Result:
+    return result_of(ground.space, record, at=last_of(ground.space, record), shape=shape)

@@ -1,0 +1,494 @@
+"""A live run: the loop from input to finish, and the commits along the way.
+
+    inbound, start       one write (beginning.py)
+    the model speaks     one write: its words, the requests, the starts
+    tools run            each result durable as it comes; the last with the round's commit
+    … and again, until the model asks for nothing: its last words and the end are one write
+
+Why the model's answer ended decides how the run goes on.  A turn that the backend paused is sent back
+as it is.  An answer that the backend works on is fetched by its id.  An answer that is not complete
+ends the run as `stopped`, unless the stop policy accepts it; the calls in it are never run.
+
+Whatever fails fails the run, which says so in a closing commit if it still can.  If even that
+fails nothing is announced: the run counts as interrupted, and the log alone finishes it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.engines.contract import CellWrite
+from perdure.errors import Moved, RunFailed
+from perdure.history.ancestry import of_run
+from perdure.ledger.calls import Posting
+from perdure.model.call import CallRecord
+from perdure.model.context import Context
+from perdure.model.event import RunFinished, RunStarted, ToolCallRequested
+from perdure.model.message import Message
+from perdure.model.run import PendingResponse, RunRecord, RunState, StopReason, Usage
+from perdure.model.text import said_by
+from perdure.providers.contract import Model
+from perdure.runtime import failpoints
+from perdure.runtime.agent.agent import COUNTERS, Counters, in_words
+from perdure.runtime.agent.plugin import Moment, Phase, hooked, run_phase
+from perdure.runtime.calls.executor import Carrier
+from perdure.runtime.calls.pending_call import Slot
+from perdure.runtime.calls.plan import plan
+from perdure.runtime.calls.recovery import open_slots
+from perdure.runtime.calls.round_commit import commit_round
+from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.inference.failover import Router
+from perdure.runtime.inference.model_input import Attention
+from perdure.runtime.inference.step import Patience, Said, declared_names
+from perdure.runtime.run.branch import Branch
+from perdure.runtime.run.finish import Closing
+from perdure.runtime.run.start import Begun, cleaned
+from perdure.runtime.session import media
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.journal import Draft
+from perdure.runtime.session.lease import Lost
+from perdure.runtime.session.lease_keeper import Keeping
+from perdure.runtime.session.result import Result, result_of
+from perdure.runtime.tools.call import Ruling
+from perdure.switching.current_backend import RecordedBackend
+
+__all__ = ["LiveRun"]
+
+_T = TypeVar("_T")
+
+
+class LiveRun:
+    """One run, from where it stands to its end, or to the next question."""
+
+    def __init__(self, ground: Ground, begun: Begun, model: Model, *, shape: Any = None) -> None:
+        """Go on from `begun`; `shape` is the type that the last words are to have."""
+        self._ground, self._begun, self._shape = ground, begun, shape
+        self._journal = begun.journal
+        self._plugins = ground.agent.plugins
+        self._stop = ground.agent.stop
+        self._counters = Counters(began_at=begun.kept.record.begun_at)
+        self._why = ""  # of a cancellation
+        self._is_lost = False
+        self._is_told = False  # that somebody wants it to stop, from another thread
+        self._keeping: Keeping | None = None
+        self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
+        self._desk.waited = begun.waited
+        self._branch = Branch(self._journal, begun)
+        self._closing = Closing(self._desk, self._branch, begun)
+        recorded = RecordedBackend(model.backend, begun.kept.record.server)
+        self._router = Router(self._desk, model, recorded, self._closing.hand_over)
+        self._names = declared_names(self._desk.toolbox)
+        self._attention = Attention(ground, shape=shape)
+        self._patience = Patience(
+            self._note_pending, lambda: self._stop.reached(self._counters, self._desk.now()) is None
+        )
+        self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
+
+    async def go(self) -> Result:
+        """Run to the end, or until somebody has to decide something.
+
+        Raises `RunFailed` if it fails, `Lost` if another process has taken over.
+        """
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(why: str, *, lost: bool) -> None:
+            self._why, self._is_lost = why, lost
+            task.cancel()
+
+        def told(why: str, *, lost: bool = False) -> None:
+            self._is_told = True
+            loop.call_soon_threadsafe(partial(stop, why, lost=lost))
+
+        self._keeping = self._ground.owners.hold(
+            self._begun.lease, space=self._ground.space, lost=lambda: told("", lost=True), cancelled=told
+        )
+        try:
+            return await self._to_the_end(task)
+        finally:
+            self._keeping.release()
+            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+
+    async def end_cancelled(self, why: str) -> Result:
+        """End the run where it stands, without another step."""
+        try:
+            if self._record.line is not None:
+                await self._do(self._leave_line)
+            return await self._do(partial(self._close, "cancelled", why))
+        finally:
+            self._ground.owners.give_up(self._ground.space, self._begun.lease)
+            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+
+    async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:
+        try:
+            return await self._steps()
+        except asyncio.CancelledError:
+            task.uncancel()
+            if self._is_lost:
+                raise Lost(self._begun.lease) from None
+            result = await self._do(
+                partial(self._close, "cancelled", self._why or "the caller was cancelled")
+            )
+            if not self._why:
+                raise
+            return result
+        except (Lost, RunFailed):
+            raise
+        except Exception as error:  # whatever a model, a plug-in or the store raised fails the run
+            raise await self._failed(error) from error
+
+    async def _steps(self) -> Result:
+        await self._do(self._listen)
+        if self._begun.fresh or await self._do(self._is_unbegun):
+            await self._begin()
+        else:
+            await self._do(self._recount)
+            waits = await self._take_up()
+            if waits:
+                return await self._do(self._wait)
+        while True:
+            if self._is_told or not self._ground.sole:  # whoever wants the run to stop is heard once a step
+                await asyncio.sleep(0)
+            reached = self._stop.reached(self._counters, self._desk.now())
+            if reached is not None:
+                stop, why = reached
+                result = await self._end("stopped", why, stop, cells=await self._do(self._hear))
+                assert result is not None, "only a run that was to succeed goes on"
+                return result
+            slots, said = await self._turn()
+            if said is not None:
+                return said
+            if slots and await self._round(slots, {}):
+                return await self._do(self._wait)
+
+    async def _begin(self) -> None:
+        """What is left of the start: the plug-ins' part, and the run's own line if it has one."""
+        if hooked(self._plugins, "run_start"):
+            draft = self._journal.draft("user_message")
+            cleaned(self._ground.space, draft, self._ground.agent.run_scoped_paths())
+            await self._phase("run_start", draft)
+            self._journal.stage(draft)
+            await self._do(self._journal.write)
+        if self._record.head_policy == "on_success":
+            await self._do(self._leave_line)
+
+    async def _take_up(self) -> bool:
+        """Settle what an interruption, or a decision, has left; whether anything still waits."""
+        if self._record.head_policy == "on_success":
+            await self._do(self._leave_line)
+            await self._do(self._recount)
+        slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
+        return bool(slots) and await self._round(slots, rulings)
+
+    async def _turn(self) -> tuple[list[Slot], Result | None]:
+        """Have the model speak; the calls that it asks for, or what the run came to."""
+        begins, pending = self._begun.fresh and not self._counters.steps, self._pending()
+        # To a run that has just begun nothing was said.  What it has asked for already cannot take in any words.
+        heard = [] if begins else await self._do(self._closing.count_heard if pending else self._hear)
+        draft = self._journal.draft("assistant_turn_committed")
+        context, fits = self._attention.context(self._router.model), True
+        if context is None:  # it has become too large
+            context, fits = await self._do(self._show_anew)
+        if pending is not None:
+            context = msgspec.structs.replace(context, pending=pending)
+        await self._phase("before_inference", draft, context=context)
+        unseen = self._attention.lost()
+        kinds = {loss.what for loss in unseen}
+        asked = self._router.model
+        said = await self._router.ask(context, heard, self._names, self._patience, unseen=kinds, fits=fits)
+        if said is None and self._router.model is asked:  # a limit is reached, and ends the run
+            await self._do(partial(self._journal.write, cells=heard))
+            return [], None
+        if said is None:  # another backend has taken over, and is asked anew
+            await self._do(self._hand_over)
+            return [], None
+        await self._phase("after_inference", draft, message=said.message)
+        label = self._ground.space.ids()
+        usage, backend = said.usage or None, self._router.model.backend
+        losses = (*unseen, *self._attention.losses(), *said.losses)
+        recipe, bodies = self._attention.recipe()
+        kept = said.message
+        if media.has_media(kept):
+            kept = await self._do(partial(self._keep_media, draft, kept))
+        draft.say(kept, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
+        draft.objects += bodies
+        self._journal.memory_root = self._attention.memory_root
+        self._attention.add(said.message)
+        failpoints.reach("before_intent")
+        if said.message.tool_calls:
+            return await self._asked_for(said, draft, label, heard)
+        return [], await self._spoken(said, draft, heard)
+
+    async def _asked_for(
+        self, said: Said, draft: Draft, label: str, heard: list[CellWrite]
+    ) -> tuple[list[Slot], Result | None]:
+        """Take up the calls of an answer; if it is not complete none of them is run, and the run ends."""
+        await self._phase("step_end", draft, message=said.message)
+        kind = said.stop.reason
+        if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
+            return await self._do(partial(self._request, draft, label, said, heard)), None
+        slots = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
+        await self._round(slots, {})
+        return [], await self._conclude(said.stop, [])
+
+    async def _spoken(self, said: Said, draft: Draft, heard: list[CellWrite]) -> Result | None:
+        """Take up an answer without calls; what the run came to, or None: it goes on."""
+        self._count(draft, said, [])
+        await self._phase("step_end", draft, message=said.message)
+        self._journal.stage(draft)
+        steered = hooked(self._plugins, "run_end") and await self._do(self._closing.is_steered)
+        if said.stop.reason != "paused" and not (steered and self._stop.accepts(said.stop.reason)):
+            failpoints.reach("before_finish")
+            result = await self._conclude(said.stop, heard)
+            if result is not None:
+                return result
+        await self._do(partial(self._journal.write, cells=heard))  # it is not over
+        return None
+
+    async def _conclude(self, stop: StopReason, cells: Sequence[CellWrite]) -> Result | None:
+        """End the run as its last answer ended; None: somebody has just said something to it."""
+        if self._stop.accepts(stop.reason):
+            return await self._end("succeeded", None, stop, cells=cells)
+        return await self._end("stopped", in_words(stop), stop, cells=cells)
+
+    async def _round(self, slots: list[Slot], rulings: dict[str, Ruling]) -> bool:
+        """Carry out the calls and commit what they came to; whether any of them waits."""
+        while True:
+            draft = self._journal.draft("tool_results_committed")
+            self._desk.label = self._desk.label or self._ground.space.ids()
+            try:
+                await Carrier(self._desk, self._journal.root, rulings).carry_out(slots)
+            except asyncio.CancelledError:
+                known = [slot for slot in slots if slot.stage != "ready"]
+                await self._do(partial(self._commit_round, known, draft))
+                raise
+            await self._do(partial(self._commit_round, slots, draft))
+            if not any(slot.stage == "suspended" for slot in slots):
+                return False
+            slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
+            if all(slot.stage == "suspended" for slot in slots):
+                return True
+
+    # ---- blocking parts, done by whoever may block
+
+    def _listen(self) -> None:
+        """Take up the conversation: what was said before, and what came in."""
+        begun = self._begun
+        at = begun.before if begun.fresh else self._journal.head.commit
+        self._attention.listen(self._router.model, at, self._journal.root, begun.said)
+
+    def _show_anew(self) -> tuple[Context, bool]:
+        """What the model is shown when all that was shown before, and what came since, is too much; whether that fits."""
+        return self._attention.anew(self._journal.head.commit)
+
+    def _hand_over(self) -> None:
+        """Take the conversation up as the backend sees it that has taken over."""
+        self._attention.again(self._router.model, self._journal.head.commit)
+
+    def _is_unbegun(self) -> bool:
+        """Whether the run was cut off before the plug-ins' part of its start was durable."""
+        record = self._record
+        if not hooked(self._plugins, "run_start") or record.line is not None:
+            return False
+        _, *rest = of_run(self._journal.space, record.id, self._journal.head.commit)
+        around = (RunStarted, RunFinished)  # of a run that failed at its start, and was retried
+        return all(any(isinstance(event, around) for event in step.changeset.events) for step in rest)
+
+    def _leave_line(self) -> None:
+        """Go to a line of the run's own: to the one on which it was cut off, if there is one."""
+        before = self._record.line
+        line = self._branch.begin(before)
+        if line != before:
+            self._closing.note(line=line)
+        else:
+            self._listen()
+
+    def _hear(self) -> list[CellWrite]:
+        """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
+        words, cells = self._closing.hear()
+        for message in words:
+            self._attention.add(message, written=False)
+        return cells
+
+    def _keep_media(self, draft: Draft, message: Message) -> Message:
+        """The message with its bytes named by digest; the draft holds them."""
+        kept, staged = media.said(self._ground.space, message)
+        draft.hold(staged)
+        return kept
+
+    def _request(
+        self, draft: Draft, label: str, said: Said, heard: list[CellWrite], *, cut_off: bool = False
+    ) -> list[Slot]:
+        """Make the assistant's turn durable, with the requests and the starts that need no approval.
+
+        With `cut_off` nothing is started: the answer is not complete, and its calls are refused.
+        """
+        slots = self._planned(label, said, start=True, cut_off=cut_off)
+        self._count(draft, said, [slot.record.fingerprint for slot in slots])
+        draft.extend(self._requested(slot.record) for slot in slots)
+        self._journal.stage(draft)
+        try:
+            self._journal.write(cells=heard, postings=_postings(slots))
+        except Moved:
+            # Another timeline has just started an equal call, so this one has to be looked at again.
+            slots = self._planned(label, said, start=False, cut_off=cut_off)
+            self._journal.write(cells=heard, postings=_postings(slots))
+        for slot in slots:
+            slot.written()
+        failpoints.reach("after_intent")
+        return slots
+
+    def _planned(self, label: str, said: Said, *, start: bool, cut_off: bool) -> list[Slot]:
+        taken: set[str] = set()
+        why = in_words(said.stop) if cut_off else None
+        pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
+        return [
+            plan(self._desk, call, label, vendor_id=id or None, taken=taken, start=start, cut_off=why)
+            for call, id in pairs
+        ]
+
+    def _requested(self, record: CallRecord) -> ToolCallRequested:
+        return ToolCallRequested(
+            id=self._ground.space.ids(),
+            call=record.id,
+            tool=record.tool,
+            args=record.args,
+            size=record.args_size,
+            idempotency_key=record.key,
+            side_effects=record.effect,
+        )
+
+    def _commit_round(self, slots: list[Slot], draft: Draft) -> None:
+        message = commit_round(self._desk, slots, draft)
+        self._desk.label = ""
+        if message is not None:
+            self._attention.add(message)
+
+    def _count(self, draft: Draft, said: Said, fingerprints: list[str]) -> None:
+        self._usage, self._text = self._usage + said.usage, said.message.text
+        cost = self._stop.cost_of(said.usage)
+        self._counters = self._counters.after(said.usage, cost, [each for each in fingerprints if each])
+        if self._stop.counts:
+            draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
+
+    def _recount(self) -> None:
+        """Read how far the run had come."""
+        space = self._journal.space
+        entry = space.tree(self._journal.root).get(COUNTERS)
+        if entry is not None:
+            self._counters = msgspec.json.decode(space.body(entry.value), type=Counters)
+        else:
+            steps = result_of(space, self._record, at=self._journal.head.commit).steps
+            self._counters = Counters(steps=steps, began_at=self._record.begun_at)
+        if self._begun.retried:  # the time that it was failed does not count
+            self._counters = msgspec.structs.replace(self._counters, began_at=self._desk.now())
+
+    def _pending(self) -> str | None:
+        """The id of the answer that the run has asked for already; None: it has not."""
+        pending = self._record.pending
+        if pending is None or pending.step != self._counters.steps:
+            return None
+        return pending.id if pending.backend == self._router.model.backend else None
+
+    async def _note_pending(self, id: str) -> None:
+        """Make durable that the backend works on the next answer, so that nobody asks for it again."""
+        backend, step = self._router.model.backend, self._counters.steps
+        pending = PendingResponse(backend=backend, id=id, step=step)
+        await self._do(partial(self._closing.note, pending=pending))
+
+    def _wait(self) -> Result:
+        """Let the line go until somebody has decided."""
+        if not self._closing.wait():
+            return self._close("cancelled", self._record.cancel or "")
+        return self._result()
+
+    def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
+        """End a run that did not come to its own end."""
+        self._closing.close(status, why, kind)
+        return self._result()
+
+    async def _end(
+        self, status: RunState, why: str | None, stop: StopReason, *, cells: Sequence[CellWrite] = ()
+    ) -> Result | None:
+        """End the run by its own doing; None: it was to succeed, and somebody has just said something to it."""
+        while True:
+            draft = self._journal.draft("run_finished", forced=True)
+            await self._phase("run_end", draft, status=status)
+            result = await self._do(partial(self._finish, draft, status, why, stop, cells))
+            if result is not None:
+                failpoints.reach("after_finish")
+                return result
+            self._journal.unstage_last()
+            if status == "succeeded":
+                return None
+            cells = (*cells, *await self._do(self._hear))
+
+    def _finish(
+        self, draft: Draft, status: RunState, why: str | None, stop: StopReason, cells: Sequence[CellWrite]
+    ) -> Result | None:
+        return self._result() if self._closing.finish(draft, status, why, cells, stop=stop) else None
+
+    def _result(self) -> Result:
+        record, at = self._record, self._journal.head.commit
+        if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
+            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.recorded)
+            self._attention.give(at)
+        if record.state == "waiting" or not self._begun.fresh:
+            return result_of(self._ground.space, record, at=at, shape=self._shape)
+        return Result(
+            run=record.id,
+            status=record.state,
+            text=self._text,
+            usage=self._usage,
+            steps=self._counters.steps,
+            commit=at,
+            why=record.why,
+            kind=record.kind,
+            stop=record.stop,
+            shape=self._shape,
+        )
+
+    async def _failed(self, error: Exception) -> RunFailed:
+        why, kind = said_by(error), type(error).__name__
+        try:
+            result = await self._do(partial(self._close, "failed", why, kind))
+        except Exception:  # noqa: BLE001  # the store cannot even be told: the run counts as interrupted
+            left = "This could not be recorded, so the run counts as interrupted: resume() goes on with it, cancel() ends it."
+            result = Result(run=self._record.id, status="failed", why=f"{why} {left}", kind=kind)
+        return RunFailed(result)
+
+    # ---- small things
+
+    async def _do(self, work: Callable[[], _T]) -> _T:
+        return await self._ground.hands(work)
+
+    @property
+    def _record(self) -> RunRecord:
+        return self._closing.kept.record
+
+    def _is_ours(self) -> bool:
+        return self._keeping is not None and self._keeping.still_ours()
+
+    async def _phase(
+        self,
+        phase: Phase,
+        draft: Draft,
+        *,
+        context: Context | None = None,
+        message: Message | None = None,
+        status: str | None = None,
+    ) -> None:
+        if hooked(self._plugins, phase):
+            moment = Moment(
+                phase, self._journal.run, draft.ops, context=context, message=message, status=status
+            )
+            await run_phase(self._plugins, moment)
+
+
+def _postings(slots: list[Slot]) -> list[Posting]:
+    return [slot.posting for slot in slots if slot.posting is not None]

@@ -1,0 +1,570 @@
+"""Beginning a run: the input made durable, the line taken, the last run's leavings cleared.
+
+One write makes all of it true: the inbound commit, the run-start commit, the lease and the
+run's record.  Only if a plug-in hooks the start is the input made durable first.
+
+What comes in at the start of a run: messages, and perhaps a whole new state.
+
+Each input has an id.  The same id again is the same input: its write carries an op_id that
+derives from the id, so whoever comes second, from any process, finds what the first one led to.
+
+Restoring: what a failed run wrote to the state is put back, in its closing commit, and written again on a retry.
+
+Every path that the run wrote goes back to its value after the inbound commit.  Paths that others
+wrote meanwhile stay, as do messages, events and the ledger: the world cannot be rolled back.
+
+When the run is retried, its settled calls keep their results, so what they wrote is written again: each
+path that the closing commit restored gets the value that the run had left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import msgspec
+
+from perdure.engines.contract import CellWrite, Step
+from perdure.errors import Conflict, Invalid, Moved, OpReused
+from perdure.history import reader
+from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.values import Given, Kept
+from perdure.history.reader import is_ancestor
+from perdure.history.space import Space
+from perdure.history.tree import Entry, diff
+from perdure.ledger import calls
+from perdure.model import canonical, names
+from perdure.model.call import SETTLED
+from perdure.model.changeset import RunMeta
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import ConflictCovered, MessageAppended, RunStarted
+from perdure.model.head import Head
+from perdure.model.message import Message, Text, check_message, encode_message
+from perdure.model.patch import Delete, Put, Stored
+from perdure.model.run import REASONS, HeadPolicy, OnFailure, RunRecord
+from perdure.providers.contract import server_of
+from perdure.runtime.agent.agent import model_of
+from perdure.runtime.calls.recovery import since_begin
+from perdure.runtime.inference.backend import is_on, is_same_server
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
+from perdure.runtime.session.broadcast import Feed
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.journal import Draft, Journal
+from perdure.runtime.session.lease import Lease
+from perdure.runtime.session.media import brought_in
+from perdure.runtime.session.records import VersionedRun
+from perdure.runtime.tools.call_state import scratch_prefix
+from perdure.switching.current_backend import RecordedBackend
+
+__all__ = [
+    "Begun",
+    "Earlier",
+    "Elsewhere",
+    "Interrupted",
+    "Wanted",
+    "begin",
+    "cleaned",
+    "continued",
+    "given_before",
+    "retried",
+    "Inbound",
+    "Input",
+    "inbound",
+    "is_known",
+    "restore",
+    "rewrite",
+]
+
+
+Input: TypeAlias = str | Message | Sequence[Message] | None
+
+_ROLES = ("user", "system")
+
+
+class Inbound(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages with their ids, and a whole new state if there is one."""
+
+    messages: tuple[tuple[str, Message], ...]
+    state: Mapping[str, Any] | None = None
+    op_id: str | None = None  # None: nobody will give this input again
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the messages."""
+        return tuple(id for id, _ in self.messages)
+
+    def intent(self, timeline: str) -> Digest:
+        """What it means, however often it is given."""
+        said = [encode_message(message).decode("utf-8", "replace") for _, message in self.messages]
+        replaced = None if self.state is None else {path: _plain(each) for path, each in self.state.items()}
+        return digest_of(Kind.BODY, canonical.encode([timeline, *said, replaced]))
+
+
+def inbound(
+    space: Space, timeline: str, given: Input, *, id: str | None, state: Mapping[str, Given] | None
+) -> Inbound:
+    """What was given, checked; raises `Invalid`, having written nothing."""
+    messages = _messages(given)
+    if id is not None:
+        names.check_id("message id", id)
+    if id is not None and not messages:
+        raise Invalid("an id names an input, and there is none; nothing was run. Leave it out.")
+    first = id or (space.ids() if messages else "")
+    ids = [first, *(f"{first}.{number}" for number in range(2, len(messages) + 1))]
+    return Inbound(
+        messages=tuple(zip(ids, messages, strict=False)),
+        state=state,
+        op_id=None if id is None else "input:" + sha256(f"{timeline}\n{id}".encode()).hexdigest(),
+    )
+
+
+def is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool:
+    """Whether the line that ends at `at` has this message; raises `Conflict` if that id says something else there."""
+    for commit in space.engine.labelled(space.name, id):
+        if not is_ancestor(space, commit, at):
+            continue
+        for event in space.step(commit).changeset.events:
+            if isinstance(event, MessageAppended) and event.id == id:
+                if event.body == digest_of(Kind.BODY, encode_message(message)):
+                    return True
+                raise Conflict(
+                    f"message '{id}' says something else on this line; nothing was run. Give it another id."
+                )
+    return False
+
+
+def _messages(given: Input) -> tuple[Message, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return (Message("user", (Text(given),)),)
+    if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"an input is text, a message or several, not {given!r}; nothing was run.")
+    several = (given,) if isinstance(given, Message) else tuple(given)
+    for message in several:
+        check_message(message)
+        if message.role not in _ROLES or message.tool_calls or message.tool_results:
+            raise Invalid(
+                f"an input is said by a user, not by {message.role}, and holds no calls; nothing was run. "
+                "Add other messages by hand, with change()."
+            )
+    return several
+
+
+def _plain(value: object) -> Any:
+    return sha256(value).hexdigest() if isinstance(value, bytes) else value
+
+
+def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
+    """Put back what the run wrote; `kept` are prefixes that are left alone."""
+    steps = since_begin(journal.space, journal.run, journal.head.commit)
+    base = _base(steps)
+    if base is None:
+        return
+    space = journal.space
+    writers = [(_is_own(step, journal.run), Touched.by((step.changeset,))) for step in reversed(steps)]
+    for change in diff(space.tree(base), space.tree(journal.root)):
+        if any(_under(change.path, prefix) for prefix in kept) or not _last_was_own(change.path, writers):
+            continue
+        _set(draft, change.path, change.before)
+    if draft.ops:
+        draft.act("restore", "run_finished:failed")
+
+
+def rewrite(journal: Journal, draft: Draft) -> None:
+    """Write again what the run's closing commit took back.
+
+    A path that another writer has changed since is covered, and the draft says so.
+    """
+    space = journal.space
+    steps = since_begin(space, journal.run, journal.head.commit)
+    closing = _closing(steps, journal.run)
+    if closing is None:
+        return
+    left, closed, now = (
+        space.tree(root)
+        for root in (space.root_at(closing.commit.first_parent), closing.commit.root, draft.root)
+    )
+    for op in closing.changeset.patch.ops:
+        if isinstance(op, Put | Delete):
+            here = now.get(op.path)
+            if here != closed.get(op.path):
+                covered = here.value if here else None
+                draft.events.append(ConflictCovered(id=space.ids(), path=op.path, covered=covered))
+            _set(draft, op.path, left.get(op.path))
+    draft.act("rewrite", "run_started:retry")
+
+
+def _closing(steps: Sequence[Step], run: str) -> Step | None:
+    """The run's last closing commit, if that restored anything."""
+    for step in reversed(steps):
+        if step.commit.run == run and step.commit.reason == "run_finished":
+            return step if any(act.name == "restore" for act in step.changeset.state_actions) else None
+    return None
+
+
+def _set(draft: Draft, path: str, entry: Entry | None) -> None:
+    if entry is not None:
+        stored = Stored(entry.value, entry.size, entry.form, entry.media_type)
+        draft.ops.put_stored(path, Kept(stored, ()))
+    elif draft.ops.entry(path) is not None:
+        draft.ops.delete(path)
+
+
+def _base(steps: Sequence[Step]) -> Digest | None:
+    """The root after the input and the start of the run; None if it did nothing since."""
+    base: Digest | None = None
+    for step in steps:
+        if step.commit.reason != "user_message":
+            break
+        base = step.commit.root
+    return base
+
+
+def _is_own(step: Step, run: str) -> bool:
+    return step.commit.run == run and step.commit.reason in REASONS
+
+
+def _last_was_own(path: str, writers: Sequence[tuple[bool, Touched]]) -> bool:
+    return next((own for own, touched in writers if touched.covers(path)), False)
+
+
+def _under(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix.rstrip("/") + "/")
+
+
+_TRIES_MAX = 16
+_CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
+_OWN = "/__"  # how all of `KERNEL_PREFIXES` begin
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it is asked for."""
+
+    inbound: Inbound
+    backend: str
+    server: str | None = None  # that the backend's requests go to
+    head_policy: HeadPolicy = "each_step"
+    on_failure: OnFailure = "restore"
+    parent_run: str | None = None  # the run whose tool asks for it
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that owns its line."""
+
+    journal: Journal
+    kept: VersionedRun
+    lease: Lease
+    head: Head  # of the line whose head it is to move
+    before: Digest | None = None  # the commit that a fresh one went on top of
+    said: tuple[Message, ...] = ()  # what came in with a fresh one
+    fresh: bool = True  # False: it goes on after an interruption, or a decision
+    waited: bool = False  # it goes on from waiting: nothing was under way
+    retried: bool = False  # it had failed, and its input was given again
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """The same input was given before: this run came of it."""
+
+    run: str
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """A run on the line was cut off; it has to be finished first."""
+
+    run: str
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """The line is on another backend, or server, than the one that was to begin: somebody has switched it."""
+
+    backend: RecordedBackend
+
+
+def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted | Elsewhere:
+    """Take the line and make the input durable.
+
+    Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
+    `hooked`: a plug-in takes part in the start, so the cleaning is left to it.
+    """
+    for _ in range(_TRIES_MAX):
+        # In this order: if the run in the way came of the same input, that input is recorded by now.
+        held, revision = leases.look(ground.space, ground.timeline)
+        earlier = given_before(ground, wanted)
+        if earlier is not None:
+            return earlier
+        if held is not None:
+            return _in_the_way(ground, held)
+        try:
+            begun = _begun(ground, wanted, revision, hooked=hooked)
+            if begun is not None:
+                return begun
+        except OpReused as error:
+            raise _other_words(wanted.inbound) from error
+        except Moved:
+            continue  # a run began or ended there just now
+    raise Conflict(
+        f"timeline '{ground.timeline}' is taken by others all the time; nothing was run. Try again."
+    )
+
+
+def continued(
+    ground: Ground,
+    kept: VersionedRun,
+    held: Lease | None,
+    revision: int,
+    *,
+    backend: RecordedBackend | None = None,
+) -> Begun:
+    """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there.
+
+    `held` is the lease on the line and `revision` that of its cell, as they were read before the
+    `backend` was found that goes on; None: nobody is asked any more.  Raises `Moved` if that has changed.
+    """
+    record = kept.record
+    taking = _taking(ground, record, held, revision)
+    name, server = backend or (record.backend, record.server)
+    told, kept = records.moved(kept, "running", at=ground.space.clock(), backend=name, server=server)
+    lease = leases.taken(taking)
+    with _expecting(ground, lease):
+        records.apply(ground.space, "resume", taking, *told)
+    head = reader.head_to_move(ground.space, record.timeline)
+    journal = _journal(ground, record, head, lease)
+    waited = record.state == "waiting"
+    return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
+
+
+def retried(
+    ground: Ground, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
+) -> Begun:
+    """Take the line for a run that failed, and write again what its closing commit took back: one write.
+
+    `held` and `revision` are as in `continued`, which it raises like.  A run that was on a line of its own
+    goes on there, where nothing was taken back.
+    """
+    record, space = kept.record, ground.space
+    taking = _taking(ground, record, held, revision)
+    name, server = backend
+    told, kept = records.moved(
+        kept,
+        "running",
+        at=space.clock(),
+        backend=name,
+        server=server,
+        why=None,
+        kind=None,
+        cancel=None,
+        cancelled_by=None,
+    )
+    lease = leases.taken(taking)
+    head = reader.head_to_move(space, record.timeline)
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    with _expecting(ground, lease):
+        if record.line is not None:
+            records.apply(space, "retry", taking, *told)
+        else:
+            draft = journal.draft("tool_results_committed")
+            draft.events.append(
+                RunStarted(id=space.ids(), agent=ground.agent.name, backend=name, server=server)
+            )
+            origin = "input" if record.parent_run is None else "tool"
+            draft.meta = RunMeta(agent_version=ground.agent.version, backend=name, origin=origin)
+            rewrite(journal, draft)
+            journal.stage(draft)
+            journal.write(cells=(taking, *told))
+    ground.feeds.begin(space.name, record.timeline, journal.feed)
+    journal.hold(lease)
+    return Begun(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
+
+
+def _taking(ground: Ground, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
+    """The write that takes the line for a run; raises `Busy` if the owner of `held` lives."""
+    return leases.taking(
+        ground.space,
+        record.timeline,
+        record.id,
+        ground.lease_seconds,
+        held,
+        owners=ground.owners,
+        revision=revision,
+    )
+
+
+@contextmanager
+def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
+    """If the lease is not taken for certain, nobody here keeps it: whoever finds it may take it over."""
+    try:
+        yield
+    except BaseException:
+        ground.owners.give_up(ground.space, lease)
+        raise
+
+
+def cleaned(space: Space, draft: Draft, prefixes: tuple[str, ...]) -> None:
+    """Clear what the last run left in run scope, and what calls left that were settled elsewhere, if anything."""
+    tree = space.tree(draft.root)
+    has_own = bool(tree.count(_OWN))  # most have nothing there
+    wanted = [prefix for prefix in prefixes if has_own or not names.reserved(prefix)]
+    present = [prefix for prefix in wanted if tree.count(prefix) and draft.ops.paths(prefix)]
+    if has_own:
+        present += _left_aside(space, draft)
+    for prefix in present:
+        draft.ops.clear(prefix)
+    if present:
+        draft.act("scope_cleanup", "prepare_run:scope_cleanup")
+
+
+def _left_aside(space: Space, draft: Draft) -> list[str]:
+    """The prefixes of calls that are settled, though this line has not been told."""
+    paths = draft.ops.paths(_CALLS)
+    found = [calls.find(space, name) for name in dict.fromkeys(path.split("/")[2] for path in paths)]
+    return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
+
+
+def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | Elsewhere | None:
+    """The run that now owns its line; None if somebody else gave the same input a moment ago."""
+    space, inbound = ground.space, wanted.inbound
+    hold = space.engine.hold(space.name, ground.timeline)
+    head = hold.head if hold else reader.head_to_move(space, ground.timeline)
+    recorded = ground.lines.backend(space, ground.timeline, head.commit) or _own(ground)
+    # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
+    if recorded is not None and not (
+        is_on(ground, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
+    ):
+        return Elsewhere(recorded)
+    record = _record(ground, wanted, head)
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
+    draft, said = _inbound_draft(ground, wanted, journal)
+    journal.stage(draft)
+    if not hooked:
+        draft = journal.draft("user_message")
+        cleaned(space, draft, ground.agent.run_scoped_paths())
+        journal.stage(draft)
+    taking = _taking(ground, record, None, revision)
+    lease = leases.taken(taking)
+    with _expecting(ground, lease):
+        is_new = journal.write(
+            op_id=inbound.op_id,
+            intent=inbound.intent(ground.timeline) if inbound.op_id else None,
+            cells=(taking, *records.new(record)),
+        )
+    if not is_new:
+        return None
+    journal.hold(lease)
+    ground.feeds.begin(space.name, ground.timeline, journal.feed)
+    return Begun(
+        journal=journal,
+        kept=VersionedRun(record, 1),
+        lease=lease,
+        head=journal.head,
+        before=_before(space, record.id, journal.head.commit),
+        said=said,
+    )
+
+
+def _own(ground: Ground) -> RecordedBackend | None:
+    """The agent's own backend, which counts where the history names none."""
+    if ground.agent.backend is None:
+        return None
+    model = model_of(ground.agent)
+    return RecordedBackend(model.backend, server_of(model))
+
+
+def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
+    """The commit before those of a run that has just begun."""
+    while at is not None and space.step(at).commit.run == run:
+        at = space.step(at).commit.first_parent
+    return at
+
+
+def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Draft, tuple[Message, ...]]:
+    """The inbound commit, and what is said in it."""
+    draft = journal.draft("user_message")
+    said: list[Message] = []
+    given = wanted.inbound.op_id is not None
+    for id, message in wanted.inbound.messages:
+        kept, staged = brought_in(ground.space, message)
+        if not given or not is_known(ground.space, journal.head.commit, id, kept):
+            draft.say(kept, id=id)
+            draft.hold(staged)
+            said.append(kept)
+    draft.events.append(
+        RunStarted(
+            id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend, server=wanted.server
+        )
+    )
+    draft.meta = RunMeta(
+        agent_version=ground.agent.version,
+        backend=wanted.backend,
+        origin="input" if wanted.parent_run is None else "tool",
+    )
+    if wanted.inbound.state is not None:
+        draft.ops.replace(wanted.inbound.state, keep=_kept_apart(ground))
+        draft.act("replace", "inbound:state")
+    return draft, tuple(said)
+
+
+def _kept_apart(ground: Ground) -> tuple[str, ...]:
+    """The paths that a whole new state leaves alone, beside Perdure's own."""
+    kernel = names.KERNEL_PREFIXES
+    return tuple(prefix for prefix in ground.agent.run_scoped_paths() if prefix not in kernel)
+
+
+def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
+    now = ground.space.clock()
+    return RunRecord(
+        id=ground.space.ids(),
+        agent=ground.agent.name,
+        timeline=ground.timeline,
+        state="running",
+        at=now,
+        begun_at=now,
+        input=wanted.inbound.ids,
+        before=head.commit,
+        head_policy=wanted.head_policy,
+        on_failure=wanted.on_failure,
+        backend=wanted.backend,
+        server=wanted.server,
+        agent_version=ground.agent.version,
+        parent_run=wanted.parent_run,
+    )
+
+
+def _journal(ground: Ground, record: RunRecord, head: Head, lease: Lease) -> Journal:
+    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    ground.feeds.begin(ground.space.name, record.timeline, journal.feed)
+    journal.hold(lease)
+    return journal
+
+
+def given_before(ground: Ground, wanted: Wanted) -> Earlier | None:
+    """The run that came of the same input; None if it is new.  Raises `Conflict` if it had other words."""
+    inbound = wanted.inbound
+    if inbound.op_id is None:
+        return None
+    found = ground.space.engine.recorded(ground.space.name, inbound.op_id)
+    if found is None:
+        return None
+    if found.intent != inbound.intent(ground.timeline):
+        raise _other_words(inbound)
+    commit = found.receipt.heads[0].commit
+    assert commit is not None, "an input's write moves the head to its commit"
+    run = ground.space.step(commit).commit.run
+    assert run is not None, "an input's commit belongs to a run"
+    return Earlier(run)
+
+
+def _in_the_way(ground: Ground, held: Lease) -> Interrupted:
+    """The run on the line if it was cut off; raises `Busy` if it lives."""
+    if leases.state(ground.space, held, owners=ground.owners) == "live":
+        raise leases.busy(ground.space, held)
+    return Interrupted(held.run)
+
+
+def _other_words(inbound: Inbound) -> Conflict:
+    return Conflict(
+        f"input '{inbound.ids[0]}' was given before with other words; nothing was run. Give it another id."
+    )

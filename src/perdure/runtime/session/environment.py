@@ -1,0 +1,182 @@
+"""The ground that a run stands on: one line of a thread, and what surrounds it.
+
+Everything that a run needs of the outside is passed in here: the agent as it is declared,
+where the line stands, who renews leases, which threads sync tools run on, and how the awaitable
+face keeps the disk away from the event loop.
+
+The workshop of an open store: what its runs share, made when it is first needed.
+
+Closing waits for the runs that go on in the background, and for tools that still run: a process
+whose mark is taken away counts as gone, and must not be doing anything then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from perdure.history.agent_map import Standing
+from perdure.history.space import Space
+from perdure.memory import Recollection
+from perdure.model.effect import Effect
+from perdure.model.fork_safety import renew_in_child
+from perdure.providers.catalog import Catalog, shipped
+from perdure.providers.profile import Given
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.session.backend_cache import Lines
+from perdure.runtime.session.broadcast import Feeds
+from perdure.runtime.session.lease_keeper import Owners
+from perdure.runtime.session.prompt_cache import Talks
+from perdure.switching.current_backend import RecordedBackend
+
+__all__ = ["Ground", "Hands", "inline", "WorkerPool", "Workshop"]
+
+
+_TOOLS_MAX = 64  # that run side by side
+
+
+class WorkerPool(ThreadPoolExecutor):
+    """A pool of threads that is empty in a forked child: neither threads nor queued work come along."""
+
+    def __init__(self, workers_max: int, name: str) -> None:
+        """Start up to `workers_max` threads, whose names begin with `name`, as they are needed."""
+        super().__init__(workers_max, thread_name_prefix=name)
+        self._options = workers_max, name
+        renew_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew; a pool that was shut down stays so."""
+        was_shut_down = self._shutdown
+        super().__init__(self._options[0], thread_name_prefix=self._options[1])
+        self._shutdown = was_shut_down
+
+
+class Workshop:
+    """What the runs of one open store share.  In a forked child it has no run, no watcher and no thread."""
+
+    def __init__(self, owners: Owners | None = None) -> None:
+        """Begin with no run; `owners` renews leases, None as often as usual."""
+        self.owners = owners or Owners()
+        self._crew: WorkerPool | None = None
+        self._begin()
+        renew_in_child(self)
+
+    def _begin(self) -> None:
+        self.feeds, self.talks, self.lines = Feeds(), Talks(), Lines()
+        self._lock = threading.Lock()
+        self._going_on: set[threading.Thread] = set()
+
+    def after_fork_in_child(self) -> None:
+        """Leave runs, watchers and threads to the parent."""
+        self._begin()
+
+    @property
+    def crew(self) -> ThreadPoolExecutor:
+        """The threads on which plain tools run."""
+        with self._lock:
+            if self._crew is None:
+                self._crew = WorkerPool(_TOOLS_MAX, "perdure-tool")
+            return self._crew
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Do `work` in the background; it is finished even if the program ends meanwhile."""
+
+        def done() -> None:
+            try:
+                work()
+            finally:
+                with self._lock:
+                    self._going_on.discard(threading.current_thread())
+
+        thread = threading.Thread(target=done, name="perdure-run")
+        with self._lock:
+            self._going_on.add(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """Wait for what goes on in the background."""
+        with self._lock:
+            going_on, crew = tuple(self._going_on), self._crew
+            self._crew = None
+        for thread in going_on:
+            if thread is not threading.current_thread():
+                thread.join()
+        if crew is not None:
+            crew.shutdown(wait=True)
+
+
+_T = TypeVar("_T")
+
+
+class Hands(Protocol):
+    """How blocking work is done from a coroutine."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
+        """What comes of `work`."""
+        ...
+
+
+async def inline(work: Callable[[], _T], /) -> _T:
+    """Do it here and now: this thread runs nothing but the run."""
+    return work()
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a thread, for runs on it."""
+
+    standing: Standing
+    agent: Agent
+    workshop: Workshop
+    store: Space  # the store's own space, for keys that hold store-wide
+    finish: Callable[[], None]  # does what a commit leaves to be done in the agent's map
+    hands: Hands = inline
+    sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
+    effect_max: Effect | None = None  # the most that calls on this line may reach
+    handed: Mapping[RecordedBackend, Given] = {}  # backends that were handed to a switch on this handle
+    models: Callable[[], Catalog] = shipped  # what is known of models
+    memory: Recollection | None = None  # of the thread's owner; None: it has none
+    parent_run: str | None = None  # the run whose tool is running here; None: no tool is
+
+    @property
+    def owners(self) -> Owners:
+        """Who renews leases."""
+        return self.workshop.owners
+
+    @property
+    def feeds(self) -> Feeds:
+        """What live runs hand out."""
+        return self.workshop.feeds
+
+    @property
+    def talks(self) -> Talks:
+        """Conversations, kept between steps."""
+        return self.workshop.talks
+
+    @property
+    def lines(self) -> Lines:
+        """Whose turn it is on which line, as it was found last."""
+        return self.workshop.lines
+
+    @property
+    def crew(self) -> Executor:
+        """The threads on which plain tools run."""
+        return self.workshop.crew
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts unless it is renewed."""
+        return self.workshop.owners.ttl
+
+    @property
+    def space(self) -> Space:
+        """The thread's space."""
+        return self.standing.space
+
+    @property
+    def timeline(self) -> str:
+        """The line's name."""
+        return self.standing.timeline

@@ -1,0 +1,441 @@
+"""The journal of a live run: every write that it makes, fenced by its lease.
+
+A run holds its own idea of the line: the head it last wrote and the root it stands on.  What
+others write to the line meanwhile it goes on top of, and says so where both wrote one path.
+Drafts are staged and written together: one durable write, one move of the head.
+
+If a write is refused because the lease is another's now, the run is over here: `Lost`.
+
+Drafts: one commit of a run in the making.
+
+Events, ops and whatever travels in the same write: postings of the ledger, cells.  A draft is
+built on the root that the one before it leads to, so several can become one durable write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perdure.engines.contract import CellWrite, Fence, Move, Write
+from perdure.errors import Conflict, Moved
+from perdure.history import reader, writer
+from perdure.history.artifacts import Staged
+from perdure.history.changes.patch_builder import Ops, Patched
+from perdure.history.revisions import Exactly
+from perdure.history.space import Space
+from perdure.history.writer import OnConflict, Proposal
+from perdure.ledger import calls, effect_limit
+from perdure.ledger.calls import Held, Posting
+from perdure.model.changeset import NO_PATCH, RunMeta, StateAction
+from perdure.model.commit import Act, LedgerRead, Reads
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended
+from perdure.model.head import Head
+from perdure.model.message import Message, check_message, encode_message
+from perdure.model.run import Usage
+from perdure.providers.contract import Loss, encode_losses
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.broadcast import Feed
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.lease import Lease, Lost
+
+__all__ = ["Journal", "Draft", "appended", "vendor_of"]
+
+
+class Draft:
+    """What one commit is going to hold."""
+
+    __slots__ = (
+        "_adopted",
+        "_ops",
+        "_space",
+        "actions",
+        "cells",
+        "events",
+        "forced",
+        "meta",
+        "objects",
+        "reason",
+        "root",
+    )
+
+    def __init__(self, space: Space, root: Digest, reason: str, *, forced: bool = False) -> None:
+        """Begin on the map of that root; `forced`: it is committed even if nothing happened."""
+        self._space = space
+        self.reason, self.forced = reason, forced
+        self.root = root  # of the map that it begins on
+        self._ops: Ops | None = None  # most commits of a run change no state
+        self._adopted: Patched | None = None
+        self.events: list[Event] = []
+        self.objects: list[Object] = []
+        self.cells: list[CellWrite] = []
+        self.actions: list[StateAction] = []
+        self.meta: RunMeta | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to commit."""
+        return self.forced or bool(self.events) or bool(self._ops) or self._adopted is not None
+
+    @property
+    def ops(self) -> Ops:
+        """What it changes in the state, to be added to."""
+        assert self._adopted is None, "what was adopted is whole"
+        if self._ops is None:
+            self._ops = Ops(self._space, self.root)
+        return self._ops
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has looked at its state, or changed it."""
+        return self._ops is None and self._adopted is None
+
+    def adopt(self, patched: Patched) -> None:
+        """Take over a patch that was made on the very map that this begins on; its values are kept elsewhere."""
+        assert self.is_untouched
+        self._adopted = patched
+
+    def say(
+        self,
+        message: Message,
+        *,
+        id: str,
+        backend: str | None = None,
+        usage: Usage | None = None,
+        losses: Sequence[Loss] = (),
+        context: Digest | None = None,
+    ) -> None:
+        """Add a message to the conversation.
+
+        `losses` are those of the step in which a model said it, `context` is the recipe of what it was shown.
+        """
+        event, objects = appended(message, id=id, backend=backend, usage=usage, context=context)
+        if losses:
+            kept = self.keep(encode_losses(losses))
+            event = msgspec.structs.replace(event, losses=kept.digest)
+        self.events.append(event)
+        self.objects += objects
+
+    def keep(self, body: bytes) -> Object:
+        """Keep some bytes with this commit; the object that names them."""
+        kept = Object.of(Kind.BODY, body)
+        self.objects.append(kept)
+        return kept
+
+    def hold(self, staged: Iterable[Staged]) -> None:
+        """Make artifacts visible with this commit, which names them."""
+        for each in staged:
+            self.objects += each.objects
+            self.cells += each.cells
+
+    def act(self, name: str, source: str) -> None:
+        """Name an intent behind the ops."""
+        self.actions.append(StateAction(name, source))
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Add events."""
+        self.events.extend(events)
+
+    def proposal(
+        self, *, run: str, parent_run: str | None, reads: Reads, ledger: LedgerRead | None
+    ) -> Proposal:
+        """What is to be written."""
+        patched = self._patched()
+        return Proposal(
+            reason=self.reason,
+            root=patched.root,
+            patch=patched.patch,
+            events=tuple(self.events),
+            objects=(*self.objects, *patched.objects),
+            cells=(*self.cells, *patched.cells),
+            outside=reads,
+            ledger=ledger,
+            run=run,
+            parent_run=parent_run,
+            run_meta=self.meta,
+            state_actions=tuple(self.actions),
+        )
+
+    def _patched(self) -> Patched:
+        if self._ops is not None:
+            return self._ops.finish()
+        if self._adopted is None:
+            return Patched(patch=NO_PATCH, root=self.root)
+        whole = self._adopted
+        nodes = tuple([each for each in whole.objects if each.kind is Kind.NODE])
+        return Patched(patch=whole.patch, root=whole.root, objects=nodes)
+
+
+def appended(
+    message: Message,
+    *,
+    id: str,
+    backend: str | None = None,
+    usage: Usage | None = None,
+    context: Digest | None = None,
+) -> tuple[MessageAppended, tuple[Object, ...]]:
+    """The event that appends a message, and the bodies that hold its words."""
+    check_message(message)
+    body = Object.of(Kind.BODY, encode_message(message))
+    vendor = vendor_of(message)
+    provider, _, model = (backend or "").partition(":")
+    event = MessageAppended(
+        id=id,
+        role=message.role,
+        body=body.digest,
+        size=len(body.body),
+        vendor=vendor.digest if vendor else None,
+        vendor_size=len(vendor.body) if vendor else 0,
+        provider=provider or None,
+        model=model or None,
+        usage=usage,
+        context=context,
+    )
+    return event, (body, vendor) if vendor else (body,)
+
+
+def vendor_of(message: Message) -> Object | None:
+    """The body of what only the vendor can read; None: there is nothing of that kind."""
+    if message.vendor_metadata is None:
+        return None
+    return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))
+
+
+_HANDED_OVER = frozenset({AgentChanged, MemoryWritten})  # what is still to be applied elsewhere
+_EVENTS_MAX = 1_000_000
+_ROUND_BYTES_MAX = 1 << 30
+
+
+class Journal:
+    """What a run writes."""
+
+    def __init__(
+        self, ground: Ground, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
+    ) -> None:
+        """Begin on the head that was read."""
+        self.ground, self.run, self.feed = ground, run, feed
+        self.head = head  # of the line that is written to
+        self.root = ground.space.root_at(head.commit)  # after everything that is staged
+        self._space = _roomy(ground.space)
+        self.lease: Lease | None = None  # None: it is not taken yet
+        self._parent_run = parent_run
+        self._reads: Reads | None = None
+        self.memory_root: Digest | None = None  # of the memory that the next commit rests on; None: on none
+        self._ledger: LedgerRead | None = None
+        self._staged: list[Proposal] = []
+        self._pid = os.getpid()
+        feed.begin(head.commit)
+
+    @property
+    def space(self) -> Space:
+        """The thread's space, whose writes are refused once the lease is lost."""
+        return self._space
+
+    def hold(self, lease: Lease) -> None:
+        """From here on every write needs that lease."""
+        self.lease = lease
+        fences = (*self.ground.space.fences, leases.fence(lease))
+        self._space = msgspec.structs.replace(self._space, fences=fences)
+
+    def beside(self, revision: int, run: str) -> None:
+        """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
+        fence = Fence(leases.LEASE + self.head.timeline, revision)
+        fences = (*self.ground.space.fences, fence)
+        self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
+
+    def draft(self, reason: str, *, forced: bool = False) -> Draft:
+        """A commit in the making, on top of what is staged."""
+        return Draft(self._space, self.root, reason, forced=forced)
+
+    def stage(self, draft: Draft) -> None:
+        """Have a draft written with the next write; one without anything in it is left out."""
+        if not draft:
+            return
+        proposal = draft.proposal(
+            run=self.run, parent_run=self._parent_run, reads=self._read(), ledger=self._ledger
+        )
+        self.root = proposal.root
+        self._staged.append(proposal)
+
+    def write(
+        self,
+        *,
+        op_id: str | None = None,
+        intent: Digest | None = None,
+        cells: Sequence[CellWrite] = (),
+        postings: Sequence[Posting] = (),
+        also: tuple[tuple[str, Head | None], ...] = (),
+        on_conflict: OnConflict = "cover",
+    ) -> bool:
+        """Make everything that is staged durable, at once, with these cells and postings.
+
+        False: there was nothing to write, or somebody else has made the write of that op_id before.
+        Raises `Lost` if the lease is another's now, `StaleHead` if the line went another way, and
+        `Conflict` if a cell or call did: then what is staged still is, and can be written otherwise.
+        """
+        if not self._staged:
+            return False
+        self._check_process()
+        staged = [*self._staged[:-1], _with(self._staged[-1], cells, postings)]
+        try:
+            done = writer.commit(
+                self._space,
+                self.head,
+                *staged,
+                op_id=op_id or self._space.ids(),
+                intent=intent,
+                on_conflict=on_conflict,
+                repeatable=intent is not None,
+                entries=tuple([posting.entry for posting in postings]),
+                also=also,
+            )
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+        self._staged = []
+        self._moved(done, staged)
+        return done.step is not None
+
+    def post(self, *postings: Posting) -> tuple[Held, ...]:
+        """Write to the ledger alone; no head moves."""
+        self._check_process()
+        try:
+            return calls.post(self._space, postings)
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+
+    def branch(self, name: str) -> None:
+        """Begin a timeline where the run stands, and write there from here on."""
+        commit = self.head.commit
+        assert commit is not None, "a run has committed its input"
+        source, at = self.head.timeline, Exactly(commit)
+        effect_limit.fork(self._space, source, name, at, effect_max=None, op_id=f"begin:{name}")
+        self.head = reader.head_of(self._space, name)
+
+    def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:
+        """Let another line's head come to where the run stands, and write these cells."""
+        self._check_process()
+        move = Move(act=Act.COMMIT, timeline=other.timeline, expected=other, to=self.head.commit)
+        write = Write(
+            space=self._space.name,
+            op_id=self._space.ids(),
+            intent=digest_of(Kind.BODY, f"lead {other.timeline} {self.head.commit}".encode()),
+            fences=self._space.fences,
+            moves=(move,),
+            cells=tuple(cells),
+        )
+        try:
+            writer.submit(self._space, write, other)
+        except Conflict as conflict:
+            raise self._lost(conflict) from conflict
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether anything waits to be written."""
+        return bool(self._staged)
+
+    def stand_on(self, timeline: str) -> None:
+        """Go on from another line whose head has come to the run's last commit."""
+        self.head = reader.head_of(self._space, timeline)
+        self.root = self._space.root_at(self.head.commit)
+
+    def write_onto(self, head: Head, before: Sequence[Proposal], *, cells: Sequence[CellWrite]) -> None:
+        """Write `before` and everything that is staged on top of a line that others have written to."""
+        stood, staged = self.head, self._staged
+        self.head, self._staged = head, [*before, *staged]
+        try:
+            self.write(cells=cells)
+        except Conflict:
+            self.head, self._staged = stood, staged
+            raise
+
+    def unstage_last(self) -> None:
+        """Give up what was staged last."""
+        self._staged.pop()
+        self.root = self._staged[-1].root if self._staged else self._space.root_at(self.head.commit)
+
+    def discard(self) -> None:
+        """Give up what is staged because its write was refused, so that it is certain that nothing was written.
+
+        The head stays as it was read: what others have written since is still seen as theirs.
+        """
+        self._staged = []
+        self.root = self._space.root_at(self.head.commit)
+
+    def unstage(self) -> None:
+        """Give up what is staged."""
+        self._staged = []
+        self.stand_on(self.head.timeline)  # what was in doubt may have become true
+
+    def _moved(self, done: writer.Committed, staged: list[Proposal]) -> None:
+        self.head = done.head
+        self.root = self._space.root_at(done.head.commit)
+        if done.receipt.position:
+            self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
+        self.memory_root = None
+        kinds = {type(event) for each in staged for event in each.events}
+        if not kinds.isdisjoint(_HANDED_OVER):
+            self._reads = None
+            self.ground.finish()
+        spoken = MessageAppended in kinds and any(
+            [_is_spoken(event) for each in staged for event in each.events]
+        )
+        self.feed.committed(done.head.commit, spoken=spoken)
+
+    @property
+    def has_sight(self) -> bool:
+        """Whether `reads` is known without a look at the store."""
+        return self._reads is not None
+
+    def look_around(self) -> None:
+        """Read what `reads` says, once."""
+        self._reads = self.reads
+
+    @property
+    def reads(self) -> Reads:
+        """What lies outside the thread, as this run sees it."""
+        if self._reads is None:
+            self._reads = self.ground.standing.sight(self.head).reads
+        return self._reads
+
+    def _read(self) -> Reads:
+        """What lies outside the thread, with the memory that was looked at."""
+        if self.memory_root is None:
+            return self.reads
+        return msgspec.structs.replace(self.reads, memory_root=self.memory_root)
+
+    def _check_process(self) -> None:
+        """Raise `Lost` in a forked child: the lease names the parent, and its fence would let both write."""
+        if self._pid != os.getpid() and self.lease is not None:
+            raise Lost(self.lease)
+
+    def _lost(self, conflict: Conflict) -> Conflict:
+        """The same conflict, or `Lost` if the lease is the reason."""
+        if self.lease is None or not isinstance(conflict, Moved):
+            return conflict
+        cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
+        return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)
+
+
+def _is_spoken(event: Event) -> bool:
+    return type(event) is MessageAppended and event.role == "assistant"
+
+
+def _roomy(space: Space) -> Space:
+    """The space with room for whatever tools have done by now: what happened must not be too much to record."""
+    limits = msgspec.structs.replace(
+        space.limits, write_events_max=_EVENTS_MAX, write_bytes_max=_ROUND_BYTES_MAX
+    )
+    return msgspec.structs.replace(space, limits=limits)
+
+
+def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[Posting]) -> Proposal:
+    """The proposal with more that becomes true in the same write."""
+    if not cells and not postings:
+        return proposal
+    posted = [cell for posting in postings for cell in posting.cells]
+    brought = [each for posting in postings for each in posting.objects]
+    return msgspec.structs.replace(
+        proposal, cells=(*proposal.cells, *cells, *posted), objects=(*brought, *proposal.objects)
+    )

@@ -1,0 +1,287 @@
+"""Talks: what is shown of a line, kept between steps so that each costs only what is new.
+
+What is kept belongs to one commit and never changes for it.  For a later commit of the same line the
+messages between are added; for any other, and after a switch, it is drawn anew.  A talk knows how
+large it has become: as long as that cannot be too much for any text of its size, nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from threading import Lock
+
+from perdure.context.assemble import body_of, context_in
+from perdure.context.budget import is_small, size_of, weigh_frame
+from perdure.context.builder import Ask, Drawn, draw
+from perdure.context.frame import Framed, Setting
+from perdure.context.history_window import Trace
+from perdure.context.render.conversation import Conversation
+from perdure.context.render.cuts import has_short_results
+from perdure.context.render.notes import as_shown
+from perdure.engines.contract import Step
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.model.context import Context
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import BackendSwitched
+from perdure.model.message import Message, Text, decode_message, encode_message
+from perdure.model.recipe import BUILDER, Recipe, encode_recipe
+from perdure.projections import transcript as projection
+from perdure.providers.contract import Loss
+from perdure.providers.tokens import Weight
+
+__all__ = ["Talk", "Talks", "empty"]
+
+_KEPT_MAX = 256
+_BEHIND_MAX = 64
+_SETTINGS_MAX = 64
+
+
+class Talk:
+    """What is shown of a line up to one commit."""
+
+    __slots__ = (
+        "_drawn",
+        "_has_cut_results",
+        "_losses",
+        "_recipe",
+        "_recipe_of",
+        "_size",
+        "_space",
+        "_unweighed",
+        "_weight",
+        "at",
+        "conversation",
+        "kept",
+        "words",
+    )
+
+    def __init__(self, space: Space, at: Digest | None, drawn: Drawn) -> None:
+        """Hold what was drawn for a commit; None is before the first."""
+        self._space, self._drawn = space, drawn
+        self.at, self.conversation = at, drawn.conversation
+        self._unweighed: list[Message] = list(self.conversation.messages())
+        self._size = size_of(self._unweighed)  # of what was not weighed
+        self._weight = Weight()  # of what was
+        self.words: dict[str, str] = {}  # what was said of open calls
+        self._losses: tuple[Loss, ...] | None = None
+        self._has_cut_results = drawn.has_cut_results
+        self._recipe: Object | None = None
+        self._recipe_of: tuple[object, ...] = ()
+        self.kept: set[Digest] = _known(drawn)  # bodies that the store has
+
+    def add(self, message: Message) -> None:
+        """Take one more message, which is about to be committed."""
+        shown = as_shown(self._space, _as_stored(message))
+        self.conversation.add(shown)
+        self._has_cut_results = self._has_cut_results or has_short_results(shown)
+        self._unweighed.append(shown)
+        self._size += size_of((shown,))
+
+    def explain(self, call: str, words: str) -> None:
+        """Say of a call without a result what is known of it."""
+        self.conversation.explain(call, words)
+        self.words[call] = words
+
+    def fits(self, setting: Setting, framed: Framed, note: Message | None) -> bool:
+        """Whether all of it is within the budget; weighs only what has to be."""
+        beside = framed.size + (size_of((note,)) if note is not None else 0)
+        if not setting.is_told and is_small(self._size + beside) and not self._weight.tokens:
+            return True
+        budget = setting.budget
+        if budget.room is None:
+            return True
+        if not self._weight.tokens and budget.certainly_holds(self._size + beside):
+            return True
+        around = weigh_frame(budget, framed.frame)
+        if note is not None:
+            around += budget.scale.message(note)
+        if self._weight.tokens and budget.certainly_holds_more(around + self._weight, self._size):
+            return True
+        for message in self._unweighed:
+            self._weight += budget.scale.message(message)
+        self._unweighed, self._size = [], 0
+        return budget.holds(around + self._weight)
+
+    def context(self, framed: Framed, note: Message | None) -> Context:
+        """What a model is shown."""
+        return context_in(framed.frame, self.conversation.messages(), note, self._drawn.earlier)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What is told in words or cut."""
+        if self._losses is None:
+            self._losses = self._drawn.losses
+        return self._losses
+
+    @property
+    def has_cut_results(self) -> bool:
+        """True if a result is shown in part whose whole can be read."""
+        return self._has_cut_results
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether there are notes in it."""
+        return self._drawn.lead is not None or self.conversation.tells
+
+    def recipe(
+        self, backend: str, framed: Framed, note: Message | None, memory: Sequence[str]
+    ) -> tuple[Digest, list[Object]]:
+        """From what the same context can be made again, and the bodies that the store does not have yet."""
+        words = self._open_words()
+        made_of = (backend, framed, note, tuple(words.items()))
+        if self._recipe is None or not _same(self._recipe_of, made_of):
+            self._recipe, self._recipe_of = self._made(backend, framed, note, memory, words), made_of
+        new = [] if self._recipe.digest in self.kept else self._bodies(framed, note)
+        self.kept.update(each.digest for each in new)
+        return self._recipe.digest, new
+
+    def _open_words(self) -> Mapping[str, str]:
+        if not self.words:
+            return {}
+        return {call.id: self.words[call.id] for call in self.conversation.open() if call.id in self.words}
+
+    def _made(
+        self,
+        backend: str,
+        framed: Framed,
+        note: Message | None,
+        memory: Sequence[str],
+        words: Mapping[str, str],
+    ) -> Object:
+        drawn = self._drawn
+        lead = body_of(drawn.lead).digest if drawn.lead is not None else None
+        recipe = Recipe(
+            builder=BUILDER,
+            backend=backend,
+            frame=framed.kept.digest,
+            first=drawn.first,
+            older=tuple(each.id for each in drawn.older),
+            switched=drawn.switched,
+            native=drawn.native,
+            harmless=drawn.harmless,
+            checkpoint=drawn.checkpoint_digest,
+            lead=lead,
+            note=body_of(note).digest if note is not None else None,
+            memory=tuple(memory),
+            cut=dict(drawn.cuts.texts),
+            cut_results=dict(drawn.cuts.results),
+            stored=dict(drawn.cuts.stored),
+            whole=dict(drawn.cuts.whole),
+            short=dict(drawn.cuts.short),
+            open=dict(words),
+            earlier=drawn.earlier,
+        )
+        return Object.of(Kind.BODY, encode_recipe(recipe))
+
+    def _bodies(self, framed: Framed, note: Message | None) -> list[Object]:
+        assert self._recipe is not None
+        notes = [body_of(each) for each in (self._drawn.lead, note) if each is not None]
+        return [each for each in (framed.kept, *notes, self._recipe) if each.digest not in self.kept]
+
+
+class Talks:
+    """The last talks of a store."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[str, str], Talk] = OrderedDict()
+        self._settings: OrderedDict[int, tuple[object, object, Setting]] = OrderedDict()
+
+    def setting(self, agent: object, beside: tuple[object, ...], make: Callable[[], Setting]) -> Setting:
+        """What the steps of an agent share; made once for the same agent and what is beside it."""
+        found = self._settings.get(id(agent))
+        if found is None or found[0] is not agent or found[1] != beside:
+            found = (agent, beside, make())
+            with self._lock:
+                self._settings[id(agent)] = found
+                while len(self._settings) > _SETTINGS_MAX:
+                    self._settings.popitem(last=False)
+        return found[2]
+
+    def take(self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], Ask]) -> Talk:
+        """What is shown of the line up to `at`, taken out: whoever has it may add to it."""
+        with self._lock:
+            kept = self._kept.pop((space.name, timeline), None)
+        if kept is not None and kept.at == at:
+            return kept
+        if kept is not None:
+            new = _since(space, kept.at, at)
+            if new is not None and not any(map(_is_switch, new)):
+                for message in _said(space, new):
+                    kept.add(message)
+                kept.at = at
+                return kept
+        return empty(space) if at is None else Talk(space, at, draw(space, at, ask()))
+
+    def give(self, space: Space, timeline: str, talk: Talk) -> None:
+        """Put it back for the next step."""
+        with self._lock:
+            self._kept[space.name, timeline] = talk
+            while len(self._kept) > _KEPT_MAX:
+                self._kept.popitem(last=False)
+
+
+def empty(space: Space) -> Talk:
+    """A talk in which nothing was said."""
+    drawn = Drawn(reason="whole", conversation=Conversation(), found=Trace(), shown=[])
+    return Talk(space, None, drawn)
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether a recipe is made of the same: frames and notes are compared by identity, which is quick."""
+    return (
+        len(one) == len(other)
+        and one[0] == other[0]
+        and one[1] is other[1]
+        and one[2] is other[2]
+        and one[3] == other[3]
+    )
+
+
+def _known(drawn: Drawn) -> set[Digest]:
+    recipe, digest = drawn.found.recipe, drawn.found.recipe_digest
+    if recipe is None or digest is None:
+        return set()
+    return {each for each in (digest, recipe.frame, recipe.lead, recipe.note) if each is not None}
+
+
+def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] | None:
+    """The commits after `old` up to `new`, oldest first; None if `old` is not just behind it."""
+    found: list[Step] = []
+    for step in islice(reader.recent(space, new), _BEHIND_MAX):
+        if step.digest == old:
+            return found[::-1]
+        found.append(step)
+    return found[::-1] if old is None and len(found) < _BEHIND_MAX else None
+
+
+def _is_switch(step: Step) -> bool:
+    return any(isinstance(event, BackendSwitched) for event in step.changeset.events)
+
+
+def _said(space: Space, steps: list[Step]) -> list[Message]:
+    """What was said in these commits; what was forgotten is left out."""
+    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    return [entry.words for entry in reader.spoken(space, said) if entry.words]
+
+
+def _as_stored(message: Message) -> Message:
+    """The message as it is read back: lone surrogates in words become U+FFFD."""
+    try:
+        for block in message.content:
+            if isinstance(block, Text) and not block.text.isascii():
+                block.text.encode()
+        for result in message.tool_results:
+            for block in result.content:
+                if isinstance(block, Text) and not block.text.isascii():
+                    block.text.encode()
+    except UnicodeEncodeError:
+        raw = message.vendor_metadata
+        return decode_message(
+            encode_message(message), raw.encode("utf-8", "surrogatepass") if raw is not None else None
+        )
+    return message

@@ -1,0 +1,152 @@
+"""Run records: one cell of the thread's space for each run.
+
+A run that has not ended is listed over all threads of the store, so that whoever starts up
+finds what was interrupted; one that waits is marked on its line.  A run goes from state to state only as `RUN_TRANSITIONS` allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from perdure.engines.contract import CellWrite, Engine, Write
+from perdure.errors import NotFound
+from perdure.history import cells, writer
+from perdure.history import cells as marks
+from perdure.history.space import Space
+from perdure.model import canonical
+from perdure.model.digest import Kind, Object, digest_of
+from perdure.model.head import Head
+from perdure.model.run import ENDED, RunRecord, RunState, check_run_step
+
+__all__ = [
+    "RUN",
+    "WAITS",
+    "VersionedRun",
+    "apply",
+    "changed",
+    "find",
+    "last",
+    "listing",
+    "moved",
+    "new",
+    "open_runs",
+    "read",
+    "waiting",
+]
+
+RUN = "run/"  # cells of runs, by id
+WAITS = "waits/"  # marks of runs that wait, by line
+
+_PAGE = 100
+_SHOWN = 200
+
+_records = msgspec.json.Decoder(RunRecord)
+
+
+class VersionedRun(msgspec.Struct, frozen=True):
+    """A run as it was read, and the permission to change its record once."""
+
+    record: RunRecord
+    revision: int
+
+
+def find(space: Space, id: str) -> VersionedRun | None:
+    """The run of that id; None if the thread has none."""
+    cell = space.engine.cell(space.name, RUN + id)
+    return (
+        None
+        if cell is None or cell.value is None
+        else VersionedRun(cells.read(cell, _records), cell.revision)
+    )
+
+
+def read(space: Space, id: str) -> VersionedRun:
+    """The run of that id; raises `NotFound`, naming ids that are close."""
+    found = find(space, id)
+    if found is None:
+        known = [record.id for record in listing(space, limit=_SHOWN)]
+        near = get_close_matches(id, known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with runs()."
+        raise NotFound(f"'{space.label}' has no run '{id}'; nothing was read. {hint}")
+    return found
+
+
+def listing(space: Space, *, after: str = "", limit: int) -> list[RunRecord]:
+    """The thread's runs by id, those after the id `after`."""
+    found = space.engine.cells(space.name, prefix=RUN, after=RUN + after, limit=limit)
+    return [cells.read(cell, _records) for cell in found]
+
+
+def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
+    """Every run of the store that has not ended, with the space of its thread."""
+    after = ("", "")
+    while page := engine.listed(prefix=RUN, after=after, limit=_PAGE):
+        for cell in page:
+            yield cell.space, cells.read(cell, _records)
+        after = (page[-1].name, page[-1].space)
+
+
+def last(space: Space, limit: int) -> list[RunRecord]:
+    """The last so many runs of the thread, by id."""
+    return [cells.read(cell, _records) for cell in marks.last(space, RUN, limit)]
+
+
+def waiting(space: Space, timeline: str) -> list[RunRecord]:
+    """The runs that wait on a line."""
+    found = [find(space, id) for id in marks.marked(space, WAITS, timeline)]
+    return [kept.record for kept in found if kept is not None]
+
+
+def new(record: RunRecord) -> tuple[CellWrite, ...]:
+    """The writes that enter a run."""
+    if record.state != "waiting":
+        return (_write(record, 0),)
+    return _write(msgspec.structs.replace(record, waited=1), 0), _waits(record, present=True)
+
+
+def changed(kept: VersionedRun, **fields: Any) -> tuple[CellWrite, VersionedRun]:
+    """The write that changes a run's record, and the record as it will stand."""
+    record = msgspec.structs.replace(kept.record, **fields)
+    return _write(record, kept.revision), VersionedRun(record, kept.revision + 1)
+
+
+def moved(
+    kept: VersionedRun, to: RunState, *, at: int, **fields: Any
+) -> tuple[tuple[CellWrite, ...], VersionedRun]:
+    """The writes that take a run to another state; raises `Conflict` if it cannot go there."""
+    before = kept.record
+    check_run_step(before, to)
+    if (before.state == "waiting") == (to == "waiting"):
+        told, kept = changed(kept, state=to, at=at, **fields)
+        return (told,), kept
+    told, kept = changed(kept, state=to, at=at, waited=before.waited + 1, **fields)
+    return (told, _waits(before, present=to == "waiting")), kept
+
+
+def apply(
+    space: Space, what: str, *cells: CellWrite, op_id: str | None = None, objects: tuple[Object, ...] = ()
+) -> None:
+    """Write cells, and objects that they name, and move no head; raises `Conflict`, having written nothing, if one is at another revision."""
+    write = Write(
+        space=space.name,
+        op_id=op_id or space.ids(),
+        intent=digest_of(Kind.BODY, canonical.encode([what, *(cell.name for cell in cells)])),
+        fences=space.fences,
+        objects=objects,
+        cells=cells,
+    )
+    writer.submit(space, write, Head("main", 0, None))
+
+
+def _waits(record: RunRecord, *, present: bool) -> CellWrite:
+    """The mark of a run that waits; its revision is what the record counts."""
+    return marks.mark(WAITS, record.timeline, record.id, expected=record.waited, present=present)
+
+
+def _write(record: RunRecord, expected: int) -> CellWrite:
+    value = canonical.encode_struct(record)
+    return CellWrite(name=RUN + record.id, expected=expected, value=value, listed=record.state not in ENDED)

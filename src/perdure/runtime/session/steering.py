@@ -1,0 +1,138 @@
+"""Steering: what somebody says to a run in mid-flight, queued durably, used at its next step.
+
+A message waits in a cell of its own, numbered in the order of arrival by the run's record, which
+counts them.  So a run learns from its own record that there is something to hear, and cannot end
+without having heard it; and nobody can say anything to a run that is not on its line any more.
+The commit that puts a message into the conversation empties its cell in the same write: it is heard
+once, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from perdure.engines.contract import Cell, CellWrite
+from perdure.errors import Conflict, Invalid, Moved
+from perdure.history import cells
+from perdure.history.artifacts import Staged
+from perdure.history.reader import head_of, is_ancestor
+from perdure.history.space import Space
+from perdure.model import canonical, names
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.message import Message, Text, check_message, decode_message, encode_message
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
+from perdure.runtime.session.lease import Lease
+from perdure.runtime.session.media import brought_in
+
+__all__ = ["STEER", "Queued", "queue", "queued"]
+
+STEER = "steer/"  # cells, by run and number
+
+_PAGE = 100
+_TRIES_MAX = 64
+
+
+class _Steer(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a steering cell."""
+
+    id: str
+    message: str  # its canonical bytes, as text
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A message that waits for the next step, and the write that takes it out of the queue."""
+
+    id: str
+    message: Message
+    taken: CellWrite
+
+
+_steers = msgspec.json.Decoder(_Steer)
+
+
+def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = None) -> str:
+    """Have the run on `timeline` hear something at its next step; the message's id.
+
+    The same id with the same words again changes nothing.  Raises `Conflict`, having queued nothing, if
+    no run is there to hear it, or the id was given with other words.
+    """
+    message = Message("user", (Text(text),)) if isinstance(text, str) else text
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"a run is steered by text or a message, not by {text!r}; nothing was queued.")
+    if message.role not in ("user", "system"):
+        raise Invalid(f"a run is steered by a user, not by {message.role}; nothing was queued.")
+    name = names.check_id("message id", id) if id else space.ids()
+    check_message(message)
+    kept, staged = brought_in(space, message)
+    body = encode_message(kept)
+    for _ in range(_TRIES_MAX):
+        lease = leases.current(space, timeline)
+        if lease is None:
+            raise Conflict(f"no run is on '{timeline}' to steer; nothing was queued. Use run().")
+        if id and _is_known(space, lease, name, body):
+            return name
+        try:
+            _add(space, lease, _Steer(id=name, message=body.decode()), staged)
+        except Moved:
+            continue  # others said something, or the run has ended
+        return name
+    raise Conflict(f"others steer the run on '{timeline}' all the time; nothing was queued. Try again.")
+
+
+def queued(space: Space, run: str) -> list[Queued]:
+    """What waits to be heard by a run, in the order of arrival."""
+    return [_queued(cell) for cell in _waiting(space, run)]
+
+
+def _waiting(space: Space, run: str) -> Iterator[Cell]:
+    prefix = after = f"{STEER}{run}/"
+    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _add(space: Space, lease: Lease, steer: _Steer, staged: list[Staged]) -> None:
+    """Write the message, counted, while the run holds its line; raises `Moved` if something came between."""
+    kept = records.read(space, lease.run)
+    number = kept.record.steered + 1
+    told, _ = records.changed(kept, steered=number)
+    name = f"{STEER}{lease.run}/{number:012d}"
+    fenced = msgspec.structs.replace(space, fences=(*space.fences, leases.fence(lease)))
+    message = CellWrite(name=name, expected=0, value=canonical.encode_struct(steer))
+    objects = tuple(each for artifact in staged for each in artifact.objects)
+    uploads = [each for artifact in staged for each in artifact.cells]
+    records.apply(fenced, "steer", told, message, *uploads, objects=objects)
+
+
+def _is_known(space: Space, lease: Lease, id: str, body: bytes) -> bool:
+    """Whether that was said before, heard or not; raises `Conflict` if the id came with other words."""
+    # The queue first: what leaves it meanwhile is in the history then.
+    said = [steer.message.encode() for steer in _steered(space, lease.run) if steer.id == id]
+    known = [digest_of(Kind.BODY, each) for each in said] or _heard(space, lease.timeline, id)
+    if known and digest_of(Kind.BODY, body) not in known:
+        raise Conflict(
+            f"message '{id}' was given before with other words; nothing was queued. Give it another id."
+        )
+    return bool(known)
+
+
+def _steered(space: Space, run: str) -> Iterator[_Steer]:
+    return (cells.read(cell, _steers) for cell in _waiting(space, run))
+
+
+def _heard(space: Space, timeline: str, id: str) -> list[Digest]:
+    """The bodies that the line's history has under that id."""
+    head = head_of(space, timeline).commit
+    commits = [each for each in space.engine.labelled(space.name, id) if is_ancestor(space, each, head)]
+    events = [event for commit in commits for event in space.step(commit).changeset.events]
+    return [event.body for event in events if isinstance(event, MessageAppended) and event.id == id]
+
+
+def _queued(cell: Cell) -> Queued:
+    steer = cells.read(cell, _steers)
+    taken = CellWrite(name=cell.name, expected=cell.revision, value=None)
+    return Queued(steer.id, decode_message(steer.message.encode()), taken)

@@ -1,0 +1,1 @@
+"""A tool, its signature, and one execution of it."""

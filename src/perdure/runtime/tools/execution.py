@@ -1,0 +1,275 @@
+"""One attempt at a call: the tool's own code, run once, and what came of it as data.
+
+Async tools run on the loop, plain ones on a crew of worker threads, or directly if that was
+asked for.  Nothing that a tool raises escapes.  What was never begun is `not_done`: that is
+proof.  After a timeout or a cancellation the code of a plain tool may still be running, since
+no thread can be stopped: then `over` is False, and `later` will hold what it comes to.
+
+An interrupt (a cancellation of the task that awaits the attempt, Ctrl-C, an exit) does not
+escape either.  It is in `interrupt`, to be raised again once the attempt is recorded.
+
+A process that a tool forks ends where the tool's code ends: the run, its lease and its event loop are
+the parent's, so the child has nothing to come back to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import msgspec
+
+from perdure.errors import NotDone
+from perdure.model.names import with_article
+from perdure.model.text import said_by, told_by, well_formed
+from perdure.runtime.tools.arguments import Arguments
+from perdure.runtime.tools.call import Call, Outcome, Suspended, Suspension
+from perdure.runtime.tools.tool import Tool, is_async
+
+__all__ = ["GRACE_S", "Attempted", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
+
+AttemptKind: TypeAlias = Literal["returned", "not_done", "raised", "timed_out", "cancelled", "suspended"]
+
+GRACE_S = 1.0  # how long an async tool may take to stop once it is told to
+
+_Start: TypeAlias = Callable[[], Any]
+
+_RUN: contextvars.ContextVar[str | None] = contextvars.ContextVar("perdure_run", default=None)
+
+
+class Attempted(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one attempt."""
+
+    kind: AttemptKind
+    value: Any = None  # what the tool returned
+    why: str = ""  # in words, where it did not return
+    error: BaseException | None = None  # what it raised
+    suspension: Suspension | None = None  # what it asks for, where it suspended its call
+    over: bool = True  # False: its code may still be running
+    later: Future[Attempted] | None = None  # what it comes to after all; done in whichever thread it ends in
+    interrupt: BaseException | None = None  # to be raised again once this is recorded
+
+
+async def attempt(
+    tool: Tool,
+    arguments: Arguments,
+    call: Call,
+    *,
+    crew: Executor,
+    inline: bool = False,
+    run: str | None = None,
+) -> Attempted:
+    """Run `tool` once.  Afterwards its `call` is closed, also to code of it that still runs.
+
+    `inline` runs a plain tool without a timeout directly, in this thread, instead of on the crew.
+    A run that the tool starts has `run` as its parent.
+    """
+    outer = _RUN.set(run)
+    try:
+        return await _carried_out(
+            lambda: tool.run(arguments, call),
+            runs_async=tool.runs_async,
+            timeout=tool.timeout,
+            crew=crew,
+            inline=inline,
+        )
+    finally:
+        _RUN.reset(outer)
+        call.close()
+
+
+def running_inside() -> str | None:
+    """The run whose tool this code is called by; None: no tool of a run calls it."""
+    return _RUN.get()
+
+
+async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool = False) -> Outcome:
+    """What the tool's reconcile hook says became of `call`; `dont_know`, with the reason, where it says nothing.
+
+    The tool's timeout holds for the hook too.  Unlike an attempt, an interrupt is raised at once:
+    a question that was not answered leaves nothing to record.
+    """
+    hook = tool.reconciler
+    if hook is None:
+        return Outcome("dont_know", why=f"{tool.name} has no reconcile hook")
+    asked = await _carried_out(
+        lambda: hook.function(call),
+        runs_async=is_async(hook.function),
+        timeout=tool.timeout,
+        crew=crew,
+        inline=inline,
+    )
+    if asked.interrupt is not None:
+        raise asked.interrupt
+    if asked.kind == "returned" and isinstance(asked.value, Outcome):
+        return asked.value
+    if asked.kind == "returned":
+        why = f"returned {with_article(type(asked.value).__qualname__)}, not an Outcome"
+    else:
+        why = f"did not answer: {asked.why}"
+    return Outcome("dont_know", why=f"the reconcile hook of {tool.name} {why}")
+
+
+async def _carried_out(
+    start: _Start, *, runs_async: bool, timeout: float | None, crew: Executor, inline: bool
+) -> Attempted:
+    if runs_async:
+        return await _on_loop(start, timeout)
+    if inline and timeout is None:
+        done = _now(start, here=True)
+    else:
+        done = await _on_crew(start, timeout, crew)
+    if done.kind == "returned" and done.interrupt is None and inspect.isawaitable(done.value):
+        return await _on_loop(lambda: done.value, timeout)
+    return done
+
+
+async def _on_loop(start: _Start, timeout: float | None) -> Attempted:
+    task = asyncio.create_task(_awaited(start))
+    cancelled = await _waited(task, timeout)
+    if task.done():
+        return _result(task, cancelled)
+    task.cancel()
+    cancelled = await _waited(task, GRACE_S) or cancelled
+    if not task.done():
+        return _cut_off(timeout, cancelled, later=_later(task))
+    ended = _result(task, cancelled)
+    match ended.kind:
+        case "cancelled":
+            return _cut_off(timeout, cancelled)
+        case "not_done":
+            return ended  # its own word that nothing happened counts, however late
+        case _:
+            return _cut_off(timeout, cancelled, later=_later(task), over=True)
+
+
+async def _on_crew(start: _Start, timeout: float | None, crew: Executor) -> Attempted:
+    try:
+        work = crew.submit(contextvars.copy_context().run, _now, start)
+    except RuntimeError as error:
+        return Attempted(kind="not_done", why=f"it was never begun: {said_by(error)}", error=error)
+    cancelled = await _waited(asyncio.wrap_future(work), timeout)
+    if work.done():
+        return _also(work.result(), cancelled)
+    if work.cancel():
+        waited = "it was cancelled" if cancelled else f"no worker was free for {timeout:g} s"
+        return Attempted(kind="not_done", why=f"it was never begun: {waited}", interrupt=cancelled)
+    return _cut_off(timeout, cancelled, later=work)
+
+
+async def _awaited(start: _Start) -> Attempted:
+    pid = os.getpid()
+    try:
+        ended = Attempted(kind="returned", value=await start())
+    except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
+        ended = _judged(error, here=True)
+    if os.getpid() != pid:
+        _end_child(ended)
+    return ended
+
+
+def _now(start: _Start, *, here: bool = False) -> Attempted:
+    # Caught here rather than taken from the future: one that holds a StopIteration is never done for a loop.
+    pid = os.getpid()
+    try:
+        ended = Attempted(kind="returned", value=start())
+    except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
+        ended = _judged(error, here=here)
+    if os.getpid() != pid:
+        _end_child(ended)
+    return ended
+
+
+def _end_child(ended: Attempted) -> NoReturn:
+    """End this process, which a tool forked, as the child of a fork usually ends: without the parent's exit handlers."""
+    code = 0
+    if isinstance(ended.error, SystemExit):
+        if isinstance(ended.error.code, int):
+            code = ended.error.code
+        elif ended.error.code is not None:
+            code = 1
+            sys.stderr.write(f"{ended.error.code}\n")
+    elif ended.error is not None:
+        code = 1
+        traceback.print_exception(ended.error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it may be closed, or be no file
+            stream.flush()
+    os._exit(code)
+
+
+def _judged(error: BaseException, *, here: bool) -> Attempted:
+    """What an error says of the attempt; `here`: it was raised where an interrupt is meant for us."""
+    match error:
+        case Suspended():
+            return Attempted(kind="suspended", suspension=error.suspension)
+        case NotDone():
+            return Attempted(kind="not_done", why=well_formed(str(error)), error=error)
+        case asyncio.CancelledError():
+            return Attempted(kind="cancelled", why="it was cancelled", error=error)
+        case KeyboardInterrupt() | SystemExit() if here:
+            return Attempted(kind="cancelled", why=told_by(error), error=error, interrupt=error)
+        case _:
+            return Attempted(kind="raised", why=told_by(error), error=error)
+
+
+async def _waited(running: Awaitable[object], seconds: float | None) -> asyncio.CancelledError | None:
+    """Wait for a future, which goes on whatever happens here; the cancellation that ended the waiting, if one did."""
+    try:
+        await asyncio.wait((asyncio.ensure_future(running),), timeout=seconds)
+    except asyncio.CancelledError as cancelled:
+        return cancelled
+    return None
+
+
+def _result(task: asyncio.Task[Attempted], cancelled: asyncio.CancelledError | None) -> Attempted:
+    if task.cancelled():  # before its first line
+        return Attempted(kind="not_done", why="it was cancelled before it was begun", interrupt=cancelled)
+    return _also(task.result(), cancelled)
+
+
+def _also(ended: Attempted, cancelled: asyncio.CancelledError | None) -> Attempted:
+    """The same, with a cancellation that came just when it ended."""
+    if cancelled is None or ended.interrupt is not None:
+        return ended
+    return msgspec.structs.replace(ended, interrupt=cancelled)
+
+
+def _cut_off(
+    timeout: float | None,
+    cancelled: asyncio.CancelledError | None,
+    *,
+    later: Future[Attempted] | None = None,
+    over: bool | None = None,
+) -> Attempted:
+    over = later is None if over is None else over
+    if cancelled is not None:
+        return Attempted(
+            kind="cancelled", why="it was cancelled", over=over, later=later, interrupt=cancelled
+        )
+    return Attempted(kind="timed_out", why=f"it did not end within {timeout:g} s", over=over, later=later)
+
+
+def _later(task: asyncio.Task[Attempted]) -> Future[Attempted]:
+    """What `task` comes to, for any thread; cancelled if the loop ends first."""
+    later: Future[Attempted] = Future()
+
+    def tell(ended: asyncio.Task[Attempted]) -> None:
+        if ended.cancelled():
+            later.cancel()
+        else:
+            later.set_result(ended.result())
+
+    if task.done():
+        tell(task)
+    else:
+        task.add_done_callback(tell)
+    return later

@@ -1,0 +1,208 @@
+"""A thread's artifacts: bulky content by digest, by name and by the call whose result it is, streamed in and out.
+
+What is put under a name of the form `collection/name` is committed with it: the name leads to that artifact
+as of that commit, on this line and on what is forked from it, until it is let lead elsewhere.  Any other name is a label in a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.errors import Conflict, Invalid, Moved, StaleHead
+from perdure.history import artifact_names, artifacts, reader, writer
+from perdure.history.agent_map import Standing
+from perdure.history.artifact_names import Named
+from perdure.history.artifacts import Listed, Piece, Preview, Staged
+from perdure.history.changes.patch_builder import Ops
+from perdure.history.space import Space
+from perdure.history.writer import Committed, Proposal
+from perdure.ledger import results
+from perdure.model.digest import Digest, check_digest
+from perdure.model.event import ArtifactCreated
+from perdure.model.head import MAIN, Head
+from perdure.store.plumbing import revisions
+from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.revisions import Wanted
+from perdure.store.plumbing.run_fence import beside
+
+__all__ = ["Artifacts"]
+
+_PAGE = 100
+_TRIES_MAX = 32
+_SCHEME = "artifact://"
+REFERENCE = "artifact://sha256/"  # what a reference to an artifact by its digest begins with
+
+
+@blocking
+class Artifacts:
+    """What a thread keeps beside its state: content of any size, named by digest."""
+
+    def __init__(self, standing: Standing) -> None:
+        """Keep artifacts in the space of a line, and names on that line."""
+        self._standing = standing
+        self._space = standing.space
+
+    def put(
+        self, content: Piece | Iterable[Piece], *, media_type: str | None = None, name: str | None = None
+    ) -> Digest:
+        """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given.
+
+        A piece is bytes, a bytearray or a memoryview; text has to be encoded first.  With a `name` such as
+        "design/draft" it is committed, and `artifact://design/draft` leads to it from then on; any other name is
+        what it is listed as.
+        """
+        reader.head_to_move(self._space, self._standing.timeline)
+        if name is None or not artifact_names.is_referable(name):
+            return artifacts.put(self._space, _pieces(content), media_type=media_type, name=name)
+        return self._named(artifacts.stage(self._space, _pieces(content), media_type=media_type), name)
+
+    def get(self, reference: str, *, at: Wanted = UNSET) -> Iterator[bytes]:
+        """The content, piece by piece, each checked; raises `NotFound` at once if there is none.
+
+        It is named by its digest, or by a reference: `artifact://sha256/…`, as calls hold it,
+        `artifact://<collection>/<name>`, or `artifact://tool-results/<call>`.  `at` is the moment as of which a
+        name is looked up; unset is now.
+        """
+        return artifacts.get(self._here(), self._resolved(reference, at))
+
+    def show(self, reference: str, *, at: Wanted = UNSET) -> Listed:
+        """What is known of it without reading its content: type, size, name, and the call, run and commit it is from."""
+        space, digest = self._here(), self._resolved(reference, at)
+        known = artifacts.show(space, digest)
+        commit = self._moment(at)
+        if isinstance(known.name, str) and artifact_names.is_referable(known.name):
+            for name, named in artifact_names.known_names(space, at=commit):
+                if named.artifact == digest:
+                    return _with_name(space, known, name, named, commit)
+        found = results.provenance(space, digest)
+        if found is None:
+            return known
+        return msgspec.structs.replace(known, call=found.call, run=found.run, commit=found.commit)
+
+    def ls(self, *, calls: bool = False) -> Iterator[Listed]:
+        """All that are listed, by digest, read as they are asked for; with `calls` the results of calls too."""
+        space, after = self._here(), ""
+        commit = self._moment(UNSET)
+        named = {each.artifact: (name, each) for name, each in artifact_names.known_names(space, at=commit)}
+        while page := artifacts.ls(space, after=after, limit=_PAGE):
+            for each in page:
+                found = named.get(each.digest)
+                yield _with_name(space, each, *found, commit) if found else each
+            after = page[-1].digest
+        if calls:
+            yield from self._results()
+
+    def names(self, *, at: Wanted = UNSET) -> dict[str, Digest]:
+        """The names on this line, such as "design/draft", and what each leads to at a moment; unset is now."""
+        return {
+            name: each.artifact
+            for name, each in artifact_names.known_names(self._here(), at=self._moment(at))
+        }
+
+    def resolve(self, reference: str, *, at: Wanted = UNSET) -> Digest:
+        """The digest that a reference leads to at a moment; raises `NotFound`, also for another thread's."""
+        digest = self._resolved(reference, at)
+        artifacts.show(self._here(), digest)
+        return digest
+
+    def preview(self, reference: str, *, bytes_max: int = 2_000, at: Wanted = UNSET) -> Preview:
+        """What a model is shown of it: the head of a text, its media type and its size."""
+        return artifacts.preview(self._here(), self._resolved(reference, at), bytes_max=bytes_max)
+
+    def _here(self) -> Space:
+        """The space, unless the thread was removed: then `NotFound`."""
+        reader.head_of(self._space, MAIN)
+        return self._space
+
+    def _moment(self, at: Wanted) -> Digest | None:
+        head = reader.head_of(self._space, self._standing.timeline)
+        return head.commit if at is UNSET else revisions.resolve(self._space, head, at)
+
+    def _resolved(self, reference: str, at: Wanted) -> Digest:
+        if not isinstance(reference, str) or not reference.startswith(_SCHEME):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return check_digest(reference)
+        return results.resolve(self._here(), reference, at=self._moment(at))
+
+    def _results(self) -> Iterator[Listed]:
+        for record, digest in results.results(self._space):
+            whole = artifacts.show(self._space, digest)
+            origin = results.of_call(self._space, record)
+            yield msgspec.structs.replace(
+                whole,
+                name=f"tool-results/{record.id}",
+                at=record.at,
+                call=record.id,
+                run=record.run,
+                commit=origin.commit,
+            )
+
+    def _named(self, staged: Staged, name: str) -> Digest:
+        """Commit a name for what is staged, on top of whatever the line has come to."""
+        op_id = self._space.ids()
+
+        def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> Committed:
+            return writer.commit(space, head, *proposals, op_id=op_id, repeatable=False)
+
+        for _ in range(_TRIES_MAX):
+            head = reader.head_to_move(self._space, self._standing.timeline)
+            proposal = self._proposal(head, staged, name)
+            try:
+                beside(self._space, head, (proposal,), commit)
+            except (StaleHead, Moved):
+                for cell in staged.cells:
+                    artifacts.check_upload(self._space, cell)
+            else:
+                return staged.digest
+        raise Conflict(f"others change '{self._space.label}' all the time; {name} was not kept. Try again.")
+
+    def _proposal(self, head: Head, staged: Staged, name: str) -> Proposal:
+        space, whole = self._space, staged.artifact
+        ops = Ops(space, space.root_at(head.commit))
+        depth = 0 if head.commit is None else space.step(head.commit).commit.depth + 1
+        named = Named(
+            artifact=staged.digest,
+            media_type=whole.media_type,
+            size=whole.size,
+            sha256=whole.sha256,
+            at=space.clock(),
+            depth=depth,
+        )
+        artifact_names.let_name(ops, name, named)
+        patched = ops.finish()
+        event = ArtifactCreated(
+            id=space.ids(), artifact=staged.digest, media_type=whole.media_type, size=whole.size, name=name
+        )
+        listed = artifacts.listing(space, staged, name=name)
+        return Proposal(
+            reason="artifact",
+            root=patched.root,
+            patch=patched.patch,
+            events=(event,),
+            minted=frozenset((event.id,)),
+            objects=(*staged.objects, *patched.objects),
+            cells=(*staged.cells, *patched.cells, *((listed,) if listed else ())),
+            outside=self._standing.sight(head).reads,
+        )
+
+
+def _with_name(space: Space, known: Listed, name: str, named: Named, commit: Digest | None) -> Listed:
+    written = artifact_names.written_by(space, named, at=commit)
+    run = space.step(written).commit.run if written else None
+    return msgspec.structs.replace(known, name=name, run=run, commit=written)
+
+
+def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
+    if isinstance(content, bytes | bytearray):
+        return (content,)
+    if isinstance(content, memoryview):
+        return (cast("memoryview", content),)
+    if not isinstance(content, Iterable) or isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"content is bytes, or pieces of them, not {type(content).__name__}; it was not kept. Encode text first, "
+            "or open its file in binary mode."
+        )
+    return content

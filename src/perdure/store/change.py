@@ -1,0 +1,583 @@
+"""Changes: one block, one commit, or nothing.
+
+Entering a block reads the head; leaving it normally commits once, on that head.  A block
+that raises writes nothing, and so does one in which nothing was changed.
+
+With an op_id the block can be repeated safely.  If it is already recorded when the block is
+entered, the block reads as of the first one's parent, so that the same code means the same;
+leaving it then gives the first one's receipt and writes nothing.
+
+With `chain` each write inside the block, a message too, is a commit of its own, whose digest is
+known at once; all of them are one durable write, and the head moves once.
+
+Edits: what a change may do to a map, and what it sees of it.
+
+Reading sees the block's own writes.  On the map that the block is about it counts as a
+declared read, so that a rebase knows what the block relied on.  An edit that does not fit raises and leaves everything as it was.
+A write of one value returns the digest of the value that the path then holds; in a block whose writes form a
+chain, every write returns the digest of the commit that it became.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.engines.contract import CellWrite, Receipt, Recorded, Step
+from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
+from perdure.history import writer
+from perdure.history.agent_map import Sight, Standing
+from perdure.history.changes.json_edits import check_place
+from perdure.history.changes.patch_builder import Ops, Patched
+from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.values import Given, declared, typed
+from perdure.history.reader import is_ancestor
+from perdure.history.space import Space
+from perdure.history.tree import Cache
+from perdure.history.writer import Committed, OnConflict, Proposal
+from perdure.ledger import calls
+from perdure.model import names
+from perdure.model.call import SETTLED
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import AgentChanged, Event, MessageAppended
+from perdure.model.head import Head
+from perdure.model.message import (
+    Block,
+    Message,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    check_message,
+    encode_message,
+)
+from perdure.model.names import KERNEL_PREFIXES, reserved
+from perdure.model.patch import Verb
+from perdure.model.run import REASONS
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session.journal import vendor_of
+from perdure.runtime.session.media import brought_in
+from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.outbox import encode_patch
+from perdure.store.plumbing.run_fence import beside
+
+__all__ = ["AgentChange", "Change", "How", "check_op_id", "Edits"]
+
+
+_Place = Sequence[str | int]
+
+
+@blocking
+class Edits:
+    """A map under change."""
+
+    _ops: Ops | None = None  # None: not begun, or over
+    _defaults: Mapping[str, bytes] = {}
+    _reads: Touched | None = None  # what was looked at; None: nobody asks
+
+    def __init__(self, *, by_hand: bool) -> None:
+        """Begin.  What is done `by_hand` cannot touch the paths that belong to Perdure."""
+        self._by_hand = by_hand
+
+    @overload
+    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
+        ops = self._open()
+        found = ops.entry(path)
+        if self._reads is not None:
+            self._reads.paths.add(path)
+        if found is not None:
+            return typed(path, ops.value(path), type)
+        if default is UNSET:
+            default = declared(self._defaults, path, type)
+        if default is UNSET:
+            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+        return default
+
+    def paths(self, prefix: str = "/") -> list[str]:
+        """The paths that `prefix` covers, sorted, with the block's own writes."""
+        found = self._open().paths(prefix)
+        if self._reads is not None:
+            self._reads.prefixes.add(prefix)
+        return found
+
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Let `path` hold a JSON document, or bytes with a media type; the digest of the value."""
+        value_digest = self._writing(path).put(path, value, media_type=media_type)
+        return self._link() or value_digest
+
+    def delete(self, path: str) -> Digest | None:
+        """Let `path` hold nothing; raises `NotFound` if that is so already."""
+        self._writing(path).delete(path)
+        return self._link()
+
+    def clear(self, prefix: str) -> Digest | None:
+        """Let `prefix` and everything below it hold nothing; '/' is everything but what belongs to Perdure."""
+        ops = self._writing(prefix)
+        if self._by_hand and prefix == "/" and any(ops.paths(own) for own in KERNEL_PREFIXES):
+            ops.replace({})
+        else:
+            ops.clear(prefix)
+        return self._link()
+
+    def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> Digest | None:
+        """Let the map hold `entries` and nothing else; what is under `keep` stays."""
+        self._open().replace(entries, keep=keep)
+        return self._link()
+
+    def set(self, path: str, value: Given, *, at: _Place) -> Digest:
+        """Set a key of an object, or an item of a list, in the document at `path`."""
+        return self._edit(path, "set", at, value)
+
+    def unset(self, path: str, *, at: _Place) -> Digest:
+        """Take a key or an item out of the document at `path`."""
+        return self._edit(path, "unset", at, None)
+
+    def append(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
+        """Add an item to the end of a list in the document at `path`."""
+        return self._edit(path, "append", at, value)
+
+    def insert(self, path: str, value: Given, *, at: _Place) -> Digest:
+        """Put an item into a list in the document at `path`, before the index that `at` ends in."""
+        return self._edit(path, "insert", at, value)
+
+    def remove(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
+        """Take the first item that equals `value` out of a list in the document at `path`."""
+        return self._edit(path, "remove", at, value)
+
+    def merge(self, path: str, value: Mapping[str, Given], *, at: _Place = ()) -> Digest:
+        """Set several keys of an object in the document at `path`."""
+        return self._edit(path, "merge", at, value)
+
+    def increment(self, path: str, by: float = 1, *, at: _Place = ()) -> Digest:
+        """Add to a number in the document at `path`."""
+        return self._edit(path, "increment", at, by)
+
+    def _edit(self, path: str, verb: Verb, at: _Place, argument: object) -> Digest:
+        value_digest = self._writing(path).edit(path, verb, check_place(at), argument)
+        return self._link() or value_digest
+
+    def _link(self) -> Digest | None:
+        """Make what was just written a commit of its own, where writes form a chain; None: they do not."""
+        return None
+
+    def _writing(self, path: str) -> Ops:
+        """The ops, to write to `path`; raises `Invalid` if that is not for everybody."""
+        if self._by_hand and reserved(path):
+            raise Invalid(
+                f"{path} is under a prefix that is reserved for runs ({', '.join(KERNEL_PREFIXES)}); nothing was "
+                "written. Choose another path."
+            )
+        return self._open()
+
+    def _open(self) -> Ops:
+        if self._ops is None:
+            raise Invalid("this change is not open; nothing was done. Use it inside its `with` block.")
+        return self._ops
+
+
+_T = TypeVar("_T")
+
+# How our own op_ids begin.
+OWN = ("artifact/", "begin:", "done:", "from:", "input:", "promoted:", "remove:", "renewal/", "upload:")
+
+
+class How(msgspec.Struct, frozen=True, kw_only=True):
+    """How a change is to be written."""
+
+    reason: str
+    on_conflict: OnConflict = "raise"
+    op_id: str | None = None  # None: it is not going to be repeated
+    author: str | None = None
+    run: str | None = None  # the run that it is a step of; None: it was made by hand
+    head: Head | None = None  # read earlier, and still to be the head; None: whatever it is on entering
+    chain: bool = False  # each write is a commit of its own
+
+
+@blocking
+class AgentChange(Edits):
+    """The changes that a block makes to the agent's own map."""
+
+    def __init__(self, agent: Space, root: Digest, into: Space, *, by_hand: bool) -> None:
+        """Begin from the map of that root; what is put goes `into` the thread's space first."""
+        super().__init__(by_hand=by_hand)
+        self._ops = Ops(agent, root, into=into)
+
+    def _close(self) -> Ops:
+        ops, self._ops = self._open(), None
+        return ops
+
+
+@blocking
+class Change(Edits):
+    """A block of changes: a commit in the making."""
+
+    def __init__(self, standing: Standing, how: How, after: Callable[[], None]) -> None:
+        """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
+        super().__init__(by_hand=how.run is None)
+        _check(how, standing.timeline)
+        self._standing, self._how, self._after = standing, how, after
+        self._defaults = standing.defaults
+        self._reads = Touched()
+        self._events: list[Event] = []
+        self._bodies: list[Object] = []  # of messages, and the artifacts that they name
+        self._uploads: list[CellWrite] = []  # what ends the uploads of these artifacts
+        self._minted: set[str] = set()
+        self._agent: AgentChange | None = None
+        self._sight: Sight | None = None
+        self._earlier: Recorded | None = None  # what this op_id wrote before
+        self._told: list[str] = []  # the ids of its messages
+        self._wrote: list[Digest] = []  # its commits, oldest first
+        self._links: list[Proposal] = []  # of a chain: the commits so far
+        self._tip: Step | None = None  # the last of them, or what the block stands on
+        self._at: int | None = None  # when; None: when the block is left
+        self._run = how.run
+        self._commits: tuple[Digest, ...] = ()
+        self._base: Digest | None = None
+        self.head: Head | None = None  # where the timeline stood on entering; after leaving, where it stands
+        self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
+
+    def __enter__(self) -> Self:
+        """Read the head."""
+        if self.head is not None:
+            raise Invalid("this change was used before; nothing was done. Take a new one from change().")
+        space, op_id = self._standing.space, self._how.op_id
+        if op_id is not None:  # before the head is compared with anything
+            self._earlier = space.engine.recorded(space.name, op_id)
+        self.head = self._read_head()
+        if self._earlier is not None:
+            self._go_back(self._earlier)
+        else:
+            self.head = self._known(self._how.head) if self._how.head else self.head
+            self._base = self.head.commit
+        if self._how.chain:
+            space = self._begin_chain(space)
+        self._ops = Ops(space, space.root_at(self._base))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, unless the block raised or changed nothing."""
+        ops, self._ops = self._open(), None
+        if kind is None:
+            self._finish(ops)
+
+    @property
+    def commits(self) -> tuple[Digest, ...]:
+        """The commits of a chain so far; of any other block its commit, once it is left."""
+        return self._commits
+
+    @property
+    def agent(self) -> AgentChange:
+        """The agent's own map: what is changed here arrives there right after the commit."""
+        self._open()
+        agent = self._standing.agent
+        if agent is None:
+            raise Invalid("this is an agent's own map; it has none of its own. Nothing was written.")
+        if self._agent is None:
+            root = agent.root_at(self._seen().commit)
+            self._agent = AgentChange(agent, root, self._standing.space, by_hand=self._by_hand)
+        return self._agent
+
+    def say(
+        self,
+        role: Role,
+        content: str | Sequence[Block] = (),
+        *,
+        id: str | None = None,
+        tool_calls: Sequence[ToolCall] = (),
+        tool_results: Sequence[ToolResult] = (),
+        vendor_metadata: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> str:
+        """Add a message to the conversation: words, or blocks; its id, which is made up if none is given."""
+        blocks = (Text(content),) if isinstance(content, str) else _parts("content", content)
+        asked, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
+        message = Message(role, blocks, asked, results, vendor_metadata)
+        return self.add(message, id=id, provider=provider, model=model)
+
+    def add(
+        self,
+        message: Message,
+        *,
+        id: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> str:
+        """Add a whole message.
+
+        Raises `Conflict` if the line has one with that id, or it answers a call of the ledger that is not settled.
+        """
+        self._open()
+        check_message(message)
+        for result in message.tool_results:
+            self._check_answer(result.call_id)
+        if provider is not None:
+            names.check_label("provider", provider)
+        if model is not None:
+            names.check_label("model", model)
+        if id is None:
+            id = self._mint()
+        else:
+            self._check_new(names.check_id("message id", id))
+        message, staged = brought_in(self._standing.space, message)
+        for each in staged:
+            self._bodies += each.objects
+            self._uploads += each.cells
+        body = Object.of(Kind.BODY, encode_message(message))
+        vendor = vendor_of(message)
+        self._bodies += (body,) if vendor is None else (body, vendor)
+        self._events.append(
+            MessageAppended(
+                id=id,
+                role=message.role,
+                body=body.digest,
+                size=len(body.body),
+                vendor=vendor.digest if vendor else None,
+                vendor_size=len(vendor.body) if vendor else 0,
+                provider=provider,
+                model=model,
+            )
+        )
+        self._link()
+        return id
+
+    def _begin_chain(self, space: Space) -> Space:
+        """Fix what the digests of the commits depend on; the space with a cache that keeps their nodes until the end."""
+        self._at = space.clock()
+        self._tip = None if self._base is None else space.step(self._base)
+        if self._by_hand and self._standing.agent is not None:
+            held = leases.current(space, self._standing.timeline)
+            self._run = held.run if held else None
+        return msgspec.structs.replace(space, cache=Cache())
+
+    def _link(self) -> Digest | None:
+        if not self._how.chain:
+            return None
+        patched, self._ops = self._open().split()
+        proposal = self._gathered(patched)
+        self._events, self._bodies, self._uploads, self._minted = [], [], [], set()
+        assert self._at is not None
+        self._tip, _ = writer.next_step(self._standing.space, self._tip, proposal, self._at)
+        number = len(self._links)
+        digest = self._wrote[number] if number < len(self._wrote) else self._tip.digest
+        self._links.append(proposal)
+        self._commits = (*self._commits, digest)
+        return digest
+
+    def _read_head(self) -> Head:
+        # Not `reader.head_of`: to a writer a thread that was removed is a stale head, and that is found on leaving.
+        space = self._standing.space
+        hold = space.engine.hold(space.name, self._standing.timeline)
+        return hold.head if hold else Head(self._standing.timeline, 0, None)
+
+    def _known(self, head: Head) -> Head:
+        """A head that was read earlier; raises `StaleHead` if it is not of this thread, begun again since."""
+        if head.commit is not None and self._standing.space.find(head.commit) is None:
+            raise StaleHead(head, self._read_head())
+        return head
+
+    def _go_back(self, earlier: Recorded) -> None:
+        """Stand where the commit that this op_id made before stood: same parent, same ids, same agent's map."""
+        commit = earlier.receipt.heads[0].commit if earlier.receipt.heads else None
+        if commit is None:
+            return
+        steps = self._written_by(earlier, commit)
+        reads = steps[0].commit.reads
+        self._base = steps[0].commit.first_parent
+        self._sight = Sight(self._standing.agent_line, reads.agent_commit, reads)
+        self._wrote = [step.digest for step in steps]
+        events = [event for step in steps for event in step.changeset.events]
+        self._told = [event.id for event in events if isinstance(event, MessageAppended)]
+
+    def _written_by(self, earlier: Recorded, commit: Digest) -> list[Step]:
+        """The commits of a write that was made before, oldest first; one, if it was no change of this timeline."""
+        space, version = self._standing.space, earlier.receipt.heads[0].version
+        moves = space.engine.moves(space.name, self._standing.timeline, before=version + 1, limit=1)
+        steps = [space.step(commit)]
+        if not moves or not is_ancestor(space, moves[0].from_, commit):
+            return steps  # a fork, a promotion, an undo: leaving the block says that the op_id is theirs
+        while (parent := steps[-1].commit.first_parent) is not None and parent != moves[0].from_:
+            steps.append(space.step(parent))
+        return steps[::-1]
+
+    def _mint(self) -> str:
+        """An id for the next message; in a block that is repeated, the one that it had the first time."""
+        said = len(self._events) + sum(len(link.events) for link in self._links)
+        id = self._told[said] if said < len(self._told) else self._standing.space.ids()
+        self._minted.add(id)
+        return id
+
+    def _seen(self) -> Sight:
+        """The agent's map as this block sees it."""
+        if self._sight is None:
+            assert self.head is not None
+            self._sight = self._standing.sight(self.head)
+        return self._sight
+
+    def _check_new(self, id: str) -> None:
+        space = self._standing.space
+        linked = (event for link in self._links for event in link.events)
+        here = any(event.id == id for event in (*self._events, *linked))
+        if here or any(is_ancestor(space, at, self._base) for at in space.engine.labelled(space.name, id)):
+            raise Conflict(
+                f"this line has a message '{id}' already; nothing was written. Give it another id."
+            )
+
+    def _check_answer(self, call: str) -> None:
+        """Raise `Conflict` if the ledger has that call and it is open: words would make it look as if it had been made."""
+        held = calls.find(self._standing.space, call)
+        if held is not None and held.record.state not in SETTLED:
+            raise Conflict(
+                f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
+                "written. Decide it with decide(), go on with resume(), or say what became of it with resolve()."
+            )
+
+    def _finish(self, ops: Ops) -> None:
+        last = self._proposal(ops)
+        proposals = self._links if last is None else [*self._links, last]
+        assert self.head is not None
+        if self._earlier is not None:
+            self._repeat(self._earlier, proposals)
+        elif proposals:
+            done = self._commit(self.head, proposals)
+            self.head, self.receipt = done.head, done.receipt
+        if last is not None and self.head.commit is not None:
+            self._commits = (*self._commits, self.head.commit)
+        if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
+            self._after()
+
+    def _commit(self, head: Head, proposals: Sequence[Proposal]) -> Committed:
+        how, space = self._how, self._standing.space
+        op_id = how.op_id or space.ids()
+
+        def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> Committed:
+            if how.chain and any(each.run != self._run for each in placed):
+                raise Conflict(
+                    f"a run went on with '{head.timeline}' while a chain of commits was made there; nothing was "
+                    "written. Make the change again."
+                )
+            return writer.commit(
+                space,
+                head,
+                *placed,
+                op_id=op_id,
+                on_conflict=how.on_conflict,
+                repeatable=how.op_id is not None,
+                at=self._at,
+            )
+
+        if not self._by_hand or self._standing.agent is None:
+            return commit(space, head, proposals)
+        return beside(space, head, proposals, commit)
+
+    def _repeat(self, earlier: Recorded, proposals: Sequence[Proposal]) -> None:
+        timeline = self._standing.timeline
+        if not proposals or writer.intent_of(timeline, proposals) != earlier.intent:
+            raise OpReused(earlier.receipt.op_id)
+        self.head, self.receipt = earlier.receipt.heads[0], earlier.receipt
+
+    def _proposal(self, ops: Ops) -> Proposal | None:
+        """What the block means to do; None if that is nothing."""
+        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        if not ops and not self._events and not agent_ops:
+            return None
+        patched = ops.finish()
+        handed = self._handed(agent_ops) if agent_ops else ()
+        return self._gathered(patched, *handed)
+
+    def _gathered(self, patched: Patched, *others: Object) -> Proposal:
+        """A commit of what was gathered since the one before."""
+        assert self._reads is not None
+        return Proposal(
+            reason=self._how.reason,
+            root=patched.root,
+            patch=patched.patch,
+            events=tuple(self._events),
+            minted=frozenset(self._minted),
+            objects=(*self._bodies, *patched.objects, *others),
+            cells=(*patched.cells, *self._uploads),
+            reads=self._reads,
+            outside=self._seen().reads,
+            run=self._run,
+            author=self._how.author,
+        )
+
+    def _handed(self, ops: Ops) -> tuple[Object, ...]:
+        """Record what is to be handed over to the agent's map as an event; the objects that hold it."""
+        agent = self._standing.agent
+        assert agent is not None
+        patched = ops.finish()
+        body = encode_patch(patched.patch)
+        event = AgentChanged(
+            id=self._standing.space.ids(),
+            agent=agent.label,
+            timeline=self._seen().line,
+            patch=body.digest,
+            size=len(body.body),
+        )
+        self._events.append(event)
+        self._minted.add(event.id)
+        return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
+
+
+def check_op_id(op_id: str) -> str:
+    """`op_id` if a program may give it to a write of its own; raises `Invalid`."""
+    if names.check_id("op_id", op_id).startswith(OWN):
+        raise Invalid(
+            f"op_id '{op_id}' begins like those that Perdure gives itself ({', '.join(OWN)}); nothing was written. "
+            "Begin it with something else."
+        )
+    return op_id
+
+
+def _check(how: How, timeline: str) -> None:
+    if how.op_id is not None:
+        check_op_id(how.op_id)
+    names.check_label("reason", how.reason)
+    if how.run is None and how.reason in REASONS:
+        raise Invalid(
+            f"the reason '{how.reason}' is reserved for runs; nothing was written. Give one of your own."
+        )
+    if how.on_conflict not in ("raise", "rebase"):
+        raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+    names.check_flag("chain", how.chain)
+    if how.author is not None:
+        names.check_label("author", how.author)
+    if how.run is not None:
+        names.check_id("run", how.run)
+    if how.chain and how.on_conflict != "raise":
+        raise Invalid(
+            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written. "
+            "Leave on_conflict out, and make the change again after StaleHead."
+        )
+    if how.head is not None:
+        _check_head(how.head, timeline)
+
+
+def _check_head(head: Head, timeline: str) -> None:
+    if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"head is a Head that was read earlier, not {head!r}; nothing was written.")
+    if head.timeline != timeline:
+        raise Invalid(
+            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written. "
+            f"Use on({head.timeline!r}), or the head of this one."
+        )
+
+
+def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise Invalid(
+            f"{what} cannot be a {type(given).__name__}; nothing was written. Give a list of its parts."
+        ) from error

@@ -1,0 +1,239 @@
+"""The directory: which threads and agents a store has, as cells of the store's own space.
+
+A thread's id leads to its record: its agent, its owner and the space that holds it.  The
+space has a name of its own, so a thread that is removed and begun again under the same id
+is another thread, and what was opened before cannot touch it.
+
+Removing takes two writes: first the thread's own space is closed to everybody, then its
+record is emptied.  A process that dies between them leaves a record of a closed space,
+which counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from perdure.engines.contract import Cell, CellWrite, Engine, Write
+from perdure.errors import Conflict, NotFound
+from perdure.history import cells
+from perdure.history.space import ALIVE, STORE, THREAD, THREADS, Space
+from perdure.model import canonical, names
+from perdure.model.digest import Kind, digest_of
+from perdure.model.names import near
+from perdure.runtime.agent.agent import Agent
+from perdure.switching.policy import Policy
+
+__all__ = [
+    "AGENT",
+    "STORE",
+    "THREAD",
+    "AgentRecord",
+    "Record",
+    "agents",
+    "begin",
+    "check_record",
+    "find",
+    "policy_of",
+    "record_agent",
+    "remove",
+    "rules_of",
+    "threads",
+]
+
+AGENT = "agent/"  # cells of agents, by name
+
+_PAGE = 100
+_TRIES_MAX = 16
+_COMPARED = 500  # ids that begin the same
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the directory says about a thread."""
+
+    agent: str
+    space: str
+    begun_at: int  # µs since 1970, UTC
+    owner: str | None = None  # None: nobody's
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the directory says about an agent."""
+
+    name: str
+    begun_at: int  # µs since 1970, UTC
+    merge: dict[str, str] = {}  # from path prefix to rule
+    policy: Policy = Policy()  # what may be lost when a backend changes, as it was last declared
+
+
+_records = msgspec.json.Decoder(Record)
+_agents = msgspec.json.Decoder(AgentRecord)
+
+
+def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one.") -> Record:
+    """The record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
+    record = _live(store, store.engine.cell(STORE, THREAD + names.check_id("thread id", id)))
+    if record is None:
+        raise _no_thread(store, id, advice)
+    return record
+
+
+def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
+    """The record of a thread, which is begun if there is none.
+
+    Whoever comes second finds the record of the first.  Raises `Conflict` if the thread is
+    another agent's or another owner's.
+    """
+    names.check_id("thread id", id)
+    if owner is not None:
+        names.check_id("owner", owner)
+    for _ in range(_TRIES_MAX):
+        cell = store.engine.cell(STORE, THREAD + id)
+        record = _live(store, cell)
+        if record is not None:
+            check_record(record, id, agent.name, owner)
+            return record
+        record = Record(
+            agent=agent.name, owner=owner, space=f"{THREADS}{store.ids()}", begun_at=store.clock()
+        )
+        if _write(store, f"begin:{record.space}", _cell(THREAD + id, cell, canonical.encode_struct(record))):
+            return record
+    raise Conflict(
+        f"thread '{id}' is being begun and removed by others all the time; it was not opened. Try again."
+    )
+
+
+def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
+    """Raise `Conflict` if the thread is another agent's, or another owner's; None is whoever asks without saying."""
+    if agent is not None and record.agent != agent:
+        raise Conflict(
+            f"thread '{id}' belongs to another agent than '{agent}'; it was not opened. Agents share nothing: "
+            "choose another id."
+        )
+    if owner is not None and record.owner != owner:
+        raise Conflict(
+            f"thread '{id}' has another owner than '{owner}'; it was not opened. Choose another id."
+        )
+
+
+def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
+    """The record of an agent, which is begun if there is none.
+
+    If the program `declared` it, the record says afterwards how its state merges, and what its policy is.
+    """
+    for _ in range(_TRIES_MAX):
+        cell = store.engine.cell(STORE, AGENT + agent.name)
+        known = cells.read(cell, _agents) if cell is not None and cell.value is not None else None
+        if known is not None and (
+            not declared or (known.merge == agent.rules and known.policy == agent.policy)
+        ):
+            return known
+        begun_at = known.begun_at if known else store.clock()
+        record = AgentRecord(name=agent.name, begun_at=begun_at, merge=agent.rules, policy=agent.policy)
+        if _write(
+            store, f"agent:{store.ids()}", _cell(AGENT + agent.name, cell, canonical.encode_struct(record))
+        ):
+            return record
+    raise Conflict(
+        f"agent '{agent.name}' is being declared by others all the time; it was not changed. Try again."
+    )
+
+
+def rules_of(store: Space, agent: str) -> dict[str, str]:
+    """How an agent's state merges, as it was last declared."""
+    cell = store.engine.cell(STORE, AGENT + agent)
+    return cells.read(cell, _agents).merge if cell is not None and cell.value is not None else {}
+
+
+def policy_of(store: Space, agent: str) -> Policy:
+    """What an agent lets pass when its backend changes, as it was last declared."""
+    cell = store.engine.cell(STORE, AGENT + agent)
+    return cells.read(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
+
+
+def remove(store: Space, thread: Space, id: str) -> None:
+    """Close the thread's space to everybody, then empty its record.  Doing it again finishes the job."""
+    for _ in range(_TRIES_MAX):
+        if _closed(store, thread) and _emptied(store, thread, id):
+            return
+    raise Conflict(f"thread '{id}' is being changed by others all the time; it was not removed. Try again.")
+
+
+def threads(store: Space) -> Iterator[tuple[str, Record]]:
+    """All threads by id, read as they are asked for."""
+    for cell in _cells(store.engine, THREAD):
+        record = _live(store, cell)
+        if record is not None:
+            yield cell.name.removeprefix(THREAD), record
+
+
+def agents(store: Space) -> Iterator[AgentRecord]:
+    """All agents by name, read as they are asked for."""
+    yield from (cells.read(cell, _agents) for cell in _cells(store.engine, AGENT))
+
+
+def _closed(store: Space, thread: Space) -> bool:
+    """Close the thread's space to everybody; False if that has to be tried again."""
+    if thread.engine.cell(thread.name, ALIVE) is not None:
+        return True
+    inside = msgspec.structs.replace(store, name=thread.name, fences=thread.fences)
+    gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
+    return _write(inside, f"remove:{store.ids()}", gone)
+
+
+def _emptied(store: Space, thread: Space, id: str) -> bool:
+    """Empty the record of the thread, unless it is another's by now; False if that has to be tried again."""
+    cell = store.engine.cell(STORE, THREAD + id)
+    if cell is None or cell.value is None or cells.read(cell, _records).space != thread.name:
+        return True
+    return _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None))
+
+
+def _cells(engine: Engine, prefix: str) -> Iterator[Cell]:
+    after = ""
+    while page := engine.cells(STORE, prefix=prefix, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def _live(store: Space, cell: Cell | None) -> Record | None:
+    """The record, unless it is of a thread whose removal was not finished."""
+    if cell is None or cell.value is None:
+        return None
+    record = cells.read(cell, _records)
+    return record if store.engine.cell(record.space, ALIVE) is None else None
+
+
+def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:
+    return CellWrite(name=name, expected=before.revision if before else 0, value=value)
+
+
+def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
+    """Write one cell; False if it was changed by somebody else first."""
+    intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
+    try:
+        space.engine.apply(
+            Write(space=space.name, op_id=op_id, intent=intent, fences=space.fences, cells=(cell,))
+        )
+    except Conflict:
+        return False
+    return True
+
+
+def _no_thread(store: Space, id: str, advice: str) -> NotFound:
+    close = [each for each in near(id, _like(store.engine, id)) if _is_there(store, each)]
+    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
+    return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}{advice}")
+
+
+def _like(engine: Engine, id: str) -> Iterator[str]:
+    """Ids that may be close to one: a few that begin as it does, however many there are, then the first ones."""
+    for length in sorted({max(len(id) - 1, 1), max(len(id) - 2, 1), len(id) // 2, 0}, reverse=True):
+        for cell in islice(_cells(engine, THREAD + id[:length]), _COMPARED):
+            yield cell.name.removeprefix(THREAD)
+
+
+def _is_there(store: Space, id: str) -> bool:
+    return _live(store, store.engine.cell(STORE, THREAD + id)) is not None

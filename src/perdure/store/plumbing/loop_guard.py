@@ -1,0 +1,80 @@
+"""A guard for event loops: a call that would block one is refused, and told of its twin.
+
+Every public method of the classes here may wait for a disk.  Called on a thread that runs
+an event loop it would stall everything there, so it raises before it does anything.  What
+is read as it is asked for is guarded at every item.  A loop that only drives a run of the plain
+face may be stalled: tools and hooks that run there use the plain face like any other code.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import GeneratorType
+from typing import Any, TypeVar, cast
+
+from perdure.errors import Invalid
+from perdure.runtime.event_loop import may_block
+
+__all__ = ["blocking", "check_loop"]
+
+_C = TypeVar("_C", bound=type)
+
+
+def blocking(cls: _C) -> _C:
+    """Guard every public method and property of a class, and its use in a `with` statement."""
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_") and name != "__enter__":
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            setattr(cls, name, property(_guarded(member.fget, name), doc=member.__doc__))
+        elif callable(member) and not isinstance(member, type):
+            setattr(cls, name, _guarded(member, name))
+    return cls
+
+
+def check_loop(what: str) -> None:
+    """Raise `Invalid` if this thread runs an event loop; `what` is the call that would block it, by its twin's name."""
+    asyncio = sys.modules.get("asyncio")  # not imported, not running
+    # The public get_running_loop raises where there is none, which costs more than the question.
+    loop = None if asyncio is None else asyncio.events._get_running_loop()
+    if loop is not None and not may_block(loop):
+        raise Invalid(
+            f"perdure.{what} would block the event loop that runs on this thread; nothing was done. "
+            f"Use {_twin(what)}."
+        )
+
+
+class _Watched(Iterator[Any]):
+    """Items that are read as they are asked for; asking on a thread that runs an event loop is refused."""
+
+    __slots__ = ("_items", "_what")
+
+    def __init__(self, items: Iterator[Any], what: str) -> None:
+        self._items, self._what = items, what
+
+    def __next__(self) -> Any:
+        check_loop(self._what)
+        return next(self._items)
+
+
+def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(member)
+    def guarded(self: object, *args: object, **options: object) -> Any:
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None and asyncio.events._get_running_loop() is not None:
+            check_loop(f"{type(self).__name__}.{name}")
+        found = member(self, *args, **options)
+        if type(found) is GeneratorType:
+            return _Watched(cast("Iterator[Any]", found), f"{type(self).__name__}.{name}")
+        return found
+
+    return guarded
+
+
+def _twin(what: str) -> str:
+    kind, _, name = what.partition(".")
+    if name == "__enter__":
+        return f"`async with` on a perdure.aio.{kind}"
+    return f"its twin perdure.aio.{what}"

@@ -1,0 +1,97 @@
+"""The shelf: an open engine with what comes from outside, and the spaces on it.
+
+Clock, ids and the catalog of models are passed in.  The cache of nodes is one for all spaces of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from perdure.engines import registry
+from perdure.engines.contract import Engine, Fence
+from perdure.engines.search_contract import SearchIndex
+from perdure.history.space import AGENTS, ALIVE, STORE, Space, label_of
+from perdure.history.tree import Cache
+from perdure.memory import Memories
+from perdure.memory.embedding import Embedder
+from perdure.memory.owner_memory import Reach
+from perdure.model.limits import Limits
+from perdure.providers.catalog import Catalog, shipped
+from perdure.runtime.session.environment import Workshop
+
+__all__ = ["Shelf"]
+
+
+def in_memory(owner: str | None) -> SearchIndex:
+    """An index that lies in memory, whosever it is."""
+    return registry.open_search("memory:", owner, read_only=False)
+
+
+_FENCES = (Fence(ALIVE, 0),)
+
+
+class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that handles on one store share."""
+
+    engine: Engine
+    clock: Callable[[], int]  # µs since 1970, UTC
+    ids: Callable[[], str]
+    limits: Limits = Limits()
+    models: Callable[[], Catalog] = shipped  # what is known of them; read when it is first asked for
+    indexes: Callable[[str | None], SearchIndex] = in_memory  # of an owner's memory; None: of nobody's
+    embedder: Embedder | None = None  # None: memory is searched for words alone
+    read_only: bool = False
+    cache: Cache = msgspec.field(default_factory=Cache)
+    workshop: Workshop = msgspec.field(default_factory=Workshop)
+    _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
+
+    def __post_init__(self) -> None:
+        """Make what needs the rest of it."""
+        reach = Reach(lambda name, label: self._space(name, label, ()))
+        self._memories.append(
+            Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
+        )
+
+    @property
+    def store(self) -> Space:
+        """The store's own space."""
+        return self.named(STORE)
+
+    def agent(self, name: str) -> Space:
+        """The space of an agent's own map."""
+        return self._space(AGENTS + name, name, ())
+
+    def thread(self, id: str, space: str) -> Space:
+        """The space of a thread; nothing is written there once the thread is removed."""
+        return self._space(space, id, _FENCES)
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of all owners."""
+        return self._memories[0]
+
+    def close(self) -> None:
+        """Release everything, once what runs in the background has ended."""
+        self.workshop.close()
+        for each in self._memories:
+            each.close()
+        self.engine.close()
+
+    def named(self, name: str) -> Space:
+        """Any space, without the rules of what it is for."""
+        return self._space(name, label_of(self.engine, name), ())
+
+    def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:
+        self.engine.check(name)
+        return Space(
+            engine=self.engine,
+            name=name,
+            label=label,
+            clock=self.clock,
+            ids=self.ids,
+            cache=self.cache,
+            limits=self.limits,
+            fences=fences,
+        )

@@ -1,0 +1,93 @@
+"""Moments: what may be handed in where a moment is wanted, and commits as a program sees them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from perdure.engines.contract import Step
+from perdure.errors import Invalid
+from perdure.history import revisions
+from perdure.history.revisions import Exactly, Name
+from perdure.history.space import Space
+from perdure.model.changeset import RunMeta
+from perdure.model.digest import Digest
+from perdure.model.event import Event
+from perdure.model.head import Head
+from perdure.model.patch import Patch
+from perdure.projections.transcript import TranscriptEntry, Turn
+
+__all__ = ["LogEntry", "Moment", "Wanted", "name_of", "resolve"]
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit of a history."""
+
+    digest: Digest
+    parents: tuple[Digest, ...]
+    root: Digest
+    reason: str
+    at: int  # µs since 1970, UTC; data, never an order
+    depth: int  # commits before it on its line
+    turn: int  # from 1
+    run: str | None = None
+    parent_run: str | None = None  # the run whose tool, or whose open calls, began this one
+    run_meta: RunMeta | None = None  # on a run's first and last commit: who began it, how it ended
+    author: str | None = None
+    events: tuple[Event, ...] = ()
+    patch: Patch = Patch()
+
+    @classmethod
+    def of(cls, step: Step) -> LogEntry:
+        """The commit as a program sees it."""
+        return cls(
+            digest=step.digest,
+            parents=step.commit.parents,
+            root=step.commit.root,
+            reason=step.commit.reason,
+            at=step.commit.at,
+            depth=step.commit.depth,
+            turn=step.place.turn,
+            run=step.commit.run,
+            parent_run=step.changeset.parent_run_id,
+            run_meta=step.changeset.run_meta,
+            author=step.commit.author,
+            events=step.changeset.events,
+            patch=step.changeset.patch,
+        )
+
+
+Moment: TypeAlias = str | Head | Turn | LogEntry | TranscriptEntry | None
+"""A name, or something that stands at one commit; a turn means the moment after it, None the one before the first."""
+
+Wanted: TypeAlias = Moment | UnsetType
+"""A moment, or unset for now."""
+
+
+def name_of(moment: Moment) -> Name | None:
+    """How history is asked for a moment; None before the first commit."""
+    match moment:
+        case None | str():
+            return moment
+        case Head(commit=commit) | TranscriptEntry(commit=commit):
+            return None if commit is None else Exactly(commit)
+        case Turn(after=commit) | LogEntry(digest=commit):
+            return Exactly(commit)
+        case _:  # pyright: ignore[reportUnnecessaryComparison]  # programs without a type checker
+            raise _no_moment(moment)
+
+
+def _no_moment(given: object) -> Invalid:
+    return Invalid(
+        f"a moment is a name, a head, a turn, a commit or a transcript entry, not {given!r}; nothing was done."
+    )
+
+
+def resolve(space: Space, head: Head, moment: Wanted) -> Digest | None:
+    """The commit that `moment` means, seen from `head`; raises `NotFound` or `Invalid`."""
+    if moment is UNSET:
+        return head.commit
+    name = name_of(moment)
+    return None if name is None else revisions.resolve(space, head, name)

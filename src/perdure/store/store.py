@@ -1,0 +1,243 @@
+"""The store: an engine opened by a program, with its threads and agents.
+
+Approvals over all threads: what waits, and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from perdure.engines import registry
+from perdure.engines.contract import Engine
+from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
+from perdure.history.space import label_of
+from perdure.history.verify import Report
+from perdure.ledger import tickets, verify
+from perdure.ledger.tickets import Asked
+from perdure.ledger.verify import repair_all
+from perdure.model.head import MAIN
+from perdure.model.memory import MEMORY
+from perdure.model.run import RunRecord
+from perdure.model.ticket import Ticket
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.session import records
+from perdure.runtime.session.result import Result
+from perdure.store.agents import AgentMap, Definitions
+from perdure.store.memory import Memory
+from perdure.store.plumbing import directory
+from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.resources import Shelf
+from perdure.store.thread import Thread
+
+__all__ = ["Store", "Approval", "waiting"]
+
+
+_APPROVALS_PAGE = 200
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A call of some thread that waits for a decision."""
+
+    thread: str
+    ticket: Ticket
+
+    @property
+    def call(self) -> str:
+        """The id of the call."""
+        return self.ticket.call
+
+
+def waiting(engine: Engine) -> list[Approval]:
+    """Everything that waits for a decision, oldest first."""
+    found = [Approval(label_of(engine, space), asked.ticket) for space, asked in _all(engine)]
+    return sorted(found, key=lambda each: each.ticket.asked_at)
+
+
+def _all(engine: Engine) -> Iterator[tuple[str, Asked]]:
+    after = ("", "")
+    while page := tickets.waiting(engine, after=after, limit=_APPROVALS_PAGE):
+        yield from page
+        after = (page[-1][1].ticket.id, page[-1][0])
+
+
+_PAGE = 100
+
+
+@blocking
+class Store:
+    """Everything that one database holds.  Use it in a `with` statement, or close it."""
+
+    def __init__(self, shelf: Shelf, url: str, *, read_only: bool) -> None:
+        """Hold an engine that is open; `perdure.open` is the way to get a store."""
+        self._shelf = shelf
+        self.url = url
+        self.read_only = read_only
+        self._place = registry.place_of(url)
+        self.definitions = Definitions(shelf, url)  # of agents, kept by `perdure agents apply`
+
+    def __enter__(self) -> Self:
+        """Give the store itself; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        self._close()
+
+    def __repr__(self) -> str:
+        """Name the store."""
+        return f"<Store '{self.url}'{' read-only' if self.read_only else ''}>"
+
+    def thread(
+        self, id: str, *, agent: Agent | str | None = None, owner: str | None = None, timeline: str = MAIN
+    ) -> Thread:
+        """Open a thread; with `agent` one that does not exist is begun.
+
+        Without `agent`, or on another timeline than `main`, it only opens, else `NotFound`.  Raises `Conflict` if the thread is another
+        agent's or another owner's, or if the agent keeps its threads in another store.
+        """
+        declared = None if agent is None else _declared(agent)
+        home = declared.object_storage if declared else None
+        if declared is not None and home is not None and registry.place_of(home) != self._place:
+            raise WrongStore(declared.name, home, self.url)
+        by_name = declared is None or declared == Agent(declared.name)  # nothing is said of it but its name
+        if declared is not None and by_name:
+            declared = self._bare(declared.name)
+        record = self._record(id, declared, owner, begins=timeline == MAIN)
+        thread = Thread(self._shelf, id, record, declared or self._bare(record.agent))
+        found = thread if timeline == MAIN else thread.on(timeline)
+        if declared is not None and not self.read_only:
+            directory.record_agent(self._shelf.store, declared, declared=not by_name)
+        return found
+
+    def threads(
+        self,
+        *,
+        owner: str | None = None,
+        agent: Agent | str | None = None,
+        state: Literal["running", "waiting"] | None = None,
+    ) -> Iterator[Thread]:
+        """All threads by id, or those of one owner or agent, or with a run in that state, read as they are asked for."""
+        name = None if agent is None else _declared(agent).name
+        spaces = None if state is None else _with_runs(self._shelf.engine, state)
+        for id, record in directory.threads(self._shelf.store):
+            if spaces is not None and record.space not in spaces:
+                continue
+            if owner in (None, record.owner) and name in (None, record.agent):
+                yield Thread(self._shelf, id, record, self._bare(record.agent))
+
+    def agent(self, agent: Agent | str) -> AgentMap:
+        """The map that an agent keeps across its threads."""
+        return AgentMap(self._shelf, _declared(agent), declared=isinstance(agent, Agent))
+
+    def agents(self) -> Iterator[str]:
+        """The names of all agents, sorted, read as they are asked for."""
+        return (record.name for record in directory.agents(self._shelf.store))
+
+    def memory(self, owner: str) -> Memory:
+        """What is remembered for an owner, across all threads and agents; nobody else's is ever found there."""
+        return Memory(self._shelf.memories.of(owner))
+
+    def owners(self) -> Iterator[str]:
+        """Those who have a memory, by name, read as they are asked for."""
+        after = MEMORY
+        while page := self._shelf.engine.spaces(after=after, limit=_PAGE):
+            for name in page:
+                if not name.startswith(MEMORY):
+                    return
+                yield name.removeprefix(MEMORY)
+            after = page[-1]
+
+    def approvals(self) -> list[Approval]:
+        """Everything that waits for a decision, over all threads, oldest first."""
+        return waiting(self._shelf.engine)
+
+    def resume(self, agent: Agent) -> list[Result]:
+        """Go on with every run of this agent that was cut off, or has been decided; what each came to.
+
+        For start-up.  A run that lives in another process is left alone; one that fails is in the list.
+        """
+        return [result for result in map(partial(self._resumed, agent), self._interrupted(agent)) if result]
+
+    def _interrupted(self, agent: Agent) -> list[tuple[str, RunRecord]]:
+        """The runs of this agent that have not ended, each with the id of its thread."""
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"runs are resumed with their Agent, tools included, not with {agent!r}; nothing was resumed."
+            )
+        engine = self._shelf.engine
+        found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
+        return [(label_of(engine, space), record) for space, record in found]
+
+    def verify(self) -> Report:
+        """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
+        return verify.verify(self._shelf.engine)
+
+    def repair(self) -> dict[str, tuple[str, ...]]:
+        """Rebuild what follows from the ledger in every thread that is damaged; the rebuilt cells, by thread.
+
+        Records of calls and tickets, the repeat guard and keys follow from it.  Raises `Corrupt`, and leaves that
+        thread as it is, where the ledger itself is damaged or was cut, or something else is: restore a backup.
+        Make a copy of the store first if what is damaged is to be looked at later.
+        """
+        return repair_all(self._shelf.engine)
+
+    def backup(self, path: str | Path) -> None:
+        """Write a consistent copy to a new file while others write; raises `Conflict` if the file exists."""
+        self._shelf.engine.backup(Path(path))
+
+    def facts(self) -> dict[str, str | int]:
+        """What is known about the engine: kind, place, versions, settings, sizes."""
+        return self._shelf.engine.facts()
+
+    def close(self) -> None:
+        """Release everything, once what runs in the background has ended.  Closing again is no error."""
+        self._close()
+
+    def _close(self) -> None:
+        self._shelf.close()
+
+    def _resumed(self, agent: Agent, found: tuple[str, RunRecord]) -> Result | None:
+        id, record = found
+        try:
+            thread = self.thread(id, agent=agent, timeline=record.timeline)
+            return thread.resume(record.id)
+        except RunFailed as failed:
+            return failed.run if isinstance(failed.run, Result) else None
+        except (Busy, NotFound):
+            return None  # another process has it, or its thread was removed
+
+    def _bare(self, name: str) -> Agent:
+        """An agent whose code is not at hand, with the policy that it was last declared with."""
+        return Agent(name, policy=directory.policy_of(self._shelf.store, name))
+
+    def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
+        """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
+        if agent is None:
+            record = directory.find(self._shelf.store, id)
+        elif begins and not self.read_only:
+            record = directory.begin(self._shelf.store, id, agent, owner)
+        else:
+            why = (
+                "This store is read-only."
+                if self.read_only
+                else f"A thread begins on '{MAIN}': open it there."
+            )
+            record = directory.find(self._shelf.store, id, advice=why)
+        directory.check_record(record, id, agent and agent.name, owner)
+        return record
+
+
+def _with_runs(engine: Engine, state: str) -> set[str]:
+    return {space for space, record in records.open_runs(engine) if record.state == state}
+
+
+def _declared(agent: Agent | str) -> Agent:
+    return agent if isinstance(agent, Agent) else Agent(agent)

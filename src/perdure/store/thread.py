@@ -1,0 +1,274 @@
+"""Threads: one continuing conversation or piece of work, as a program holds it.
+
+Thin: each method calls the package that owns the rule.  A handle caches nothing that can
+change, so it can be kept for as long as one likes, and used after a fork of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.context.plan import Plan
+from perdure.engines.contract import Hold
+from perdure.errors import Invalid, PerdureError
+from perdure.history import merge, reader, timelines
+from perdure.history.agent_map import Standing
+from perdure.history.merge import Taken, Terms
+from perdure.history.space import Space
+from perdure.ledger import effect_limit, snapshot
+from perdure.memory import Recollection
+from perdure.model import names
+from perdure.model.commit import NO_LEDGER, LedgerRead
+from perdure.model.digest import Digest
+from perdure.model.effect import Effect
+from perdure.model.head import MAIN, Head
+from perdure.projections.transcript import Turn
+from perdure.providers import registry
+from perdure.providers.backend import Backend
+from perdure.providers.contract import Loss, Model, Rendered
+from perdure.runtime import import_messages
+from perdure.runtime.agent.agent import Agent, encoded_defaults
+from perdure.runtime.import_messages import Added
+from perdure.runtime.inference import preview
+from perdure.runtime.inference.preview import Shown
+from perdure.runtime.session.environment import Ground
+from perdure.runtime.tools.execution import running_inside
+from perdure.store.artifacts import Artifacts
+from perdure.store.backend import Switching
+from perdure.store.plumbing import directory, outbox, revisions
+from perdure.store.plumbing.directory import Record
+from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.revisions import Moment, Wanted
+from perdure.store.plumbing.run_fence import removed, unattended
+from perdure.store.timeline import given
+
+__all__ = ["OnTimeline", "Thread"]
+
+
+class OnTimeline(Protocol):
+    """Whatever stands on a timeline: a handle of either face."""
+
+    @property
+    def timeline(self) -> str:
+        """Its name."""
+        ...
+
+
+@blocking
+class Thread(Switching):
+    """One timeline of a thread, `main` unless another was asked for."""
+
+    def __init__(self, shelf: Shelf, id: str, record: Record, agent: Agent, timeline: str = MAIN) -> None:
+        """Hold a thread that the directory has; `store.thread` is the way to get one."""
+        space = shelf.thread(id, record.space)
+        standing = Standing(
+            space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=encoded_defaults(agent)
+        )
+        super().__init__(standing)
+        self._shelf, self._record, self._declared = shelf, record, agent
+        self._handed = {}  # backends that were handed to a switch
+        self.id = id
+        self.agent = record.agent
+        self.owner = record.owner
+        self.begun_at = record.begun_at  # µs since 1970, UTC
+        self.artifacts = Artifacts(standing)
+
+    def on(self, timeline: str) -> Thread:
+        """A handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
+        reader.hold_of(self._space, _named(timeline))
+        return self._on(timeline)
+
+    def timelines(self) -> list[Hold]:
+        """All timelines by name, `main` first: each with its head and whether it is sealed."""
+        return list(timelines.timelines(self._space))
+
+    def fork(
+        self,
+        name: str,
+        *,
+        at: Wanted = UNSET,
+        effect_max: Effect | None = None,
+        op_id: str | None = None,
+    ) -> Thread:
+        """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied.
+
+        `effect_max` is the most that tool calls may reach there, and on what is forked from it;
+        None: as far as they may here.
+        """
+        moment = UNSET if at is UNSET else revisions.name_of(at)
+        effect_limit.fork(self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id))
+        return self._on(name)
+
+    def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
+        """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed.
+
+        Raises `StaleHead`, having moved nothing, if `main` moves meanwhile.
+        """
+        lines = (MAIN, _named(other))
+        op_id = given(op_id)
+        head = unattended(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
+        self._finish()
+        return head
+
+    def seal(self, *, op_id: str | None = None) -> Head:
+        """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
+        op_id = given(op_id)
+        act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
+        return unattended(self._space, (self.timeline,), "seal", act)
+
+    def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
+        """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
+        source = _named(other)
+        theirs = reader.head_to_move(self._space, source).commit
+        head = reader.head_to_move(self._space, self.timeline)
+        if theirs is None:
+            return Taken(head=head, commit=None, base=None, paths=0)
+        terms = self._terms(head, reason, op_id)
+        act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
+        return unattended(self._space, (self.timeline,), "merge", act)
+
+    def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
+        """Make the change of state that one commit, or one turn, made once more, here.
+
+        A turn, as `turns()` gives it, or the last commit of a run stands for everything that the turn
+        changed.  Raises `MergeConflict`, having written nothing, if that clashes.
+        """
+        head = reader.head_to_move(self._space, self.timeline)
+        picked = revisions.resolve(self._space, head, commit)
+        if picked is None:
+            raise Invalid("the moment before the first commit changed nothing; nothing was written.")
+        terms = self._terms(head, reason, op_id)
+        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
+            space, head, picked, terms, turn=isinstance(commit, Turn)
+        )
+        return unattended(self._space, (self.timeline,), "cherry-pick", act)
+
+    def add(
+        self,
+        messages: object,
+        *,
+        api: str,
+        provider: str | None = None,
+        model: str | None = None,
+        whole: bool = False,
+        op_id: str | None = None,
+    ) -> tuple[Loss, ...]:
+        """Add a conversation in a vendor's format: a request, a reply or a list of messages; what was lost.
+
+        `api` is the wire format, such as "openai-chat"; `provider` and `model` are who spoke as the
+        assistant.  Its calls enter the ledger as made elsewhere; a result finds its call also where that was
+        added before.  A message whose id was added to this line before is not added again.  With `whole` the
+        messages begin with the whole transcript, and only the rest is added.  Raises `Invalid`, having written
+        nothing, if it cannot be read, and `Conflict` if with `whole` it begins otherwise.
+        """
+        ground, named = self._ground(), given(op_id)
+
+        def added(space: Space) -> Added:
+            standing = msgspec.structs.replace(ground.standing, space=space)
+            placed = msgspec.structs.replace(ground, standing=standing)
+            return import_messages.add(
+                placed, messages, api=api, op_id=named, provider=provider, model=model, whole=whole
+            )
+
+        return unattended(self._space, (self.timeline,), "adding messages", added).losses
+
+    def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
+        """The request that a backend would be sent at a moment, and what could not be carried over unchanged."""
+        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
+        return preview.render(self._ground(), named, at=self._moment(at))
+
+    def plan(self, backend: str | Backend | Model | None = None, *, at: Wanted = UNSET) -> Plan:
+        """What a backend would be shown for its next step at a moment, item by item, and why; None: the line's own.
+
+        Nothing is written and nothing is sent.
+        """
+        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
+        return preview.planned(self._ground(), named, at=self._moment(at))
+
+    def shown(self, at: Wanted = UNSET) -> Shown:
+        """What the model was shown that spoke last, at a moment or before it: the plan, and the request that was sent.
+
+        Raises `NotFound` if none spoke in a run.
+        """
+        return preview.shown(self._ground(), self._moment(at))
+
+    def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
+        """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
+        if model is not None:
+            names.check_label("model", model)
+        return preview.render_as(self._ground(), api, model=model or "", at=self._moment(at))
+
+    def rm(self, *, force: bool = False) -> None:
+        """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale.
+
+        Its ledger goes with it.  Raises `Busy` under a run, and `Conflict` while a call waits, is under
+        way or nobody knows its outcome; `force` gives these calls up.
+        """
+        reader.head_of(self._space, MAIN)
+        outbox.finish(self._shelf.named, self._space)
+        store = self._shelf.store
+        remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
+        removed(self._space, remove, force=force)
+
+    def _moment(self, at: Wanted) -> Digest | None:
+        return revisions.resolve(self._space, reader.head_of(self._space, self.timeline), at)
+
+    def _ledger(self, commit: Digest | None) -> LedgerRead | None:
+        """The ledger as it is now: what was decided or done since the newest commit counts."""
+        return snapshot.now(
+            self._space, since=self._space.step(commit).commit.ledger if commit else NO_LEDGER
+        )
+
+    def _memory(self) -> Recollection | None:
+        return self._shelf.memories.of(self.owner) if self.owner else None
+
+    def _ground(self) -> Ground:
+        """What a run on this line stands on, for the awaitable face."""
+        return Ground(
+            standing=self._standing,
+            agent=self._declared,
+            workshop=self._shelf.workshop,
+            store=self._shelf.store,
+            finish=self._finish,
+            effect_max=effect_limit.most(self._space, self.timeline),
+            handed=self._handed,
+            models=self._shelf.models,
+            memory=self._memory(),
+            parent_run=running_inside(),
+        )
+
+    def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
+        main, line = (reader.head_to_move(space, each) for each in lines)
+        cells = outbox.promotion(space, self._shelf.agent(self.agent), main, line)
+        return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
+
+    def _on(self, timeline: str) -> Thread:
+        other = Thread(self._shelf, self.id, self._record, self._declared, timeline)
+        other._handed = self._handed
+        return other
+
+    def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
+        rules = directory.rules_of(self._shelf.store, self.agent)
+        outside = self._standing.sight(head).reads
+        return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
+
+    def _finish(self) -> None:
+        # What was committed is durable and says what is left to do; the next change, or the next open, does it.
+        # That an earlier one cannot be applied is no reason to call this commit a failure: `verify` names damage.
+        with suppress(PerdureError):
+            outbox.finish(self._shelf.named, self._space)
+
+
+def _named(timeline: str | OnTimeline) -> str:
+    name: object = getattr(timeline, "timeline", timeline)
+    if not isinstance(name, str):
+        raise Invalid(
+            f"a timeline is named, or given by a handle on it, not by {timeline!r}; nothing was done."
+        )
+    return name

@@ -1,0 +1,1 @@
+"""Derives, stores and validates the StateCheckpoint that a switch hands over."""

@@ -1,0 +1,380 @@
+"""Extraction: a checkpoint from one commit and the ledger up to a position, by stated rules and no model.
+
+Explicit state first (`/task/…`), then rules over messages; every sentence names where it comes from.
+What is read is bounded, whatever the length of the conversation.  The same commit and position give
+the same bytes, in any process and on any store that holds that history.
+
+Recalling: which items of the owner's memory bear on where a conversation stands.
+
+The question is made of the goal and the task.  What is found is named with the commit of the memory, so
+a reference stays what it is; but what is found depends on the memory of the moment and on how it is
+searched.  So a checkpoint records the references, and deriving it again takes them from there.
+
+Tool calls in a checkpoint: what was done, never to be replayed, and what waits for somebody.
+
+Every external write that the last entries are about is listed: also one of another line of the
+thread, or one that was undone since, because the world does not know of lines.  Those before them are
+counted by tool, and none is left out.  Of other calls the last few of this line are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.errors import Forgotten, Unavailable
+from perdure.history.space import Space
+from perdure.ledger.decisions import took_in
+from perdure.ledger.snapshot import Known
+from perdure.memory import Recollection, relevant
+from perdure.model.call import CallRecord
+from perdure.model.checkpoint import (
+    NO_VALIDATION,
+    Checkpoint,
+    Claim,
+    Done,
+    Many,
+    Part,
+    Pending,
+    Summary,
+    Validation,
+)
+from perdure.model.commit import NO_LEDGER, LedgerRead
+from perdure.model.digest import Digest
+from perdure.model.head import MAIN
+from perdure.model.ticket import Ticket
+from perdure.projections.transcript import TranscriptEntry
+from perdure.projections.working_memory import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
+from perdure.switching.checkpoint import heuristics
+from perdure.switching.checkpoint.effects import EXTRACTOR, outcome_of
+from perdure.switching.checkpoint.heuristics import Found, Words, clean, shortened
+from perdure.switching.checkpoint.references import is_there
+from perdure.switching.checkpoint.sources import Window, is_behind, is_said, window
+
+__all__ = [
+    "EXTRACTOR",
+    "derive",
+    "derive_again",
+    "made_again",
+    "MEMORY_MAX",
+    "Recall",
+    "recalling",
+    "ARGS_MAX",
+    "CALLS_MAX",
+    "counted",
+    "digest_of_calls",
+    "pending",
+]
+
+
+Recall: TypeAlias = Callable[[str], Sequence[str]]
+"""References to what bears on a question."""
+
+MEMORY_MAX = 8
+QUERY_MAX = 500  # characters
+
+
+def recalling(memory: Recollection | None, space: str, commit: Digest | None) -> Recall | None:
+    """How the memory of a thread's owner is asked from a commit of the thread; None: it has no owner."""
+    if memory is None:
+        return None
+
+    def recall(query: str) -> Sequence[str]:
+        if not query.strip():
+            return ()
+        try:
+            found = relevant(memory, shortened(query, QUERY_MAX), limit=MEMORY_MAX, line=(space, commit))
+        except Unavailable:
+            return ()  # the embedding function fails: a checkpoint without memory is better than none
+        return tuple(each.reference for each in found)
+
+    return recall
+
+
+CALLS_MAX = 16  # other calls that are listed, the newest
+ARGS_MAX = 400  # characters of the arguments of one call
+MESSAGE_MAX = 400
+
+_FORGOTTEN = "(forgotten)"
+
+
+def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[tuple[Done, ...], int]:
+    """The calls to be told of, oldest first, and how many of those that were read are left out."""
+    writes = [known for known in seen.stand.calls if known.record.reach.guarded]
+    others = [known for known in seen.stand.calls if not known.record.reach.guarded]
+    here = _last_here(space, seen, others, commit)
+    listed = sorted((*writes, *here), key=lambda known: known.position)
+    args = _bodies(space, [known.record.args for known in listed])
+    done = tuple(
+        _done(known.record, args[known.record.args], elsewhere=not _is_here(space, seen, known, commit))
+        for known in listed
+    )
+    return done, len(seen.stand.calls) - len(done)
+
+
+def counted(space: Space, seen: Window, commit: Digest | None) -> tuple[Many, ...]:
+    """The external writes before those that are listed, by tool and by what became of them."""
+    records = [record for group in seen.earlier.groups for record in group.named]
+    args = _bodies(space, [record.args for record in records])
+    return tuple(
+        Many(
+            tool=group.tool,
+            count=group.count,
+            calls=tuple(
+                _done(
+                    record,
+                    args[record.args],
+                    elsewhere=not is_behind(space, seen, record.label, commit),
+                )
+                for record in group.named
+            ),
+        )
+        for group in seen.earlier.groups
+    )
+
+
+def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) -> tuple[Pending, ...]:
+    """Every approval that is seen from the commit and still to be given on that timeline.
+
+    A call by hand waits before anything of it is committed, so it is seen from everywhere.  What was
+    decided on another timeline waits here still, unless the decision came along with the history, or
+    it was decided here too, by a copy of the call.
+    """
+    copied = {known.record.copied_from for known in seen.stand.calls if known.record.timeline == timeline}
+    waiting = [
+        ticket
+        for ticket in seen.stand.waiting
+        if ticket.label is None or _by_hand(ticket) or is_said(space, seen, ticket.label, commit)
+    ]
+    waiting += [
+        ticket
+        for ticket in seen.stand.decided
+        if ticket.call not in copied
+        and is_said(space, seen, ticket.label, commit)
+        and not took_in(space, ticket, commit)
+    ]
+    args = _bodies(space, [ticket.args for ticket in waiting])
+    return tuple(
+        Pending(
+            ticket=ticket.id,
+            call=ticket.call,
+            tool=ticket.tool,
+            message=shortened(ticket.message, MESSAGE_MAX),
+            args=args[ticket.args],
+        )
+        for ticket in waiting
+    )
+
+
+def _by_hand(ticket: Ticket) -> bool:
+    return ticket.run is not None and ticket.label == ticket.run
+
+
+def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Digest | None) -> list[Known]:
+    found: list[Known] = []
+    for known in reversed(others):
+        if len(found) == CALLS_MAX:
+            break
+        if _is_here(space, seen, known, commit):
+            found.append(known)
+    return found
+
+
+def _is_here(space: Space, seen: Window, known: Known, commit: Digest | None) -> bool:
+    return is_behind(space, seen, known.record.label, commit)
+
+
+def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
+    return Done(
+        call=record.id,
+        tool=record.tool,
+        args=args,
+        effect=record.effect,
+        idempotent=record.idempotent,
+        state=record.state,
+        outcome=outcome_of(record),
+        result_ref=record.result or record.evidence,
+        idempotency_key=record.key if record.reach.writes else None,
+        backend=record.backend,
+        elsewhere=elsewhere,
+    )
+
+
+def _bodies(space: Space, digests: Iterable[Digest]) -> dict[Digest, str]:
+    """The arguments of calls, each cut where it is long."""
+    wanted = list(dict.fromkeys(digests))
+    try:
+        found: list[bytes | None] = list(space.nodes(wanted))
+    except Forgotten:
+        found = [_body(space, digest) for digest in wanted]
+    return {digest: _shown(body) for digest, body in zip(wanted, found, strict=True)}
+
+
+def _body(space: Space, digest: Digest) -> bytes | None:
+    try:
+        return space.body(digest)
+    except Forgotten:
+        return None
+
+
+def _shown(body: bytes | None) -> str:
+    return _FORGOTTEN if body is None else shortened(body.decode("utf-8", "replace"), ARGS_MAX)
+
+
+ARTIFACTS_MAX = 24  # the newest
+TEXT_MAX = 2_000  # characters of one text that the state holds
+TEXTS_MAX = 48  # of one list that the state holds, the last ones
+
+
+def derive(
+    space: Space,
+    commit: Digest | None,
+    *,
+    to_backend: str | None = None,
+    from_backend: str | None = None,
+    ledger: LedgerRead | None = None,
+    timeline: str = MAIN,
+    memory: Sequence[str] = (),
+    recall: Recall | None = None,
+    extractor: str = EXTRACTOR,
+) -> Checkpoint:
+    """The checkpoint of the conversation that ends at `commit`; None is before the first, where nothing was said.
+
+    `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
+    read; None: as far as the commit itself had read it.  `timeline` is where it is to be gone on with:
+    what was decided on others does not count there.  `memory` are references that were found relevant
+    before; `recall` finds them by goal and task.  `extractor` names the rules: by older ones the ledger was looked
+    at no further than its last entries.  Raises `Corrupt` if the ledger is not the one that was read there.
+    """
+    upto = _read_by(space, commit) if ledger is None else ledger
+    is_whole = extractor == EXTRACTOR
+    seen = window(space, commit, upto, timeline, extractor=extractor)
+    parts = [_Part(part, texts) for part, texts in _sources(seen)]
+    calls, calls_before = digest_of_calls(space, seen, commit)
+    artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
+    return Checkpoint(
+        conversation=space.label,
+        timeline=timeline,
+        from_backend=seen.backend if from_backend is None else from_backend,
+        to_backend=to_backend,
+        summary=_summary(parts),
+        active_goals=_texts(parts, "active_goal"),
+        active_artifacts=tuple(artifacts),
+        relevant_memory_refs=tuple(recall(_question(parts)) if recall else memory),
+        commit=commit,
+        ledger=upto,
+        extractor=extractor,
+        claims=tuple(claim for part in parts for claim in part.claims()),
+        calls=calls,
+        calls_before=calls_before,
+        entries_before=0 if is_whole else seen.stand.before,
+        earlier=counted(space, seen, commit),
+        earlier_others=seen.earlier.others,
+        pending_approvals=pending(space, seen, commit, timeline),
+        validation=Validation(notes=seen.working.faults) if seen.working.faults else NO_VALIDATION,
+    )
+
+
+def _read_by(space: Space, commit: Digest | None) -> LedgerRead:
+    return NO_LEDGER if commit is None else space.step(commit).commit.ledger
+
+
+def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
+    """The same once more, from the history that the checkpoint names; a model's summary is not derived, and left out."""
+    return derive(
+        space,
+        checkpoint.commit,
+        to_backend=checkpoint.to_backend,
+        from_backend=checkpoint.from_backend,
+        ledger=checkpoint.ledger,
+        timeline=checkpoint.timeline,
+        memory=checkpoint.relevant_memory_refs,
+        extractor=checkpoint.extractor,
+    )
+
+
+def made_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
+    """The same once more, with what cannot be derived as it was kept: a model's summary, or why it was left out."""
+    again = derive_again(space, checkpoint)
+    kept, notes = checkpoint.validation, again.validation.notes
+    is_more = kept.notes[: len(notes)] == notes and len(kept.notes) > len(notes)
+    return msgspec.structs.replace(
+        again, told=checkpoint.told, validation=kept if is_more else again.validation
+    )
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """One sentence of a summary, and where it comes from."""
+
+    text: str
+    rule: str
+    event: str | None = None
+    path: str | None = None
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """One part of a summary."""
+
+    part: Part
+    sources: tuple[_Source, ...]
+
+    def claims(self) -> Iterator[Claim]:
+        """What each of its sentences rests on."""
+        for index, each in enumerate(self.sources):
+            yield Claim(part=self.part, index=index, event=each.event, path=each.path, rule=each.rule)
+
+
+def _sources(seen: Window) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
+    """Where each part comes from: what the state says, or else what the rules find."""
+    held, said = seen.working, _spoken(seen.said)
+    first = next(iter(_spoken((seen.first,) if seen.first else ())), None)
+    one, several = _of_text, _of_texts
+    yield "user_goal", one(held.goal, GOAL) or _found(heuristics.goal(first, said, whole=seen.is_whole))
+    yield "current_task", one(held.current, CURRENT) or _found(heuristics.task(said))
+    yield "decision", several(held.decisions, DECISIONS, heuristics.decisions(said))
+    yield "open_question", several(held.questions, QUESTIONS, heuristics.questions(said))
+    yield "active_goal", several(held.goals, GOALS, ())
+
+
+def _spoken(said: Iterable[TranscriptEntry]) -> list[Words]:
+    return [
+        Words(entry.id, entry.role, entry.words.text, bool(entry.words.tool_calls))
+        for entry in said
+        if entry.words is not None
+    ]
+
+
+def _of_text(text: str | None, path: str) -> tuple[_Source, ...]:
+    told = clean(text or "")
+    return (_Source(shortened(told, TEXT_MAX), "state", path=path),) if told else ()
+
+
+def _of_texts(texts: Sequence[str] | None, path: str, found: Sequence[Found]) -> tuple[_Source, ...]:
+    """What a list of the state says, even if it is empty: then there is nothing of the kind."""
+    if texts is None:
+        return tuple(source for each in found for source in _found(each))
+    return tuple(source for text in texts[-TEXTS_MAX:] for source in _of_text(text, path))
+
+
+def _found(found: Found | None) -> tuple[_Source, ...]:
+    return () if found is None else (_Source(clean(found.text), found.rule, event=found.event),)
+
+
+def _texts(parts: Iterable[_Part], part: Part) -> tuple[str, ...]:
+    return tuple(source.text for each in parts if each.part == part for source in each.sources)
+
+
+def _question(parts: Sequence[_Part]) -> str:
+    """What the owner's memory is asked: where the work is to lead, and what is being done."""
+    return " ".join(_texts(parts, "user_goal") + _texts(parts, "current_task") + _texts(parts, "active_goal"))
+
+
+def _summary(parts: Sequence[_Part]) -> Summary:
+    return Summary(
+        user_goal=next(iter(_texts(parts, "user_goal")), ""),
+        current_task=next(iter(_texts(parts, "current_task")), ""),
+        decisions=_texts(parts, "decision"),
+        open_questions=_texts(parts, "open_question"),
+    )

@@ -1,0 +1,196 @@
+"""What an extraction reads: the first words, the last ones, the task's own state and the ledger's last part.
+
+Whatever the length of a conversation, this much is read and no more.  All of it follows from the
+commit, the roots that it read, and the ledger up to a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perdure.engines.contract import Step
+from perdure.history import reader
+from perdure.history.ancestry import present, stands_on
+from perdure.history.changes import values
+from perdure.history.space import Space
+from perdure.ledger import snapshot
+from perdure.ledger.snapshot import Stand
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest
+from perdure.model.event import ArtifactCreated
+from perdure.model.message import File, Image
+from perdure.projections import transcript as projection
+from perdure.projections.transcript import Said, TranscriptEntry
+from perdure.projections.working_memory import (
+    CURRENT,
+    DECISIONS,
+    GOAL,
+    GOALS,
+    QUESTIONS,
+    TASK,
+    Note,
+    WorkingMemory,
+    working,
+)
+from perdure.switching.checkpoint import effects
+from perdure.switching.checkpoint.effects import EXTRACTOR, Earlier, Looked, named_in, with_named
+from perdure.switching.current_backend import backend_at, backend_of
+
+__all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
+
+MESSAGES_MAX = 96  # the last ones; those of tools are counted and not read
+STEPS_MAX = 400  # commits that are looked at for them
+FIRST_STEPS_MAX = 16  # commits at the beginning in which the first words of the user are looked for
+BODY_BYTES_MAX = 256 * 1024  # of one message; a larger one is taken as if it said nothing
+VALUE_BYTES_MAX = 64 * 1024  # of one value of the task's state
+NOTES_MAX = 200
+
+_KNOWN = (GOAL, CURRENT, GOALS, DECISIONS, QUESTIONS)
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is looked at."""
+
+    first: TranscriptEntry | None = None  # the first words of the user, wherever they stand
+    said: tuple[TranscriptEntry, ...] = ()  # the last words of user and assistant, oldest first
+    working: WorkingMemory = WorkingMemory()
+    stand: Stand = Stand()
+    earlier: Earlier = Earlier()  # what the ledger's last part does not say
+    artifacts: tuple[str, ...] = ()  # that came up in the last messages, oldest first
+    names: frozenset[str] = frozenset()  # of messages and runs in the last commits
+    is_whole: bool = True  # nothing lies before the last messages
+    backend: str | None = None  # whose turn it is, as the line's history says
+
+
+def window(
+    space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, *, extractor: str = EXTRACTOR
+) -> Window:
+    """What there is to be looked at in the conversation that ends at `commit`, on that timeline.
+
+    Before the first commit nothing was said; but the ledger may know of calls, on other timelines or undone.
+    """
+    looked = _looked(space, commit, ledger, timeline, extractor)
+    if commit is None:
+        return Window(stand=looked.stand, earlier=looked.earlier)
+    steps = _last_steps(space, commit)
+    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
+    spoken = reader.spoken(space, _readable(said[-MESSAGES_MAX:]))
+    return Window(
+        first=_first(space, commit),
+        said=tuple(spoken),
+        working=read_working(space, commit),
+        stand=with_named(space, ledger, looked.stand, named_in(steps, spoken)),
+        earlier=looked.earlier,
+        artifacts=tuple(dict.fromkeys(_artifacts(steps, spoken))),
+        names=frozenset(_names(steps)),
+        is_whole=is_whole,
+        backend=_backend(space, steps),
+    )
+
+
+def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
+    """The last words of user and assistant up to a commit, oldest first; those of a window."""
+    if commit is None:
+        return []
+    steps = _last_steps(space, commit)
+    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    return reader.spoken(space, _readable(said[-MESSAGES_MAX:]))
+
+
+def read_working(space: Space, commit: Digest | None) -> WorkingMemory:
+    """The working memory at a commit."""
+    notes = notes_under(space, commit, TASK)
+    found = {note.path: note for note in notes}
+    known = {path: found[path] for path in _KNOWN if path in found}
+    fit = {path: note for path, note in known.items() if note.size <= VALUE_BYTES_MAX}
+    tree = space.tree_at(commit)
+    decoded: dict[str, object] = {}
+    for path in fit:
+        entry = tree.get(path)
+        assert entry is not None
+        decoded[path] = values.read(space, entry)
+    memory = working(decoded, notes)
+    large = tuple(f"{path} is larger than {VALUE_BYTES_MAX} bytes" for path in known if path not in fit)
+    return msgspec.structs.replace(memory, faults=(*memory.faults, *large)) if large else memory
+
+
+def notes_under(space: Space, commit: Digest | None, prefix: str) -> tuple[Note, ...]:
+    """The paths under a prefix, by what they hold, sorted."""
+    return tuple(Note(entry.path, entry.value, entry.size) for entry in reader.paths(space, commit, prefix))
+
+
+def is_behind(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
+    """Whether what a label names is in the history of the commit."""
+    return label is not None and (label in seen.names or present(space, label, commit))
+
+
+def is_said(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
+    """Whether what a label names is in the conversation of the commit: on its line, not only merged into it."""
+    return label is not None and (label in seen.names or stands_on(space, label, commit))
+
+
+def _looked(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, extractor: str) -> Looked:
+    if extractor == EXTRACTOR:
+        return effects.look(space, commit, ledger, timeline)
+    return Looked(snapshot.stand(space, ledger, timeline=timeline))
+
+
+def _last_steps(space: Space, commit: Digest) -> list[Step]:
+    found: list[Step] = []
+    messages = 0
+    for step in reader.steps(space, commit, limit=STEPS_MAX):
+        found.append(step)
+        messages += sum(1 for _ in projection.said(step.digest, step.commit, step.changeset))
+        if messages >= MESSAGES_MAX:
+            break
+    found.reverse()
+    return found
+
+
+def _backend(space: Space, steps: Sequence[Step]) -> str | None:
+    """What the last commits name; where they name none, what is named before them."""
+    named = next((name for step in reversed(steps) if (name := backend_of(step)) is not None), None)
+    return backend_at(space, steps[0].commit.first_parent) if named is None else named
+
+
+def _readable(said: Sequence[Said]) -> list[Said]:
+    return [
+        one for one in said if one.event.role in ("user", "assistant") and one.event.size <= BODY_BYTES_MAX
+    ]
+
+
+def _first(space: Space, commit: Digest) -> TranscriptEntry | None:
+    """The first message of the user, if it is among the first commits."""
+    length = space.step(commit).place.depth + 1
+    first = space.back(commit, skip=max(0, length - FIRST_STEPS_MAX), limit=FIRST_STEPS_MAX)
+    for step in reversed(first):
+        said = projection.said(step.digest, step.commit, step.changeset)
+        asked = [one for one in _readable(list(said)) if one.event.role == "user"]
+        if asked:
+            return reader.spoken(space, asked[:1])[0]
+    return None
+
+
+def _artifacts(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> Iterable[str]:
+    media = {entry.id: list(_media(entry)) for entry in spoken}
+    for step in steps:
+        for event in step.changeset.events:
+            if isinstance(event, ArtifactCreated):
+                yield f"artifact://sha256/{event.artifact}"
+            yield from media.get(event.id, ())
+
+
+def _media(entry: TranscriptEntry) -> Iterable[str]:
+    for block in entry.words.content if entry.words else ():
+        if isinstance(block, Image | File) and block.uri.startswith("artifact://"):
+            yield block.uri
+
+
+def _names(steps: Iterable[Step]) -> Iterable[str]:
+    for step in steps:
+        yield from (event.id for event in step.changeset.events)
+        if step.commit.run is not None:
+            yield step.commit.run

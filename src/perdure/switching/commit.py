@@ -1,0 +1,229 @@
+"""Switching: the one commit by which another backend takes the turns from here on.
+
+It holds the checkpoint that the new backend begins with, what the check found and what the policy
+said, and nothing else: no message, no state, no call.  So the five layers are what they were, and
+undoing a switch is an undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from perdure.engines.contract import Step
+from perdure.errors import Forgotten
+from perdure.history import reader
+from perdure.history.ancestry import present
+from perdure.history.space import Space
+from perdure.ledger import snapshot, trace
+from perdure.model import canonical
+from perdure.model.call import UNCLEAR, CallRecord
+from perdure.model.checkpoint import Checkpoint
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import BackendSwitched, CheckpointCreated, Event
+from perdure.model.head import Head
+from perdure.providers.transport.address import is_vendor
+from perdure.switching.checkpoint import stored
+from perdure.switching.current_backend import RecordedBackend
+from perdure.switching.policy import Gate, Policy
+from perdure.switching.report import Item, Report, decode_report, encode_report
+
+__all__ = [
+    "REASON",
+    "Switched",
+    "checkpoint_name",
+    "gated",
+    "intent",
+    "report_at",
+    "reports",
+    "reports_of",
+    "server_items",
+    "switched",
+    "unfinished",
+    "unfinished_items",
+]
+
+REASON = "backend_switched"  # what the commit of a switch says it was made for
+
+_PAGE = 200
+_SHOWN = 3
+
+
+class Switched(msgspec.Struct, frozen=True):
+    """What the commit of a switch holds."""
+
+    events: tuple[Event, ...]
+    objects: tuple[Object, ...]
+
+
+def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> Switched:
+    """The events and objects by which `report.to_backend` takes over with that checkpoint."""
+    kept = stored.object_of(checkpoint)
+    told = Object.of(Kind.BODY, encode_report(report))
+    provider, _, model = report.to_backend.partition(":")
+    events = (
+        CheckpointCreated(id=ids(), checkpoint=kept.digest),
+        BackendSwitched(
+            id=ids(),
+            provider=provider,
+            model=model or None,
+            from_backend=report.from_backend,
+            to_backend=report.to_backend,
+            checkpoint=kept.digest,
+            why=report.reason,
+            report=told.digest,
+            by=report.approved_by,
+            from_server=report.from_server,
+            to_server=report.to_server,
+        ),
+    )
+    return Switched(events, (kept, told))
+
+
+def checkpoint_name(report: Report) -> str | None:
+    """What the checkpoint of a report is called; None if it has none at hand."""
+    if report.checkpoint is None:
+        return None
+    return stored.name_of(stored.object_of(report.checkpoint).digest)
+
+
+def intent(report: Report) -> Digest:
+    """What a switch means to do, whatever it finds when it is made: the same however often it is repeated."""
+    meant = [
+        REASON,
+        report.timeline,
+        report.to_backend,
+        report.to_server,
+        report.reason,
+        report.approved_by,
+    ]
+    return digest_of(Kind.BODY, canonical.encode(meant))
+
+
+def gated(report: Report, policy: Policy) -> Report:
+    """The report with what the policy makes of each item."""
+    items = tuple(
+        msgspec.structs.replace(item, gate=_gate(item, policy)) if item.gate == "pass" else item
+        for item in report.items
+    )
+    return msgspec.structs.replace(report, items=items)
+
+
+def _gate(item: Item, policy: Policy) -> Gate:
+    if item.topic == "unfinished" and policy.unfinished == "approve":
+        return "approve"
+    return policy.gate(item.topic, item.mark)
+
+
+def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]:
+    """The calls of a line that are under way, or whose outcome nobody knows."""
+    found = {known.record.id: known.record for known in snapshot.stand(space, ledger).calls}
+    after = ("", "")
+    while page := trace.unclear(space.engine, after=after, limit=_PAGE):
+        found |= {record.id: record for name, record in page if name == space.name}
+        after = (page[-1][1].id, page[-1][0])
+    return [
+        record
+        for record in found.values()
+        if record.reach.writes
+        and (record.state == "started" or record.state in UNCLEAR)
+        and record.result is None  # else it was imported, and its conversation says that it ended in an error
+        and (record.timeline == head.timeline or present(space, record.label, head.commit))
+    ]
+
+
+def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
+    """What a report says of calls that are not finished; nothing if there are none."""
+    named = [f"{record.tool} '{record.id}' is {record.state}" for record in left]
+    if not named:
+        return ()
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return (
+        Item(
+            topic="unfinished",
+            mark="removed",
+            says=f"Unfinished tool call: {', '.join(named[:_SHOWN])}{more}",
+            why="nobody could tell the new backend what became of it",
+        ),
+    )
+
+
+def server_items(before: RecordedBackend | None, to: RecordedBackend) -> tuple[Item, ...]:
+    """What a report says of the server; nothing between vendors, whose names already say where it goes."""
+    if before is None or None in (before.server, to.server) or before.server == to.server:
+        return ()
+    if before.name != to.name and is_vendor(before.server) and is_vendor(to.server):
+        return ()
+    return (
+        Item(
+            topic="server",
+            mark="converted",
+            says=f"Conversation leaves its server {before.server} for {to.server}",
+            why="whoever runs the other server can read the whole conversation",
+        ),
+    )
+
+
+def report_at(space: Space, commit: Digest) -> Report | None:
+    """The report of the switch that one commit made, with its checkpoint, as it was given then; None if it made none."""
+    report = _report(space, space.step(commit))
+    if report is None:
+        return None
+    try:
+        return msgspec.structs.replace(report, checkpoint=stored.made_by(space, commit))
+    except Forgotten:
+        note = "the checkpoint is not there any more"
+        return msgspec.structs.replace(report, notes=(*report.notes, note))
+
+
+def reports(space: Space, at: Digest | None) -> Iterator[Report]:
+    """The switches of the line that ends at `at`, newest first, read as they are asked for."""
+    for step in reader.steps(space, at):
+        report = _report(space, step)
+        if report is not None:
+            yield report
+
+
+def reports_of(space: Space, run: str, at: Digest | None) -> list[Report]:
+    """The switches that a run made by itself, oldest first; `at` is its last commit, or a later one of its line."""
+    first = next(
+        (each for each in space.engine.labelled(space.name, run) if reader.is_ancestor(space, each, at)), None
+    )
+    found: list[Report] = []
+    for step in reader.steps(space, at if first else None):
+        report = _report(space, step) if step.commit.run == run else None
+        if report is not None:
+            found.append(report)
+        if step.digest == first:
+            break
+    return found[::-1]
+
+
+def _report(space: Space, step: Step) -> Report | None:
+    for event in step.changeset.events:
+        if isinstance(event, BackendSwitched):
+            return msgspec.structs.replace(_told(space, event), commit=step.digest)
+    return None
+
+
+def _told(space: Space, event: BackendSwitched) -> Report:
+    """The report that an event names; where it was forgotten, what the event itself says."""
+    left = Report(
+        thread=space.label,
+        timeline="",
+        from_backend=event.from_backend,
+        to_backend=event.to_backend,
+        from_server=event.from_server,
+        to_server=event.to_server,
+        approved_by=event.by,
+        reason=event.why,
+        notes=("the rest of the report is not there any more",),
+    )
+    if event.report is None:
+        return left
+    try:
+        return decode_report(space.body(event.report))
+    except Forgotten:
+        return left

@@ -1,0 +1,122 @@
+"""Reports: what becomes of a conversation if another backend takes over, as data and in words.
+
+    Compatibility check:
+    ✓ Text conversation supported
+    ⚠ JSON schema strict mode differs (loose-parse fallback)
+    ✗ Computer-use tool unavailable; tool will be removed for this conversation
+
+Each item is about one topic: kept (✓), converted with a named fallback (⚠), or removed (✗).  The
+policy says what is done about it.  The whole report is kept with the commit of a switch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from perdure.errors import Corrupt
+from perdure.model import canonical
+from perdure.model.checkpoint import Checkpoint
+from perdure.model.digest import Digest
+from perdure.providers.contract import Loss
+from perdure.switching.policy import MARKS, Gate, Mark, Topic
+
+__all__ = ["Item", "Outcome", "Report", "decode_report", "encode_report"]
+
+Outcome: TypeAlias = Literal["allowed", "approval", "blocked"]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What becomes of one thing."""
+
+    topic: Topic
+    mark: Mark
+    says: str  # the line that people read
+    fallback: str | None = None  # what is done instead, where something is
+    why: str = ""  # in words
+    gate: Gate = "pass"  # what the policy makes of it
+
+    @property
+    def line(self) -> str:
+        """The item as it stands on a screen."""
+        return f"{MARKS[self.mark]} {self.says}"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a switch to another backend keeps, converts and removes, and whether it may be made."""
+
+    thread: str
+    timeline: str
+    from_backend: str | None
+    to_backend: str
+    from_server: str | None = None  # None: a model of the program's own, or no backend took a turn yet
+    to_server: str | None = None  # that the conversation goes to; None: a model of the program's own
+    items: tuple[Item, ...] = ()
+    losses: tuple[Loss, ...] = ()  # of the next request, one by one
+    notes: tuple[str, ...] = ()  # what else is to be known
+    checkpoint: Checkpoint | None = None  # that the new backend begins with
+    approved_by: str | None = None  # who let pass what needs an approval
+    reason: str | None = None  # why it was asked for
+    commit: Digest | None = None  # of the switch; None: none was made
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether it may be made, as the policy has it."""
+        gates = {item.gate for item in self.items}
+        if "block" in gates:
+            return "blocked"
+        return "approval" if "approve" in gates and self.approved_by is None else "allowed"
+
+    @property
+    def ok(self) -> bool:
+        """Whether the switch may be made, or was."""
+        return self.outcome == "allowed"
+
+    @property
+    def switched(self) -> bool:
+        """Whether it was made."""
+        return self.commit is not None
+
+    def of(self, topic: Topic) -> Item | None:
+        """What it says about one topic; None: nothing, because the conversation has none of it."""
+        return next((item for item in self.items if item.topic == topic), None)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The report as it stands on a screen."""
+        return ("Compatibility check:", *(item.line for item in self.items))
+
+    def __str__(self) -> str:
+        """Say in one sentence what stands in the way and what to change, or that nothing does."""
+        where = f"'{self.thread}'" if self.timeline == "main" else f"'{self.timeline}' of '{self.thread}'"
+        if self.ok:
+            return f"{self.to_backend} can take over {where}"
+        stops = "block" if self.outcome == "blocked" else "approve"
+        told = "; ".join(item.line for item in self.items if item.gate == stops)
+        return f"{self.to_backend} does not take over {where}: {told}. {self._advice(stops)}"
+
+    def _advice(self, stops: Gate) -> str:
+        topics = {item.topic for item in self.items if item.gate == stops}
+        if stops == "approve":
+            return "Somebody has to approve that: approved_by=… with a name."
+        if topics == {"unfinished"}:
+            return "Settle it first (resume, reconcile, resolve), or let the policy wait."
+        named = ", ".join(f"'{topic}'" for topic in sorted(topics))
+        return f"Choose another backend, or let the agent's policy pass {named}: Policy(warn=…) or Policy(approve=…)."
+
+
+_reports = msgspec.json.Decoder(Report)
+
+
+def encode_report(report: Report) -> bytes:
+    """The report's canonical bytes; the checkpoint is an object of its own and is left out."""
+    return canonical.encode_struct(msgspec.structs.replace(report, checkpoint=None, commit=None))
+
+
+def decode_report(body: bytes) -> Report:
+    """The report that `body` holds; raises `Corrupt` if it is none."""
+    try:
+        return _reports.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored report cannot be read: {error}. Run `perdure verify`.") from error

@@ -1,3 +1,0 @@
-"""The laws of the adapter contract, by idea; pytest rewrites the asserts of these modules to explain themselves."""
-
-from __future__ import annotations
