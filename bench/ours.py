@@ -16,7 +16,7 @@ from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.registry import open_engine
 from perdure.model.limits import Limits
 from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.store.store import Store
 
 __all__ = ["EngineAlone", "Face", "recorded_store"]
@@ -95,5 +95,5 @@ def recorded_store(url: str = "memory:") -> tuple[Store, list[Write]]:
         "Engine", _Taking(open_engine(url, read_only=False, create=True, durability="power_loss"), taken)
     )
     clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
-    shelf = Shelf(engine=engine, clock=clock, ids=Ids(clock), limits=Limits())
+    shelf = StoreResources(engine=engine, clock=clock, ids=Ids(clock), limits=Limits())
     return Store(shelf, url, read_only=False), taken

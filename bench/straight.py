@@ -21,8 +21,8 @@ import msgspec
 
 from bench.ours import Face
 from bench.workload import Step, Turn
-from perdure.engines.sqlite.format.pack import Form, deflated, difference
-from perdure.history.tree import EMPTY, Cache, Entry, Tree
+from perdure.engines.sqlite.format.pack import PackForm, deflated, difference
+from perdure.history.tree import EMPTY, Entry, NodeCache, Tree
 from perdure.model import canonical
 from perdure.model.changeset import NO_PATCH, Changeset
 from perdure.model.commit import Act, Commit, MoveRecord
@@ -56,7 +56,7 @@ class Straight:
         self._db, self._cursor = db, db.cursor()
         self._lock = os.open(self.path.with_name("lock"), os.O_RDWR | os.O_CREAT)
         self._ids = Ids(_now)
-        self._cache, self._nodes = Cache(), dict[Digest, bytes]()
+        self._cache, self._nodes = NodeCache(), dict[Digest, bytes]()
         self._bases: dict[Digest | None, tuple[int, int, int, bytes]] = {}
         self._row = int(db.execute("SELECT coalesce(max(id), 0) FROM log").get)
         self._root, self._head, self._move = EMPTY, None, None
@@ -76,7 +76,7 @@ class Straight:
         self._depth += 1
         body = encode_message(step.message)
         said = digest_of(Kind.BODY, body)
-        items: list[tuple[Any, ...]] = [(2, Form.BODIES, b"", len(body))]
+        items: list[tuple[Any, ...]] = [(2, PackForm.BODIES, b"", len(body))]
         keys = [bytes.fromhex(said[:10])]
         patch = NO_PATCH if step.key is None else self._put(step.key, step.value, items, keys)
         event = MessageAppended(id=self._ids(), role=step.message.role, body=said, size=len(body))
@@ -103,7 +103,7 @@ class Straight:
             previous=self._move,
         )
         moved = _json(move)
-        items += (3, Form.CHANGESET, bytes.fromhex(said)), (4, Form.COMMIT, b"t")
+        items += (3, PackForm.CHANGESET, bytes.fromhex(said)), (4, PackForm.COMMIT, b"t")
         pack = b"\0" + _pack((items, (op_id, bytes.fromhex(named), self._depth, self._move)))
         keys += bytes.fromhex(named[:10]), bytes.fromhex(digest[:10])
         keys += [
@@ -139,13 +139,13 @@ class Straight:
     ) -> None:
         row, index, depth, old = self._bases.get(base) or (0, 0, -1, b"")
         if 0 <= depth < 4 and kind == 0:
-            items.append((kind, Form.DEFLATED, deflated(old, body), 0, row, index))
+            items.append((kind, PackForm.DEFLATED, deflated(old, body), 0, row, index))
         elif 0 <= depth < 16 and kind == 1:
             head, tail, middle = difference(old, body)
-            items.append((kind, Form.DIFFERENCE, middle, 0, row, index, head, tail))
+            items.append((kind, PackForm.DIFFERENCE, middle, 0, row, index, head, tail))
         else:
             depth = -1
-            items.append((kind, Form.WHOLE, body))
+            items.append((kind, PackForm.WHOLE, body))
         self._bases[digest] = self._row, len(items) - 1, depth + 1, body
 
     def _write(self, row: tuple[Any, ...], head: tuple[Any, ...]) -> None:

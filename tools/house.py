@@ -166,7 +166,11 @@ def table(house: House) -> list[tuple[str, str, str]]:
         ("largest file, lines", str(max(house.lines.values())), "≤ 700"),
         ("longest import chain", str(len(house.longest_chain)), "≤ 40"),
         ("modules with one importer", str(len(house.one_importer)), "≤ 40"),
-        ("modules in the fullest folder", f"{max(crowded.values())} {max(crowded, key=lambda k: crowded[k])}", "≤ 13"),
+        (
+            "modules in the fullest folder",
+            f"{max(crowded.values())} {max(crowded, key=lambda k: crowded[k])}",
+            "≤ 13",
+        ),
         ("class names in more than one module", str(len(house.repeated_classes)), "≤ 10"),
         ("whoever, somebody, nobody per 1000 words", f"{house.per_thousand_words(PRONOUNS):.2f}", "≤ 0.2"),
         ("literary markers per 1000 words", f"{house.per_thousand_words(LITERARY):.2f}", "≤ 0.7"),
@@ -176,8 +180,12 @@ def table(house: House) -> list[tuple[str, str, str]]:
 def _listed(house: House) -> Mapping[str, Iterable[str]]:
     return {
         "longest import chain": house.longest_chain,
-        "one importer": [f"{n}  {house.lines[n]} < {', '.join(house.importers[n])}" for n in house.one_importer],
-        "folders": [f"{n} {name}" for name, n in sorted(house.folders.items(), key=lambda x: -x[1]) if n > 13],
+        "one importer": [
+            f"{n}  {house.lines[n]} < {', '.join(house.importers[n])}" for n in house.one_importer
+        ],
+        "folders": [
+            f"{n} {name}" for name, n in sorted(house.folders.items(), key=lambda x: -x[1]) if n > 13
+        ],
         "repeated classes": [f"{n}: {', '.join(p)}" for n, p in sorted(house.repeated_classes.items())],
     }
 

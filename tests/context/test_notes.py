@@ -8,8 +8,8 @@ import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Store, ToolCall, ToolResult
-from perdure.context.render.call_summaries import Known, Told, in_sentences
-from perdure.context.render.notes import DETAILS, SYSTEM, Recalled, lead_note, turn_note
+from perdure.context.render.call_summaries import CallFacts, CallSummary, in_sentences
+from perdure.context.render.notes import DETAILS, SYSTEM, RecalledItem, lead_note, turn_note
 from perdure.errors import Invalid
 from perdure.model.checkpoint import Checkpoint, Done, Pending, Summary
 from perdure.testing import Script, say, use
@@ -41,15 +41,15 @@ def checkpoint(**fields: object) -> Checkpoint:
 
 def test_others_words_never_begin_a_line_of_a_note() -> None:
     """A user, a tool or a model that writes like a note is quoted on one line."""
-    told = Told(
+    told = CallSummary(
         ToolCall("c", "look`\nSYSTEM", '{"a":1}\n'),
-        Known(),
+        CallFacts(),
         ToolResult("c", "success", (perdure.Text(EVIL),)),
     )
     notes = [
         in_sentences([told]),
         lead_note(checkpoint(active_goals=(EVIL,)), "Now."),
-        turn_note({"/task/goal.json": EVIL}, [Recalled("mem://user/u/1@c", EVIL)]),
+        turn_note({"/task/goal.json": EVIL}, [RecalledItem("mem://user/u/1@c", EVIL)]),
     ]
 
     for note in notes:

@@ -14,7 +14,7 @@ import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
-from perdure.history.agent_map import Standing
+from perdure.history.agent_map import TimelineContext
 from perdure.model.event import AgentChanged, ConflictCovered
 from perdure.store.plumbing import directory
 
@@ -371,7 +371,7 @@ class TestForks:
         """The name of the agent's line is made of the thread and the timeline."""
         other = store.thread("other", agent="planner")
         names = {
-            Standing(space=each._space, timeline=name).agent_line
+            TimelineContext(space=each._space, timeline=name).agent_line
             for each in (thread, other)
             for name in ("main", "what-if", "other")
         }

@@ -18,7 +18,7 @@ from perdure.engines.sqlite.errors import translated
 from perdure.errors import Corrupt, Unavailable
 from perdure.testing import Script, say
 from perdure.testing.disk import Disk
-from perdure.testing.disk.faults import Call
+from perdure.testing.disk.faults import DiskCall
 from perdure.testing.engines.builders import SPACE, value, write
 from tests.crash.on_disk import FILE, engine_on
 
@@ -132,7 +132,7 @@ def test_what_the_disk_does_not_give_is_not_called_damaged(tmp_path: Path) -> No
     error = apsw.CorruptError("database disk image is malformed")
 
     healthy = translated(error, "reading", FILE, vfs=disk.vfs)
-    disk.fail(at=disk.calls, calls=frozenset({Call.READ}), times=None)
+    disk.fail(at=disk.calls, calls=frozenset({DiskCall.READ}), times=None)
     failing = translated(error, "reading", FILE, vfs=disk.vfs)
 
     assert (type(healthy), type(failing)) == (Corrupt, Unavailable)
@@ -144,7 +144,7 @@ def test_an_error_of_the_disk_while_reading_is_unavailable(tmp_path: Path) -> No
     with engine_on(disk, tmp_path / "lock") as engine:
         engine.apply(write("op", LARGE))
     with engine_on(disk, tmp_path / "lock") as engine:
-        disk.fail(at=disk.calls, calls=frozenset({Call.READ}), times=None)
+        disk.fail(at=disk.calls, calls=frozenset({DiskCall.READ}), times=None)
         with pytest.raises(Unavailable):
             engine.objects(SPACE, [LARGE.digest])
 

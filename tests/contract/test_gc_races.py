@@ -16,7 +16,7 @@ from perdure import Store, Thread
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.errors import Forgotten
 from perdure.history import gc_generation, retention
-from perdure.history.retention import Done, Policy
+from perdure.history.retention import Policy, SpaceRemoval
 from perdure.history.space import Space
 from perdure.model.head import Head
 
@@ -45,7 +45,7 @@ def two(thread: Thread) -> Head:
     return undone
 
 
-def collect(store: Store) -> Sequence[Done]:
+def collect(store: Store) -> Sequence[SpaceRemoval]:
     """Forget everything that was undone."""
     engine, now = store._shelf.engine, store._shelf.clock()
     plan = retention.plan(engine, Policy(undone_after_days=0), now + 3 * DAY)

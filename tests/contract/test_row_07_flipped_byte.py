@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import Thread
-from perdure.engines.sqlite.format.pack import KINDS, Item, decode_pack, encode_pack
+from perdure.engines.sqlite.format.pack import KINDS, PackItem, decode_pack, encode_pack
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.history.verify import Report
 from perdure.model.digest import Kind
@@ -101,7 +101,7 @@ def flip_item(path: Path, kind: Kind) -> None:
     )
 
 
-def fields(item: Item) -> tuple[object, ...]:
+def fields(item: PackItem) -> tuple[object, ...]:
     """The item as the encoder takes it."""
     return msgspec.structs.astuple(item)
 

@@ -21,10 +21,10 @@ from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.memory import MemoryEngine
 from perdure.engines.sqlite import SqliteEngine
 from perdure.history import writer
-from perdure.history.tree import EMPTY, Cache, build
+from perdure.history.tree import EMPTY, NodeCache, build
 from perdure.history.writer import Proposal
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.unit.history.tree import maps
@@ -86,7 +86,7 @@ def metered(kind: str, directory: Path) -> Generator[tuple[Store, Meter]]:
     sqlite = kind == "sqlite"
     engine = SqliteEngine(directory / "store.db", durable=False) if sqlite else MemoryEngine()
     meter = Meter(engine)
-    shelf = Shelf(engine=meter, clock=day.clock(), ids=day.ids(), cache=Cache(0))  # pyright: ignore[reportArgumentType]
+    shelf = StoreResources(engine=meter, clock=day.clock(), ids=day.ids(), cache=NodeCache(0))  # pyright: ignore[reportArgumentType]
     with Store(shelf, kind, read_only=False) as store:
         yield store, meter
 

@@ -26,7 +26,7 @@ from perdure.history import writer
 from perdure.history.tree import EMPTY
 from perdure.history.writer import Proposal
 from perdure.model.commit import Act
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.testing.engines.builders import write
 from tests.crash import day
 from tests.crash.campaign import DEEP, sized
@@ -58,7 +58,7 @@ def opened(kind: str, directory: Path) -> Generator[tuple[Store, Engine]]:
     directory.mkdir(exist_ok=True)
     sqlite = kind == "sqlite"
     engine = SqliteEngine(directory / "store.db", durable=False) if sqlite else MemoryEngine()
-    shelf = Shelf(engine=engine, clock=day.clock(), ids=day.ids())
+    shelf = StoreResources(engine=engine, clock=day.clock(), ids=day.ids())
     with Store(shelf, kind, read_only=False) as store:
         yield store, engine
 

@@ -58,7 +58,7 @@ class Household:
 
         @tool(effect="external_write", timeout=60 if workers else None)
         def pay(bill: str) -> str:
-            failpoints.reach("during_effect")
+            failpoints.hit("during_effect")
             self.world.do(bill)
             return "paid"
 

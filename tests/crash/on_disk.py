@@ -8,10 +8,10 @@ from pathlib import Path
 
 from perdure import Store
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.errors import PerdureError
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.testing.disk import Disk
 
 __all__ = ["FILE", "engine_on", "group_of", "opened", "store_on"]
@@ -53,12 +53,12 @@ def store_on(
 ) -> Generator[Store]:
     """The store on `disk`, opened as `perdure.open` does: what a dead process left half done is finished."""
     with engine_on(disk, lock, durable=durable) as engine:
-        shelf = Shelf(engine=engine, clock=clock, ids=ids)
+        shelf = StoreResources(engine=engine, clock=clock, ids=ids)
         outbox.finish_all(shelf.named, shelf.store)
         yield Store(shelf, FILE, read_only=False)
 
 
-def group_of(engine: SqliteEngine) -> Group:
+def group_of(engine: SqliteEngine) -> WriteGroup:
     """The engine's one road to the writing connection."""
     group = engine._group
     assert group is not None

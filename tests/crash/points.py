@@ -16,7 +16,7 @@ from typing import Any
 from perdure import Store
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit import apply, group
-from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.format import index
 from perdure.store.plumbing import directory, outbox
 from tests.crash.spying import spied
@@ -93,13 +93,13 @@ def _after_call(holder: Any, name: str) -> Callable[[SqliteEngine, Fall], None]:
 
 def _inside_checkpoint(engine: SqliteEngine, fall: Fall) -> None:
     """SQLite lets other threads run while it checkpoints: one of them kills the process some µs later."""
-    real = Group._checkpoint
+    real = WriteGroup._checkpoint
 
-    def checkpoint(self: Group) -> None:
+    def checkpoint(self: WriteGroup) -> None:
         Thread(target=fall, daemon=True).start()
         real(self)
 
-    Group._checkpoint = checkpoint
+    WriteGroup._checkpoint = checkpoint
 
 
 def _between_removals(engine: SqliteEngine, fall: Fall) -> None:
@@ -118,9 +118,9 @@ POINTS: dict[str, Callable[[SqliteEngine, Fall], None]] = {
     "after INSERT": _after_call(apply.Adding, "_insert"),
     "before COMMIT": _at("COMMIT"),
     "after COMMIT, before the answer": _after("COMMIT"),
-    "before the checkpoint": _before_call(Group, "_checkpoint"),
+    "before the checkpoint": _before_call(WriteGroup, "_checkpoint"),
     "inside the checkpoint": _inside_checkpoint,
-    "after the checkpoint": _after_call(Group, "_checkpoint"),
+    "after the checkpoint": _after_call(WriteGroup, "_checkpoint"),
     "inside the sorting-in of keys": _at("UPDATE meta SET value=? WHERE name='indexed_upto'"),
     "after the sorting-in of keys": _after("UPDATE meta SET value=? WHERE name='indexed_upto'"),
     "between the thread's write and the agent's": _before_call(outbox, "deliver"),

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from perdure.engines.contract import Engine, Write
-from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.errors import InDoubt, PerdureError, Unavailable
-from perdure.testing.disk import Call, Disk
+from perdure.testing.disk import Disk, DiskCall
 from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import engine_on
 
-SYNC = frozenset({Call.SYNC})
+SYNC = frozenset({DiskCall.SYNC})
 WRITES = sized(6, 12)
 IMAGES = sized(2, 40)  # random power losses after each run, besides the extreme ones
 
@@ -202,10 +202,10 @@ def test_control_without_the_barrier_a_write_comes_back(
 ) -> None:
     """An engine that only rolls back says "nothing was written" of writes that the next process finds."""
 
-    def no_barrier(self: Group, doing: str) -> None:
+    def no_barrier(self: WriteGroup, doing: str) -> None:
         self._in_doubt = False
 
-    monkeypatch.setattr(Group, "_barrier", no_barrier)
+    monkeypatch.setattr(WriteGroup, "_barrier", no_barrier)
     lies: list[str] = []
     for disk, told in lives(lock, times=1, goes_on=goes_on):
         lies += lies_after(disk, lock, told)

@@ -14,16 +14,16 @@ import pytest
 
 from perdure.engines.contract import CellWrite, Engine, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.commit.group import Group, Ticket
+from perdure.engines.sqlite.commit.group import QueuedWrite, WriteGroup
 from perdure.errors import Conflict, Corrupt, InDoubt, Moved, OpReused, PerdureError, StaleHead, Unavailable
 from perdure.model.digest import Kind, Object
-from perdure.testing.disk import Call, Disk
+from perdure.testing.disk import Disk, DiskCall
 from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
 from tests.crash.spying import Crowd
 
-SYNC = frozenset({Call.SYNC})
+SYNC = frozenset({DiskCall.SYNC})
 MILK, EGGS = made("milk"), made("eggs")
 LEADER = write("leader", value("leader"), space="elsewhere")
 
@@ -183,13 +183,13 @@ def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
     engine: SqliteEngine, disk: Disk, lock: Path, monkeypatch: pytest.MonkeyPatch, pair: tuple[Write, Write]
 ) -> None:
     """A group that sends refusals out first tells of a head, a cell or a write that never came to be."""
-    settle = Group._settle
+    settle = WriteGroup._settle
 
-    def hasty(self: Group, ticket: Ticket, why: str) -> None:
+    def hasty(self: WriteGroup, ticket: QueuedWrite, why: str) -> None:
         if not isinstance(ticket.error, Conflict):
             settle(self, ticket, why)
 
-    monkeypatch.setattr(Group, "_settle", hasty)
+    monkeypatch.setattr(WriteGroup, "_settle", hasty)
     answers = grouped(engine, disk, monkeypatch, *pair, failing=1)
     disk.kill()
 

@@ -17,7 +17,7 @@ from perdure import Store
 from perdure.engines.sqlite.commit import group
 from perdure.engines.sqlite.format import index
 from perdure.testing.disk import Check, Disk, Explored, Workload, explore
-from perdure.testing.disk.platter import Write
+from perdure.testing.disk.platter import WriteOp
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
@@ -104,7 +104,7 @@ def test_a_day_holds_checkpoints_and_sorting_in(lock: Path) -> None:
     disk = Disk(seed=SEED)
     worked(lock)(disk)
 
-    files = [operation.file for operation in disk.record if isinstance(operation, Write)]
+    files = [operation.file for operation in disk.record if isinstance(operation, WriteOp)]
     with store_on(disk, lock, clock=day.clock(), ids=day.ids("again")) as store:
         engine = store._shelf.engine
         upto = engine._connections.writer.execute(  # pyright: ignore[reportAttributeAccessIssue]

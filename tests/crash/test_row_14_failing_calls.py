@@ -21,7 +21,7 @@ from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit import group
 from perdure.engines.sqlite.format import index
 from perdure.errors import InDoubt, PerdureError, Unavailable
-from perdure.testing.disk import Call, Disk
+from perdure.testing.disk import Disk, DiskCall
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.crash.day import Fact
@@ -31,8 +31,8 @@ TURNS = sized(2, 5)
 TRIES_MAX = 3
 LIFE_SECONDS_MAX = 25.0  # waiting for a lock would take 30; a life takes some hundredths of a second
 
-EVERY = frozenset(Call)
-SPACE_TAKING = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC, Call.CREATE})
+EVERY = frozenset(DiskCall)
+SPACE_TAKING = frozenset({DiskCall.WRITE, DiskCall.TRUNCATE, DiskCall.SYNC, DiskCall.CREATE})
 
 # Which calls fail, how, how often, and how many of them one is tried of.
 FAULTS = {

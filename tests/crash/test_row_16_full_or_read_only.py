@@ -16,7 +16,7 @@ import pytest
 from perdure.engines.contract import Engine
 from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Disk
-from perdure.testing.disk.faults import Call
+from perdure.testing.disk.faults import DiskCall
 from perdure.testing.engines.builders import SPACE, value, write
 from tests.crash import adversity
 from tests.crash.campaign import SEED
@@ -131,7 +131,7 @@ class TestSimulated:
         disk = Disk(seed=SEED)
         with engine_on(disk, lock) as engine:
             engine.apply(write("before", value("before")))
-            disk.fail(at=disk.calls, calls=frozenset({Call.WRITE}), error=apsw.SQLITE_FULL, times=times)
+            disk.fail(at=disk.calls, calls=frozenset({DiskCall.WRITE}), error=apsw.SQLITE_FULL, times=times)
             with pytest.raises(told) as error:
                 engine.apply(write("op", value("small")))
             disk.heal()

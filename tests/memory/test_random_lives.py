@@ -15,7 +15,7 @@ import pytest
 import perdure
 from perdure import Store, Thread
 from perdure.errors import PerdureError
-from perdure.memory.owner_memory import Reach
+from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.commit import Act
 from perdure.model.memory import Version, parse_version_path
 from tests.crash.campaign import sized
@@ -118,7 +118,7 @@ def test_what_is_remembered_is_what_live_lines_hold(tmp_path: Path, seed: int) -
 
 def test_without_the_check_of_reach_lives_go_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: these lives do withdraw things, and the comparison sees when that is left out."""
-    monkeypatch.setattr(Reach, "holds", lambda *args: True)
+    monkeypatch.setattr(ReachableMemory, "holds", lambda *args: True)
 
     with pytest.raises(AssertionError, match="seed 1, step"):
         test_what_is_remembered_is_what_live_lines_hold(tmp_path, 1)

@@ -7,7 +7,7 @@ import pytest
 import perdure
 from perdure import Agent, Store, testing
 from perdure.errors import NotFound, RunFailed
-from perdure.memory.owner_memory import Reach
+from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.effect import Effect
 from tests.memory.remembering import drop, forgetting, note, remembering, texts
 
@@ -47,7 +47,7 @@ def test_without_the_check_an_undone_item_is_still_found(
     """The control: it is the check of reachability, and nothing else, that withdraws."""
     remembering(store, "t1", "likes fjords").undo()
 
-    monkeypatch.setattr(Reach, "holds", lambda *args: True)
+    monkeypatch.setattr(ReachableMemory, "holds", lambda *args: True)
 
     assert texts(store, "fjords") == ["likes fjords"]
 

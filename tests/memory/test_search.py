@@ -205,7 +205,7 @@ def test_the_same_sight_gives_the_same_answer_whatever_came_after(store_url: str
         thread = remembering(store, "t1", "seats by the window", name="window")
         store.memory("ann").add("seats by the aisle", id="aisle")
         first = memory.relevant(held, "seats by the aisle")
-        plain = memory.Sight(commit=first.sight.commit, root=first.sight.root, at=first.sight.at)
+        plain = memory.MemorySnapshot(commit=first.sight.commit, root=first.sight.root, at=first.sight.at)
 
         thread.undo()
         withdrawn.redo()

@@ -8,7 +8,7 @@ from perdure.engines.contract import CellWrite, Move, Write
 from perdure.engines.memory import MemoryEngine
 from perdure.history.space import Space
 from perdure.history.stored_objects import whole_pages
-from perdure.history.tree import Cache
+from perdure.history.tree import NodeCache
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import MAIN, Head
@@ -47,7 +47,7 @@ def copied(space: Space, *, without_last_entries: int = 0) -> Space:
         label=space.label,
         clock=space.clock,
         ids=space.ids,
-        cache=Cache(),
+        cache=NodeCache(),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.switching.checkpoint import heuristics
-from perdure.switching.checkpoint.heuristics import Found, Words
+from perdure.switching.checkpoint.heuristics import RuleMatch, Utterance
 from tests.migration.recorded import conversations
 
 __all__ = ["PARTS", "Score", "key", "measured"]
@@ -64,11 +64,11 @@ def key(part: str) -> dict[str, dict[str, Any]]:
     return json.loads((_HERE / "key.json").read_text("utf-8"))[part]
 
 
-def _said(said: Sequence[Sequence[str]]) -> list[Words]:
-    return [Words(f"m{at}", role, text) for at, (role, text) in enumerate(said)]
+def _said(said: Sequence[Sequence[str]]) -> list[Utterance]:
+    return [Utterance(f"m{at}", role, text) for at, (role, text) in enumerate(said)]
 
 
-def _total(judged: Iterable[tuple[list[Words], Mapping[str, Any]]]) -> dict[str, Score]:
+def _total(judged: Iterable[tuple[list[Utterance], Mapping[str, Any]]]) -> dict[str, Score]:
     total: dict[str, Score] = dict.fromkeys(PARTS, Score())
     for said, wanted in judged:
         for part, found in _found(said).items():
@@ -76,7 +76,7 @@ def _total(judged: Iterable[tuple[list[Words], Mapping[str, Any]]]) -> dict[str,
     return total
 
 
-def _found(said: list[Words]) -> dict[str, list[Found]]:
+def _found(said: list[Utterance]) -> dict[str, list[RuleMatch]]:
     goal, task = heuristics.goal(None, said, whole=True), heuristics.task(said)
     return {
         "goal": [goal] if goal else [],
@@ -90,7 +90,7 @@ def _listed(wanted: str | list[str] | None) -> list[str]:
     return [wanted] if isinstance(wanted, str) else wanted or []
 
 
-def _score(found: list[Found], wanted: list[str]) -> Score:
+def _score(found: list[RuleMatch], wanted: list[str]) -> Score:
     texts = [each.text.casefold() for each in found]
     right = 0
     for phrase in wanted:

@@ -10,7 +10,7 @@ from functools import cache
 from perdure.errors import PerdureError
 from perdure.model.context import Context
 from perdure.providers import registry
-from perdure.switching.checkpoint.heuristics import Words
+from perdure.switching.checkpoint.heuristics import Utterance
 from tests.recorded.wire import Wire
 
 __all__ = ["conversations"]
@@ -26,7 +26,7 @@ APIS = (
 
 
 @cache
-def conversations() -> dict[str, list[Words]]:
+def conversations() -> dict[str, list[Utterance]]:
     """The conversations by the id of their record, in the order of the files."""
     longest: dict[str, tuple[str, Context]] = {}
     wire = Wire()
@@ -49,9 +49,9 @@ def _turns(context: Context) -> int:
     return sum(1 for message in context.messages if message.role == "user" and message.text.strip())
 
 
-def _distinct(found: dict[str, Context]) -> dict[str, list[Words]]:
+def _distinct(found: dict[str, Context]) -> dict[str, list[Utterance]]:
     seen: set[tuple[str, ...]] = set()
-    kept: dict[str, list[Words]] = {}
+    kept: dict[str, list[Utterance]] = {}
     for id, context in found.items():
         said = tuple(message.text[:200] for message in context.messages if message.role == "user")
         if said not in seen:
@@ -60,9 +60,9 @@ def _distinct(found: dict[str, Context]) -> dict[str, list[Words]]:
     return kept
 
 
-def _words(context: Context) -> list[Words]:
+def _words(context: Context) -> list[Utterance]:
     return [
-        Words(f"m{at}", message.role, message.text, bool(message.tool_calls))
+        Utterance(f"m{at}", message.role, message.text, bool(message.tool_calls))
         for at, message in enumerate(context.messages)
         if message.role in ("user", "assistant")
     ]

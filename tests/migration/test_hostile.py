@@ -9,7 +9,7 @@ from perdure import Store, Text
 from perdure.model.checkpoint import decode_checkpoint, encode_checkpoint
 from perdure.model.message import Message
 from perdure.switching.checkpoint import derive
-from perdure.switching.checkpoint.heuristics import Words, clean, decisions, goal, task
+from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, task
 from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
 from tests.migration.works import space_of
 
@@ -33,7 +33,7 @@ def _plain(text: str) -> str:
 @example([("user", "e.g. \u202e", False)])
 def test_what_is_found_was_said_in_the_message_that_is_cited(said: list[tuple[str, str, bool]]) -> None:
     """Every word of every finding is in its message, on one plain line, within its length."""
-    words = [Words(f"m{at}", role, text, calls) for at, (role, text, calls) in enumerate(said)]
+    words = [Utterance(f"m{at}", role, text, calls) for at, (role, text, calls) in enumerate(said)]
     texts = {each.id: _plain(each.text) for each in words}
 
     found = [*decisions(words), *decisions(words)]
@@ -49,7 +49,7 @@ def test_what_is_found_was_said_in_the_message_that_is_cited(said: list[tuple[st
 def test_long_repetitions_are_looked_at_in_part(piece: str, times: int) -> None:
     """The beginning and the end of a long message count; what lies between is not read."""
     text = "Find it. " + (piece or "x") * times * 100
-    words = [Words("m0", "user", text)]
+    words = [Utterance("m0", "user", text)]
 
     found = task(words)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.switching.checkpoint.heuristics import Words, clean, decisions, goal, shortened, task
+from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, shortened, task
 from perdure.switching.checkpoint.heuristics.sentences import sentences
 
 
-def talk(*said: str) -> list[Words]:
+def talk(*said: str) -> list[Utterance]:
     """A conversation: `u:` before the user's words, `a:` before the assistant's, `c:` where it also calls tools."""
     roles = {"u": "user", "a": "assistant", "c": "assistant"}
-    return [Words(f"m{at}", roles[each[0]], each[2:].strip(), each[0] == "c") for at, each in enumerate(said)]
+    return [
+        Utterance(f"m{at}", roles[each[0]], each[2:].strip(), each[0] == "c") for at, each in enumerate(said)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_is_long_is_cut_with_an_ellipsis() -> None:
     ],
 )
 def test_the_goal_is_what_the_user_asked_for_first_unless_another_is_named(
-    said: list[Words], text: str, rule: str
+    said: list[Utterance], text: str, rule: str
 ) -> None:
     """Greetings, labels and what frameworks write are passed over."""
     found = goal(None, said, whole=True)
@@ -87,7 +89,9 @@ def test_the_goal_of_a_long_conversation_is_in_its_first_words() -> None:
         (talk("u:Find it.", "u:Validation feedback: fix it"), "Find it.", "task.open"),
     ],
 )
-def test_the_task_is_the_last_thing_that_the_user_asked_for(said: list[Words], text: str, rule: str) -> None:
+def test_the_task_is_the_last_thing_that_the_user_asked_for(
+    said: list[Utterance], text: str, rule: str
+) -> None:
     """A thank-you, an answer and a framework's note are no task; the rule says whether it was answered."""
     found = task(said)
 
@@ -112,7 +116,9 @@ def test_the_task_is_the_last_thing_that_the_user_asked_for(said: list[Words], t
         (talk("u:From now on answer in Danish."), ["From now on answer in Danish."]),
     ],
 )
-def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(said: list[Words], found: list[str]) -> None:
+def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(
+    said: list[Utterance], found: list[str]
+) -> None:
     """What the assistant says was decided is none by itself, and a question decides nothing."""
     assert [each.text for each in decisions(said)] == found
 
@@ -140,7 +146,7 @@ def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(said: list[Words],
         ),
     ],
 )
-def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Words], found: list[str]) -> None:
+def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Utterance], found: list[str]) -> None:
     """One that was declared open stays so until somebody decides about the same thing."""
     assert [each.text for each in decisions(said)] == found
 

@@ -11,8 +11,8 @@ import pytest
 
 from perdure import Store, Thread
 from perdure.engines.contract import Engine
-from perdure.history.space import Space, Steps
-from perdure.history.tree import Cache
+from perdure.history.space import CommitCache, Space
+from perdure.history.tree import NodeCache
 from perdure.ledger import snapshot
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.digest import Digest
@@ -84,7 +84,9 @@ def read_for(thread: Thread, work: Any) -> int:
     """How many commits, objects, entries and cells are read for it, with nothing remembered."""
     space = space_of(thread)
     counting = Counting(space.engine)
-    fresh = msgspec.structs.replace(space, engine=cast("Engine", counting), cache=Cache(), steps=Steps())
+    fresh = msgspec.structs.replace(
+        space, engine=cast("Engine", counting), cache=NodeCache(), steps=CommitCache()
+    )
     work(fresh, thread.head.commit)
     return sum(counting.given.values())
 

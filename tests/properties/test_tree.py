@@ -13,7 +13,18 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from perdure.errors import Corrupt, PerdureError
-from perdure.history.tree import Change, Draft, Entry, Tree, build, check, diff, encoding, merge3, reachable
+from perdure.history.tree import (
+    Entry,
+    MapDraft,
+    PathChange,
+    Tree,
+    build,
+    check,
+    diff,
+    encoding,
+    merge3,
+    reachable,
+)
 from perdure.history.tree.encoding import decode, encode
 from tests.unit.history.tree.maps import Shelf, blob, entry, ordinary
 
@@ -45,7 +56,7 @@ def ordered(model: Model) -> list[Entry]:
     return [model[path] for path in sorted(model, key=str.encode)]
 
 
-def apply(draft: Draft, model: Model, op: Op) -> None:
+def apply(draft: MapDraft, model: Model, op: Op) -> None:
     """Do the same to both, and compare what they answer."""
     verb, path, value = op
     if verb == "put":
@@ -60,10 +71,10 @@ def apply(draft: Draft, model: Model, op: Op) -> None:
             del model[held]
 
 
-def differences(before: Model, after: Model) -> list[Change]:
+def differences(before: Model, after: Model) -> list[PathChange]:
     """What leads from one model to the other."""
     paths = sorted(before.keys() | after.keys(), key=str.encode)
-    found = [Change(path, before.get(path), after.get(path)) for path in paths]
+    found = [PathChange(path, before.get(path), after.get(path)) for path in paths]
     return [change for change in found if change.before != change.after]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.providers.validator import Broken, check
+from perdure.providers.validator import BrokenRule, check
 from tests.recorded.wire import Record, Wire
 
 APIS = {
@@ -24,7 +24,7 @@ APIS = {
 TAKEN: dict[str, str] = {}
 
 
-def errors(record: Record) -> list[Broken]:
+def errors(record: Record) -> list[BrokenRule]:
     """The errors that the rules find in the request of a record."""
     api = "openai-chat" if record.api == "groq-chat" else record.api
     broken = check(record.request or {}, api, provider=record.provider, model=record.model)

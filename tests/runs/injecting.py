@@ -11,7 +11,7 @@ from perdure.engines import registry
 from perdure.engines.contract import Engine, Receipt, Recorded, Write
 from perdure.errors import InDoubt, Unavailable
 from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 
 __all__ = ["Action", "Injecting", "Nameless", "Wire", "engine", "in_doubt", "opened", "unavailable"]
 
@@ -102,7 +102,7 @@ def opened(
         return time.time_ns() // 1_000
 
     now = clock or system
-    shelf = Shelf(engine=cast("Engine", wire), clock=now, ids=ids or Ids(now))
+    shelf = StoreResources(engine=cast("Engine", wire), clock=now, ids=ids or Ids(now))
     return Store(shelf, url, read_only=False)
 
 

@@ -11,10 +11,10 @@ import perdure
 from perdure import Store
 from perdure.engines.contract import Engine
 from perdure.engines.sqlite import SqliteEngine
-from perdure.runtime.session.environment import Workshop
-from perdure.runtime.session.lease_keeper import Owners
+from perdure.runtime.session.environment import StoreRuntime
+from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 
 __all__ = ["copy_of_empty", "store_in", "store_on"]
 
@@ -23,9 +23,9 @@ POLL_SECONDS = 0.02
 
 def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], int] | None = None) -> Store:
     """A store on that engine, whose leases last so many seconds; None: as long as usual."""
-    owners = Owners() if lease is None else Owners(ttl=lease, poll=POLL_SECONDS)
+    owners = LeaseKeeper() if lease is None else LeaseKeeper(ttl=lease, poll=POLL_SECONDS)
     now = clock or (lambda: time.time_ns() // 1_000)
-    shelf = Shelf(engine=engine, clock=now, ids=Ids(now), workshop=Workshop(owners))
+    shelf = StoreResources(engine=engine, clock=now, ids=Ids(now), workshop=StoreRuntime(owners))
     return Store(shelf, "opened", read_only=False)
 
 

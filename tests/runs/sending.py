@@ -79,7 +79,7 @@ def _send(case: Case) -> Tool:
     @perdure.tool(effect=case.effect, idempotent=case.idempotent)
     def send(number: int, *, call: Call) -> str:
         world.do(number, call.key, call.attempt)
-        failpoints.reach("during_effect")
+        failpoints.hit("during_effect")
         return f"sent {number}"
 
     def found(call: Call) -> Outcome:

@@ -250,7 +250,7 @@ def two_letters(world: World, *, fails: bool) -> Agent:
     @perdure.tool(effect="external_write")
     def send(to: str, call: Call) -> str:
         world.do(to, call.key, call.attempt)
-        failpoints.reach("during_effect")
+        failpoints.hit("during_effect")
         call.put(f"/sent/{to}.json", True)
         return f"sent to {to}"
 

@@ -146,8 +146,8 @@ def test_without_the_rule_a_refusal_is_acknowledged_and_the_letter_is_sent(
 ) -> None:
     """Control: where every decision about a decided ticket counts as the same, somebody's no is lost in silence."""
 
-    def again(space: Space, ticket: Ticket, wanted: object) -> decisions.Outcome:
-        return decisions.Outcome(ticket, calls.read(space, ticket.call), False)
+    def again(space: Space, ticket: Ticket, wanted: object) -> decisions.DecisionOutcome:
+        return decisions.DecisionOutcome(ticket, calls.read(space, ticket.call), False)
 
     monkeypatch.setattr(decisions, "_again", again)
     decide(asked, "approve")

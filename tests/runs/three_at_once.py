@@ -11,8 +11,8 @@ from typing import Any
 import perdure
 from perdure import Agent, Call, Outcome
 from perdure.runtime import failpoints
-from perdure.runtime.calls.executor import Carrier
-from perdure.runtime.calls.pending_call import Slot
+from perdure.runtime.calls.executor import CallExecutor
+from perdure.runtime.calls.pending_call import PendingCall
 from perdure.testing import Script, say, step, use
 from tests.runs.told import Told, told_of
 from tests.runs.world import World
@@ -41,11 +41,11 @@ def book_until_two_are_done(path: str, sends: bool) -> None:
 def book_without_recording(path: str, sends: bool) -> None:
     """The same where results are recorded with their round only: what an ordinary loop does."""
 
-    async def record(self: Carrier, slot: Slot) -> None:
+    async def record(self: CallExecutor, slot: PendingCall) -> None:
         if len(World(f"{path}.world").deeds()) >= 2:
             _die()
 
-    Carrier._record = record
+    CallExecutor._record = record
     _book(path, sends)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, testing
-from perdure.memory.owner_memory import Reach
+from perdure.memory.owner_memory import ReachableMemory
 from tests.memory.remembering import look, remembering, texts
 
 _names = count()
@@ -71,7 +71,7 @@ def test_row_15_without_the_check_it_would_still_be_found(
 ) -> None:
     """The control: nothing but reachability withdraws it."""
     remembering(store, "t1", "ann likes fjords").undo()
-    monkeypatch.setattr(Reach, "holds", lambda *args: True)
+    monkeypatch.setattr(ReachableMemory, "holds", lambda *args: True)
 
     assert texts(store, "fjords") == ["ann likes fjords"]
 

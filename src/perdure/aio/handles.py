@@ -14,8 +14,16 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.aio import objects
-from perdure.aio.objects import AgentChange, Artifacts, Change, Held, Memory
-from perdure.aio.proxy import Awaited, Flowing, Given, Later, as_it_is, handed, seen_through
+from perdure.aio.objects import AgentChange, Artifacts, Change, HeldProxy, Memory
+from perdure.aio.proxy import (
+    AsyncIteratorMethod,
+    AsyncMethod,
+    AsyncProperty,
+    AsyncWrappedMethod,
+    as_it_is,
+    handed,
+    seen_through,
+)
 from perdure.errors import Busy, NotFound, RunFailed
 from perdure.history.changes.values import Given as GivenValue
 from perdure.history.writer import OnConflict
@@ -32,7 +40,7 @@ from perdure.runtime.calls.direct_call import CallResult
 from perdure.runtime.events import Happening
 from perdure.runtime.run import control
 from perdure.runtime.run.start import Input
-from perdure.runtime.session.environment import Ground, WorkerPool
+from perdure.runtime.session.environment import RunEnvironment, WorkerPool
 from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.runtime.tools.execution import running_inside
@@ -69,34 +77,34 @@ def _as_thread(crew: ThreadPoolExecutor, found: thread.Thread) -> Thread:
     return Thread(crew, found)
 
 
-class _View(Held[_V]):
+class _View(HeldProxy[_V]):
     """The reading half."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: _V) -> None:
         super().__init__(crew, held)
         self.timeline = held.timeline
 
-    head = Later[Head]("head")
-    digest = Later["Digest | None"]("digest")
-    root = Later[Digest]("root")
-    backend = Later["str | None"]("backend")
-    server = Later["str | None"]("server")
-    entry = Awaited(view.View.entry)
-    entries = Flowing(view.View.entries, as_it_is)
-    paths = Awaited(view.View.paths)
-    transcript = Awaited(view.View.transcript)
-    losses = Awaited(view.View.losses)
-    log = Awaited(view.View.log)
-    turns = Awaited(view.View.turns)
-    context = Awaited(view.View.context)
-    checkpoint = Awaited(view.View.checkpoint)
-    checkpoints = Awaited(view.View.checkpoints)
-    layers = Awaited(view.View.layers)
-    at = Given(view.View.at, _as_view)
-    diff = Awaited(view.View.diff)
-    blame = Awaited(view.View.blame)
-    bisect = Awaited(view.View.bisect)
-    agent_map = Given(view.View.agent_map, _as_view)
+    head = AsyncProperty[Head]("head")
+    digest = AsyncProperty["Digest | None"]("digest")
+    root = AsyncProperty[Digest]("root")
+    backend = AsyncProperty["str | None"]("backend")
+    server = AsyncProperty["str | None"]("server")
+    entry = AsyncMethod(view.View.entry)
+    entries = AsyncIteratorMethod(view.View.entries, as_it_is)
+    paths = AsyncMethod(view.View.paths)
+    transcript = AsyncMethod(view.View.transcript)
+    losses = AsyncMethod(view.View.losses)
+    log = AsyncMethod(view.View.log)
+    turns = AsyncMethod(view.View.turns)
+    context = AsyncMethod(view.View.context)
+    checkpoint = AsyncMethod(view.View.checkpoint)
+    checkpoints = AsyncMethod(view.View.checkpoints)
+    layers = AsyncMethod(view.View.layers)
+    at = AsyncWrappedMethod(view.View.at, _as_view)
+    diff = AsyncMethod(view.View.diff)
+    blame = AsyncMethod(view.View.blame)
+    bisect = AsyncMethod(view.View.bisect)
+    agent_map = AsyncWrappedMethod(view.View.agent_map, _as_view)
 
     @overload
     async def get(self, path: str, *, default: Any = ...) -> Any: ...
@@ -111,13 +119,13 @@ class View(_View[view.View]):
     """State, conversation and history as they were at one commit."""
 
 
-class _Line(_View[_L]):
+class _TimelineProxy(_View[_L]):
     """A timeline that can be read and written."""
 
-    put = Awaited(timeline.Line.put)
-    delete = Awaited(timeline.Line.delete)
-    undo = Awaited(timeline.Line.undo)
-    redo = Awaited(timeline.Line.redo)
+    put = AsyncMethod(timeline.Line.put)
+    delete = AsyncMethod(timeline.Line.delete)
+    undo = AsyncMethod(timeline.Line.undo)
+    redo = AsyncMethod(timeline.Line.redo)
 
     def change(
         self,
@@ -144,7 +152,7 @@ class _Line(_View[_L]):
         return Change(self.crew, make)
 
 
-class AgentMap(_Line[agents.AgentMap]):
+class AgentMap(_TimelineProxy[agents.AgentMap]):
     """The map of one agent.  Nobody but this agent and its threads sees it."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: agents.AgentMap) -> None:
@@ -153,7 +161,7 @@ class AgentMap(_Line[agents.AgentMap]):
         self.name = held.name
 
 
-class Thread(_Line[thread.Thread]):
+class Thread(_TimelineProxy[thread.Thread]):
     """One timeline of a thread, `main` unless another was asked for."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: thread.Thread) -> None:
@@ -162,31 +170,31 @@ class Thread(_Line[thread.Thread]):
         self.id, self.agent, self.owner, self.begun_at = held.id, held.agent, held.owner, held.begun_at
         self.artifacts = Artifacts(crew, held.artifacts)
 
-    on = Given(thread.Thread.on, _as_thread)
-    timelines = Awaited(thread.Thread.timelines)
-    fork = Given(thread.Thread.fork, _as_thread)
-    promote = Awaited(thread.Thread.promote)
-    seal = Awaited(thread.Thread.seal)
-    merge = Awaited(thread.Thread.merge)
-    cherry_pick = Awaited(thread.Thread.cherry_pick)
-    add = Awaited(thread.Thread.add)
-    render = Awaited(thread.Thread.render)
-    export = Awaited(thread.Thread.export)
-    plan = Awaited(thread.Thread.plan)
-    shown = Awaited(thread.Thread.shown)
-    rm = Awaited(thread.Thread.rm)
-    check_switch = Awaited(thread.Thread.check_switch)
-    switch = Awaited(thread.Thread.switch)
-    switches = Awaited(thread.Thread.switches)
-    steer = Awaited(thread.Thread.steer)
-    decide = Awaited(thread.Thread.decide)
-    resolve = Awaited(thread.Thread.resolve)
-    trace = Awaited(thread.Thread.trace)
-    interrupted = Awaited(thread.Thread.interrupted)
-    decided = Awaited(thread.Thread.decided)
-    calls = Awaited(thread.Thread.calls)
-    approvals = Awaited(thread.Thread.approvals)
-    runs = Awaited(thread.Thread.runs)
+    on = AsyncWrappedMethod(thread.Thread.on, _as_thread)
+    timelines = AsyncMethod(thread.Thread.timelines)
+    fork = AsyncWrappedMethod(thread.Thread.fork, _as_thread)
+    promote = AsyncMethod(thread.Thread.promote)
+    seal = AsyncMethod(thread.Thread.seal)
+    merge = AsyncMethod(thread.Thread.merge)
+    cherry_pick = AsyncMethod(thread.Thread.cherry_pick)
+    add = AsyncMethod(thread.Thread.add)
+    render = AsyncMethod(thread.Thread.render)
+    export = AsyncMethod(thread.Thread.export)
+    plan = AsyncMethod(thread.Thread.plan)
+    shown = AsyncMethod(thread.Thread.shown)
+    rm = AsyncMethod(thread.Thread.rm)
+    check_switch = AsyncMethod(thread.Thread.check_switch)
+    switch = AsyncMethod(thread.Thread.switch)
+    switches = AsyncMethod(thread.Thread.switches)
+    steer = AsyncMethod(thread.Thread.steer)
+    decide = AsyncMethod(thread.Thread.decide)
+    resolve = AsyncMethod(thread.Thread.resolve)
+    trace = AsyncMethod(thread.Thread.trace)
+    interrupted = AsyncMethod(thread.Thread.interrupted)
+    decided = AsyncMethod(thread.Thread.decided)
+    calls = AsyncMethod(thread.Thread.calls)
+    approvals = AsyncMethod(thread.Thread.approvals)
+    runs = AsyncMethod(thread.Thread.runs)
 
     async def run(
         self,
@@ -307,7 +315,7 @@ class Thread(_Line[thread.Thread]):
         return await direct_call.call(await self._ground(), tool, arguments, id=id)
 
     async def _watched(
-        self, ground: Ground, work: Callable[..., Coroutine[Any, Any, Result]]
+        self, ground: RunEnvironment, work: Callable[..., Coroutine[Any, Any, Result]]
     ) -> AsyncIterator[Happening]:
         """The events of a run that `work` begins, which tells `begun` of it."""
         news = asyncio.Event()
@@ -317,7 +325,7 @@ class Thread(_Line[thread.Thread]):
         async for event in objects.watched(self.work, watching, news, task):
             yield event
 
-    async def _ground(self) -> Ground:
+    async def _ground(self) -> RunEnvironment:
         """The line, for a run on this event loop: the disk is kept away from it."""
         ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
         # The worker does not see the context of the tool that may be asking.
@@ -327,16 +335,16 @@ class Thread(_Line[thread.Thread]):
         )
 
 
-class Definitions(Held[agents.Definitions]):
+class Definitions(HeldProxy[agents.Definitions]):
     """The agents whose definitions are kept in a store."""
 
-    apply = Awaited(agents.Definitions.apply)
-    find = Awaited(agents.Definitions.find)
-    get = Awaited(agents.Definitions.get)
-    versions = Flowing(agents.Definitions.versions, as_it_is)
+    apply = AsyncMethod(agents.Definitions.apply)
+    find = AsyncMethod(agents.Definitions.find)
+    get = AsyncMethod(agents.Definitions.get)
+    versions = AsyncIteratorMethod(agents.Definitions.versions, as_it_is)
 
 
-class Store(Held[store.Store]):
+class Store(HeldProxy[store.Store]):
     """Everything that one database holds.  Use it in an `async with` statement, or close it."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: store.Store) -> None:
@@ -346,17 +354,17 @@ class Store(Held[store.Store]):
         self.definitions = Definitions(crew, held.definitions)
         self._closed = False
 
-    thread = Given(store.Store.thread, _as_thread)
-    threads = Flowing(store.Store.threads, _as_thread)
-    agents = Flowing(store.Store.agents, as_it_is)
-    verify = Awaited(store.Store.verify)
-    repair = Awaited(store.Store.repair)
-    backup = Awaited(store.Store.backup)
-    facts = Awaited(store.Store.facts)
-    agent = Given(store.Store.agent, AgentMap)
-    memory = Given(store.Store.memory, Memory)
-    owners = Flowing(store.Store.owners, as_it_is)
-    approvals = Awaited(store.Store.approvals)
+    thread = AsyncWrappedMethod(store.Store.thread, _as_thread)
+    threads = AsyncIteratorMethod(store.Store.threads, _as_thread)
+    agents = AsyncIteratorMethod(store.Store.agents, as_it_is)
+    verify = AsyncMethod(store.Store.verify)
+    repair = AsyncMethod(store.Store.repair)
+    backup = AsyncMethod(store.Store.backup)
+    facts = AsyncMethod(store.Store.facts)
+    agent = AsyncWrappedMethod(store.Store.agent, AgentMap)
+    memory = AsyncWrappedMethod(store.Store.memory, Memory)
+    owners = AsyncIteratorMethod(store.Store.owners, as_it_is)
+    approvals = AsyncMethod(store.Store.approvals)
 
     async def resume(self, agent: Agent) -> list[Result]:
         """Go on with every run of this agent that was cut off, or has been decided, one after another.

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from perdure.aio.proxy import Awaited, Flowing, Later, Twin, as_it_is
+from perdure.aio.proxy import AsyncIteratorMethod, AsyncMethod, AsyncProperty, AsyncProxy, as_it_is
 from perdure.engines.contract import Receipt
 from perdure.errors import Invalid
 from perdure.model.digest import Digest
@@ -29,7 +29,17 @@ from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.store import artifacts, change, memory
 
-__all__ = ["AgentChange", "Artifacts", "Change", "Held", "Memory", "begin", "followed", "waker", "watched"]
+__all__ = [
+    "AgentChange",
+    "Artifacts",
+    "Change",
+    "HeldProxy",
+    "Memory",
+    "begin",
+    "followed",
+    "waker",
+    "watched",
+]
 
 
 _T = TypeVar("_T")
@@ -37,7 +47,7 @@ _R = TypeVar("_R")
 _H = TypeVar("_H")
 
 
-class Held(Twin, Generic[_H]):
+class HeldProxy(AsyncProxy, Generic[_H]):
     """The face of an object that is there from the start."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: _H) -> None:
@@ -54,21 +64,21 @@ class Held(Twin, Generic[_H]):
         return self._held
 
 
-class _Edits(Twin):
+class _Edits(AsyncProxy):
     """A map under change."""
 
-    paths = Awaited(change.Edits.paths)
-    put = Awaited(change.Edits.put)
-    delete = Awaited(change.Edits.delete)
-    clear = Awaited(change.Edits.clear)
-    replace = Awaited(change.Edits.replace)
-    set = Awaited(change.Edits.set)
-    unset = Awaited(change.Edits.unset)
-    append = Awaited(change.Edits.append)
-    insert = Awaited(change.Edits.insert)
-    remove = Awaited(change.Edits.remove)
-    merge = Awaited(change.Edits.merge)
-    increment = Awaited(change.Edits.increment)
+    paths = AsyncMethod(change.Edits.paths)
+    put = AsyncMethod(change.Edits.put)
+    delete = AsyncMethod(change.Edits.delete)
+    clear = AsyncMethod(change.Edits.clear)
+    replace = AsyncMethod(change.Edits.replace)
+    set = AsyncMethod(change.Edits.set)
+    unset = AsyncMethod(change.Edits.unset)
+    append = AsyncMethod(change.Edits.append)
+    insert = AsyncMethod(change.Edits.insert)
+    remove = AsyncMethod(change.Edits.remove)
+    merge = AsyncMethod(change.Edits.merge)
+    increment = AsyncMethod(change.Edits.increment)
 
     @overload
     async def get(self, path: str, *, default: Any = ...) -> Any: ...
@@ -111,8 +121,8 @@ class Change(_Edits):
         ] = []  # for; each is to be awaited before the block is left
         self.agent = AgentChange(crew, self)
 
-    say = Awaited(change.Change.say)
-    add = Awaited(change.Change.add)
+    say = AsyncMethod(change.Change.say)
+    add = AsyncMethod(change.Change.add)
 
     @property
     def head(self) -> Head | None:
@@ -182,19 +192,19 @@ class Change(_Edits):
         self._made.__enter__()
 
 
-class Artifacts(Held[artifacts.Artifacts]):
+class Artifacts(HeldProxy[artifacts.Artifacts]):
     """What a thread keeps beside its state: content of any size, named by digest."""
 
-    put = Awaited(artifacts.Artifacts.put)
-    get = Flowing(artifacts.Artifacts.get, as_it_is)
-    show = Awaited(artifacts.Artifacts.show)
-    ls = Flowing(artifacts.Artifacts.ls, as_it_is)
-    names = Awaited(artifacts.Artifacts.names)
-    resolve = Awaited(artifacts.Artifacts.resolve)
-    preview = Awaited(artifacts.Artifacts.preview)
+    put = AsyncMethod(artifacts.Artifacts.put)
+    get = AsyncIteratorMethod(artifacts.Artifacts.get, as_it_is)
+    show = AsyncMethod(artifacts.Artifacts.show)
+    ls = AsyncIteratorMethod(artifacts.Artifacts.ls, as_it_is)
+    names = AsyncMethod(artifacts.Artifacts.names)
+    resolve = AsyncMethod(artifacts.Artifacts.resolve)
+    preview = AsyncMethod(artifacts.Artifacts.preview)
 
 
-class Memory(Held[memory.Memory]):
+class Memory(HeldProxy[memory.Memory]):
     """What is remembered for one owner, across all threads and agents of that owner."""
 
     def __init__(self, crew: ThreadPoolExecutor, held: memory.Memory) -> None:
@@ -202,19 +212,19 @@ class Memory(Held[memory.Memory]):
         super().__init__(crew, held)
         self.owner = held.owner
 
-    head = Later[Head]("head")
-    add = Awaited(memory.Memory.add)
-    search = Awaited(memory.Memory.search)
-    get = Awaited(memory.Memory.get)
-    items = Flowing(memory.Memory.items, as_it_is)
+    head = AsyncProperty[Head]("head")
+    add = AsyncMethod(memory.Memory.add)
+    search = AsyncMethod(memory.Memory.search)
+    get = AsyncMethod(memory.Memory.get)
+    items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
     ls = items
-    forget = Awaited(memory.Memory.forget)
-    keep = Awaited(memory.Memory.keep)
-    resolve = Awaited(memory.Memory.resolve)
-    log = Awaited(memory.Memory.log)
-    at = Awaited(memory.Memory.at)
-    undo = Awaited(memory.Memory.undo)
-    redo = Awaited(memory.Memory.redo)
+    forget = AsyncMethod(memory.Memory.forget)
+    keep = AsyncMethod(memory.Memory.keep)
+    resolve = AsyncMethod(memory.Memory.resolve)
+    log = AsyncMethod(memory.Memory.log)
+    at = AsyncMethod(memory.Memory.at)
+    undo = AsyncMethod(memory.Memory.undo)
+    redo = AsyncMethod(memory.Memory.redo)
 
 
 _POLL_SECONDS = 0.05

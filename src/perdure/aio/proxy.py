@@ -16,7 +16,16 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from perdure.errors import Unavailable
 
-__all__ = ["Awaited", "Flowing", "Given", "Later", "Twin", "as_it_is", "handed", "seen_through"]
+__all__ = [
+    "AsyncMethod",
+    "AsyncIteratorMethod",
+    "AsyncWrappedMethod",
+    "AsyncProperty",
+    "AsyncProxy",
+    "as_it_is",
+    "handed",
+    "seen_through",
+]
 
 _PAGE = 64
 
@@ -25,7 +34,7 @@ _R = TypeVar("_R")
 _A = TypeVar("_A")
 
 
-class Twin(ABC):
+class AsyncProxy(ABC):
     """An awaitable face of some blocking object."""
 
     def __init__(self, crew: ThreadPoolExecutor) -> None:
@@ -81,7 +90,7 @@ async def _done(doing: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
         return
 
 
-class Awaited(Generic[_P, _R]):
+class AsyncMethod(Generic[_P, _R]):
     """A method, awaited."""
 
     def __init__(self, method: Callable[Concatenate[Any, _P], _R]) -> None:
@@ -92,8 +101,8 @@ class Awaited(Generic[_P, _R]):
     @overload
     def __get__(self, twin: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, twin: Twin, owner: type) -> Callable[_P, Coroutine[Any, Any, _R]]: ...
-    def __get__(self, twin: Twin | None, owner: type) -> Any:
+    def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, Coroutine[Any, Any, _R]]: ...
+    def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
         """The method, bound to a twin."""
         if twin is None:
             return self
@@ -104,7 +113,7 @@ class Awaited(Generic[_P, _R]):
         return call
 
 
-class Given(Generic[_P, _R, _A]):
+class AsyncWrappedMethod(Generic[_P, _R, _A]):
     """A method, awaited, whose result gets an awaitable face as well."""
 
     def __init__(
@@ -117,8 +126,8 @@ class Given(Generic[_P, _R, _A]):
     @overload
     def __get__(self, twin: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, twin: Twin, owner: type) -> Callable[_P, Coroutine[Any, Any, _A]]: ...
-    def __get__(self, twin: Twin | None, owner: type) -> Any:
+    def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, Coroutine[Any, Any, _A]]: ...
+    def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
         """The method, bound to a twin."""
         if twin is None:
             return self
@@ -130,7 +139,7 @@ class Given(Generic[_P, _R, _A]):
         return call
 
 
-class Flowing(Generic[_P, _R, _A]):
+class AsyncIteratorMethod(Generic[_P, _R, _A]):
     """A method that gives an iterator, as an asynchronous one that reads a page ahead."""
 
     def __init__(
@@ -145,8 +154,8 @@ class Flowing(Generic[_P, _R, _A]):
     @overload
     def __get__(self, twin: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, twin: Twin, owner: type) -> Callable[_P, AsyncIterator[_A]]: ...
-    def __get__(self, twin: Twin | None, owner: type) -> Any:
+    def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, AsyncIterator[_A]]: ...
+    def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
         """The method, bound to a twin."""
         if twin is None:
             return self
@@ -160,7 +169,7 @@ class Flowing(Generic[_P, _R, _A]):
         return call
 
 
-class Later(Generic[_R]):
+class AsyncProperty(Generic[_R]):
     """A property, awaited."""
 
     def __init__(self, name: str) -> None:
@@ -170,8 +179,8 @@ class Later(Generic[_R]):
     @overload
     def __get__(self, twin: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, twin: Twin, owner: type) -> Coroutine[Any, Any, _R]: ...
-    def __get__(self, twin: Twin | None, owner: type) -> Any:
+    def __get__(self, twin: AsyncProxy, owner: type) -> Coroutine[Any, Any, _R]: ...
+    def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
         """What the property gives."""
         return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.context.builder import Ask, Drawn, draw, framed
+from perdure.context.builder import BuiltContext, ContextRequest, draw, framed
 from perdure.context.explain import count_of, items_of
 from perdure.context.history_window import retrace
 from perdure.context.plan import Plan
-from perdure.context.render.conversation import Words, lay, noted
+from perdure.context.render.conversation import MessageTexts, lay, noted
 from perdure.context.render.cuts import cuts_in
 from perdure.context.render.media import named
 from perdure.context.required_messages import by_id, line
@@ -30,7 +30,7 @@ from perdure.model.message import Message, decode_message, encode_message
 from perdure.model.recipe import BUILDER, Frame, Recipe, decode_frame, decode_recipe, encode_frame
 
 __all__ = [
-    "Rebuilt",
+    "RebuiltContext",
     "body_of",
     "context_in",
     "explained",
@@ -42,16 +42,16 @@ __all__ = [
 ]
 
 
-class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a step was shown."""
 
     recipe: Recipe
     frame: Frame
     context: Context
-    drawn: Drawn
+    drawn: BuiltContext
 
 
-def plan(space: Space, at: Digest | None, ask: Ask) -> Plan:
+def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
     """What the next step after `at` would be shown, and why."""
     drawn = draw(space, at, ask)
     frame = frame_of(drawn, ask.frame, ask.reader)
@@ -59,12 +59,12 @@ def plan(space: Space, at: Digest | None, ask: Ask) -> Plan:
     return _planned(drawn, ask, frame, context, recipe_of(drawn, ask.budget.backend, frame))
 
 
-def explained(rebuilt: Rebuilt, ask: Ask) -> Plan:
+def explained(rebuilt: RebuiltContext, ask: ContextRequest) -> Plan:
     """The plan of what a step was shown; only the tokens are counted anew."""
     return _planned(rebuilt.drawn, ask, rebuilt.frame, rebuilt.context, rebuilt.recipe)
 
 
-def rebuilt(space: Space, commit: Digest) -> Rebuilt:
+def rebuilt(space: Space, commit: Digest) -> RebuiltContext:
     """What the model was shown that spoke in a commit, byte for byte.
 
     Raises `NotFound` if none spoke there, or no recipe says what it was shown; `Forgotten` if a part of
@@ -84,7 +84,7 @@ def rebuilt(space: Space, commit: Digest) -> Rebuilt:
     frame = decode_frame(space.body(recipe.frame))
     drawn = _redrawn(space, commit, recipe, before=event.id)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, recipe.earlier)
-    return Rebuilt(recipe=recipe, frame=frame, context=context, drawn=drawn)
+    return RebuiltContext(recipe=recipe, frame=frame, context=context, drawn=drawn)
 
 
 def spoke(step: Step) -> MessageAppended | None:
@@ -104,7 +104,7 @@ def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, 
     )
 
 
-def frame_of(drawn: Drawn, frame: Frame, reader: ToolSpec | None = None) -> Frame:
+def frame_of(drawn: BuiltContext, frame: Frame, reader: ToolSpec | None = None) -> Frame:
     """The frame that belongs to what was drawn: with our words about notes, where there are any.
 
     `reader` is the tool that reads artifacts; it is offered where a result is cut.
@@ -113,7 +113,7 @@ def frame_of(drawn: Drawn, frame: Frame, reader: ToolSpec | None = None) -> Fram
     return framed(frame, notes=notes, reader=reader if drawn.has_cut_results else None)
 
 
-def recipe_of(drawn: Drawn, backend: str, frame: Frame) -> Recipe:
+def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
     """From what the same can be made again."""
     lead = drawn.lead_digest or (body_of(drawn.lead).digest if drawn.lead is not None else None)
     return Recipe(
@@ -142,7 +142,7 @@ def body_of(message: Message) -> Object:
     return Object.of(Kind.BODY, encode_message(message))
 
 
-def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Drawn:
+def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> BuiltContext:
     found = retrace(space, commit, recipe, before=before)
     native = frozenset(recipe.native)
     on = line(space, commit, recipe.switched, fresh=False, is_native=lambda event: event.id in native)
@@ -151,14 +151,14 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
     shown = [*older, *found.spoken]
     cuts = cuts_in(recipe)
-    laid = lay(Words(space), shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
+    laid = lay(MessageTexts(space), shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
     for each in shown:
         if each.id not in laid.spans:
             raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")
     for call, words in recipe.open.items():
         laid.conversation.explain(call, words)
     is_whole = recipe.first is None and lead is None and recipe.switched is None
-    return Drawn(
+    return BuiltContext(
         reason="whole" if is_whole else "carried",
         conversation=laid.conversation,
         found=found,
@@ -177,7 +177,9 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Dr
     )
 
 
-def _planned(drawn: Drawn, ask: Ask, frame: Frame, context: Context, recipe: Recipe) -> Plan:
+def _planned(
+    drawn: BuiltContext, ask: ContextRequest, frame: Frame, context: Context, recipe: Recipe
+) -> Plan:
     items = tuple(items_of(drawn, ask, frame))
     count, margin = count_of(context, ask.budget)
     off = count - sum(item.tokens for item in items if item.included)

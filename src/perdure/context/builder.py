@@ -26,12 +26,12 @@ import msgspec
 
 from perdure.context import required_messages as needing
 from perdure.context.budget import Budget, frame_size, size_of, weigh_frame
-from perdure.context.history_window import Spoken, Trace, backend_of_message, exchanges, trace
+from perdure.context.history_window import HistoryWindow, MessageRef, backend_of_message, exchanges, trace
 from perdure.context.limits import ContextLimits
 from perdure.context.recent_turns import Chosen, RecentTurns, sum_of
-from perdure.context.render.conversation import Conversation, Laid, Words, lay
+from perdure.context.render.conversation import Conversation, Laid, MessageTexts, lay
 from perdure.context.render.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results, loss_of
-from perdure.context.render.notes import DETAILS, SYSTEM, Detail, Recalled, lead_note, turn_note
+from perdure.context.render.notes import DETAILS, SYSTEM, Detail, RecalledItem, lead_note, turn_note
 from perdure.context.required_messages import Needed, by_id
 from perdure.history.space import Space
 from perdure.model.canonical import Json
@@ -45,7 +45,16 @@ from perdure.providers.contract import Loss, Rendered
 from perdure.providers.tokens import Weight
 from perdure.providers.wire.fields.unsent import unsent
 
-__all__ = ["Ask", "Drawn", "Reason", "draw", "fitting_note", "framed", "context_losses", "omission_loss"]
+__all__ = [
+    "ContextRequest",
+    "BuiltContext",
+    "Reason",
+    "draw",
+    "fitting_note",
+    "framed",
+    "context_losses",
+    "omission_loss",
+]
 
 
 def context_losses(
@@ -100,7 +109,7 @@ _OLDER_SHARE = 0.97
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a context is wanted for."""
 
     frame: Frame
@@ -115,18 +124,18 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     is_native: Callable[[str | None], bool] = lambda _: False
     harmless: frozenset[str] = frozenset()  # tools that make no external write
     task: Mapping[str, Json] = {}
-    recalled: Sequence[Recalled] = ()
+    recalled: Sequence[RecalledItem] = ()
 
 
-class Drawn(msgspec.Struct, kw_only=True):
+class BuiltContext(msgspec.Struct, kw_only=True):
     """What is shown, and how that came about."""
 
     reason: Reason
     conversation: Conversation
-    found: Trace
-    shown: list[Spoken]  # oldest first
+    found: HistoryWindow
+    shown: list[MessageRef]  # oldest first
     first: str | None = None  # the message from which on all are shown
-    older: tuple[Spoken, ...] = ()  # before that
+    older: tuple[MessageRef, ...] = ()  # before that
     needed: tuple[Needed, ...] = ()  # why these are
     refused: tuple[Needed, ...] = ()  # what was needed and did not fit
     cuts: Cuts = NO_CUTS
@@ -185,7 +194,7 @@ class Drawn(msgspec.Struct, kw_only=True):
         return tuple(call.id for at in places for call in messages[at].tool_calls)
 
 
-def draw(space: Space, at: Digest | None, ask: Ask) -> Drawn:
+def draw(space: Space, at: Digest | None, ask: ContextRequest) -> BuiltContext:
     """What is shown of the line that ends at `at`; nothing is written."""
     turns, room = ask.limits.turns, ask.budget.room
     found = trace(space, at, turns=turns, room=room, fresh=ask.fresh, is_native=ask.is_native)
@@ -200,7 +209,9 @@ def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Fram
     return frame if reader is None else msgspec.structs.replace(frame, tools=(*frame.tools, reader))
 
 
-def fitting_note(budget: Budget, task: Mapping[str, Json], recalled: Sequence[Recalled]) -> Message | None:
+def fitting_note(
+    budget: Budget, task: Mapping[str, Json], recalled: Sequence[RecalledItem]
+) -> Message | None:
     """The note before the current input, as much of it as its share of the budget holds."""
     for detail in DETAILS:
         note = turn_note(task, recalled, detail=detail)
@@ -222,10 +233,10 @@ class _Picked(msgspec.Struct, frozen=True):
 class _Drawing:
     """One context in the making."""
 
-    def __init__(self, space: Space, at: Digest | None, ask: Ask, found: Trace) -> None:
+    def __init__(self, space: Space, at: Digest | None, ask: ContextRequest, found: HistoryWindow) -> None:
         self._space, self._at, self._ask, self._found = space, at, ask, found
         self._budget = ask.budget
-        self._words = Words(space)
+        self._words = MessageTexts(space)
         self._note = fitting_note(ask.budget, ask.task, ask.recalled)
         self._outside: Weight | None = None
         self._line = None
@@ -245,7 +256,7 @@ class _Drawing:
 
     # ---- as it was shown before
 
-    def as_before(self) -> Drawn | None:
+    def as_before(self) -> BuiltContext | None:
         """All of it, or what the last step was shown with what came since; None if that is not to be, or too much."""
         if self._found.recipe is not None:
             return self._carried()
@@ -256,7 +267,7 @@ class _Drawing:
             return None
         return self._drawn("whole", laid, self._found.spoken)
 
-    def _carried(self) -> Drawn | None:
+    def _carried(self) -> BuiltContext | None:
         recipe, found = self._found.recipe, self._found
         assert recipe is not None
         lead = decode_message(self._space.body(recipe.lead)) if recipe.lead is not None else None
@@ -285,7 +296,7 @@ class _Drawing:
 
     # ---- anew
 
-    def anew(self) -> Drawn:
+    def anew(self) -> BuiltContext:
         """The checkpoint, the last turns, and what is needed of the rest."""
         first, second = _SHARES if self._is_switched else _SHARES_LATER
         drawn = self._anew(first)
@@ -298,7 +309,7 @@ class _Drawing:
     def _is_switched(self) -> bool:
         return self._found.switch is not None or self._ask.fresh
 
-    def _anew(self, share: float) -> Drawn:
+    def _anew(self, share: float) -> BuiltContext:
         """The same, with the last turns in a share of the budget."""
         reason: Reason = "switched" if self._is_switched else "outgrown"
         checkpoint, digest = self._checkpoint()
@@ -338,7 +349,7 @@ class _Drawing:
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
 
-    def _omitted(self, turn: Sequence[Spoken], laid: Laid) -> tuple[Message, ...]:
+    def _omitted(self, turn: Sequence[MessageRef], laid: Laid) -> tuple[Message, ...]:
         """The messages of a turn that are not shown: left out themselves, or results of calls that are."""
         said = [(each, message) for each, message in zip(turn, self._words.of(turn), strict=True) if message]
         left_out = self._calls_of([each for each in turn if each.id not in laid.spans])
@@ -349,7 +360,7 @@ class _Drawing:
         )
 
     def _picked(
-        self, groups: Sequence[Sequence[Spoken]], checkpoint: Checkpoint, reason: Reason, share: float
+        self, groups: Sequence[Sequence[MessageRef]], checkpoint: Checkpoint, reason: Reason, share: float
     ) -> _Picked:
         """The last turns that fit beside a note that tells all of the checkpoint."""
         detail = self._detail(checkpoint, reason)
@@ -373,7 +384,7 @@ class _Drawing:
                 return note
         return picked.lead
 
-    def _is_unknown(self, recent: Sequence[Spoken], chosen: Collection[str]) -> bool:
+    def _is_unknown(self, recent: Sequence[MessageRef], chosen: Collection[str]) -> bool:
         """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
         return not self._ask.fresh and any(not each.is_earlier and each.id not in chosen for each in recent)
 
@@ -387,7 +398,7 @@ class _Drawing:
         derived = self._ask.derive()
         return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
 
-    def _recent(self) -> list[list[Spoken]]:
+    def _recent(self) -> list[list[MessageRef]]:
         """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
         groups = exchanges(self._found.spoken)
         if len(groups) > 1 and not self._found.is_whole and groups[0][0].role not in ("user", "system"):
@@ -400,7 +411,7 @@ class _Drawing:
 
     def _older(
         self, checkpoint: Checkpoint, chosen: Chosen, base: Weight, laid: Laid
-    ) -> tuple[list[Spoken], tuple[Needed, ...], tuple[Needed, ...]]:
+    ) -> tuple[list[MessageRef], tuple[Needed, ...], tuple[Needed, ...]]:
         """What is shown of the older transcript, in order; why; and what was needed and does not fit."""
         inputs = chosen.inputs
         taken = {each.id: each for each in inputs}
@@ -421,7 +432,7 @@ class _Drawing:
                 refused.append(Needed(tuple(new), needed.why))
         return sorted(taken.values(), key=lambda each: each.place), tuple(kept), tuple(refused)
 
-    def _needed(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[Needed]:
+    def _needed(self, checkpoint: Checkpoint, shown: Sequence[MessageRef]) -> Iterator[Needed]:
         if self._line is None or (self._found.is_whole and len(shown) == len(self._found.spoken)):
             return
         yield needing.opening(self._line)
@@ -430,7 +441,9 @@ class _Drawing:
         if self._ask.task:
             yield from needing.needed_by_task(self._line, self._ask.task)
 
-    def _missing_calls(self, checkpoint: Checkpoint, shown: Sequence[Spoken]) -> Iterator[tuple[str, str]]:
+    def _missing_calls(
+        self, checkpoint: Checkpoint, shown: Sequence[MessageRef]
+    ) -> Iterator[tuple[str, str]]:
         """Calls that are not shown and have to be, and why."""
         asked = self._calls_of(shown)
         for each in checkpoint.pending_approvals:
@@ -481,13 +494,13 @@ class _Drawing:
         why = _told(checkpoint, reason, turn, is_all=is_all)
         return lead_note(checkpoint, why, detail=detail, shown=shown, harmless=self._ask.harmless)
 
-    def _first(self, tail: Sequence[Spoken]) -> str | None:
+    def _first(self, tail: Sequence[MessageRef]) -> str | None:
         if not tail:
             return None
         is_all = self._found.is_whole and tail[0].id == self._found.spoken[0].id
         return None if is_all else tail[0].id
 
-    def _calls_of(self, spoken: Sequence[Spoken], cuts: Cuts = NO_CUTS) -> frozenset[str]:
+    def _calls_of(self, spoken: Sequence[MessageRef], cuts: Cuts = NO_CUTS) -> frozenset[str]:
         """The calls that messages ask for; with `cuts` those whose arguments are shown whole."""
         found: set[str] = set()
         for each, message in zip(spoken, self._words.of(spoken), strict=True):
@@ -502,8 +515,8 @@ class _Drawing:
             return self._total
         return sum(1 for each in self._found.spoken if each.role == "assistant")
 
-    def _drawn(self, reason: Reason, laid: Laid, shown: list[Spoken]) -> Drawn:
-        return Drawn(
+    def _drawn(self, reason: Reason, laid: Laid, shown: list[MessageRef]) -> BuiltContext:
+        return BuiltContext(
             reason=reason,
             conversation=laid.conversation,
             found=self._found,

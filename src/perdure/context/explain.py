@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perdure.context.budget import Budget, weigh_frame
-from perdure.context.builder import Ask, Drawn
-from perdure.context.history_window import Spoken, exchanges
+from perdure.context.builder import BuiltContext, ContextRequest
+from perdure.context.history_window import MessageRef, exchanges
 from perdure.context.plan import Item, Tier
 from perdure.context.render.notes import lines_of
 from perdure.context.required_messages import Needed
@@ -20,7 +20,7 @@ __all__ = ["count_of", "items_of"]
 _EACH = 12  # turns that are items of their own; those before them are one
 
 
-def items_of(drawn: Drawn, ask: Ask, frame: Frame) -> Iterator[Item]:
+def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator[Item]:
     """The items of what was drawn, tier by tier; `frame` is the one that is shown."""
     scale = _Counting(ask.budget)
     yield from _frame(scale, frame)
@@ -67,7 +67,7 @@ def _frame(scale: _Counting, frame: Frame) -> Iterator[Item]:
         yield Item(tier=1, what=what, tokens=whole - bare, included=True, why=names or "always shown")
 
 
-def _lead(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+def _lead(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
     if drawn.lead is None:
         return
     lines = [line for line in lines_of(drawn.lead) if not line.startswith("Artifacts in use: ")]
@@ -86,7 +86,7 @@ def _lead(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
     )
 
 
-def _note(scale: _Counting, drawn: Drawn, *, tier: Tier, prefix: str) -> Iterator[Item]:
+def _note(scale: _Counting, drawn: BuiltContext, *, tier: Tier, prefix: str) -> Iterator[Item]:
     first = True
     for line in lines_of(drawn.note):
         if line.startswith(prefix):
@@ -99,11 +99,11 @@ def _note(scale: _Counting, drawn: Drawn, *, tier: Tier, prefix: str) -> Iterato
             first = False
 
 
-def _is_first(drawn: Drawn, line: str) -> bool:
+def _is_first(drawn: BuiltContext, line: str) -> bool:
     return list(lines_of(drawn.note))[1:2] == [line]
 
 
-def _turns(scale: _Counting, drawn: Drawn, ask: Ask) -> Iterator[Item]:
+def _turns(scale: _Counting, drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
     older = {each.id for each in drawn.older}
     groups = exchanges([each for each in drawn.shown if each.id not in older])
     split = max(0, len(groups) - _EACH)
@@ -113,7 +113,7 @@ def _turns(scale: _Counting, drawn: Drawn, ask: Ask) -> Iterator[Item]:
         yield _group(scale, drawn, [group], _why(drawn, ask, group))
 
 
-def _why(drawn: Drawn, ask: Ask, turn: Sequence[Spoken]) -> str:
+def _why(drawn: BuiltContext, ask: ContextRequest, turn: Sequence[MessageRef]) -> str:
     match drawn.reason:
         case "whole":
             return "all of it fits"
@@ -125,7 +125,7 @@ def _why(drawn: Drawn, ask: Ask, turn: Sequence[Spoken]) -> str:
             return f"one of the last {ask.limits.turns} that fit"
 
 
-def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], why: str) -> Item:
+def _group(scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[MessageRef]], why: str) -> Item:
     spoken = [each for group in groups for each in group]
     ids = {each.id for each in spoken}
     cuts = [each for each in drawn.cut_texts if each.message in ids]
@@ -145,7 +145,7 @@ def _group(scale: _Counting, drawn: Drawn, groups: Sequence[Sequence[Spoken]], w
     )
 
 
-def _cuts(drawn: Drawn) -> Iterator[Item]:
+def _cuts(drawn: BuiltContext) -> Iterator[Item]:
     """What is shown in part: an item for the rest of each."""
     turns = {each.id: each.turn for each in drawn.shown}
     for cut in drawn.cut_texts:
@@ -159,18 +159,18 @@ def _cuts(drawn: Drawn) -> Iterator[Item]:
         )
 
 
-def _shown(drawn: Drawn, spoken: Sequence[Spoken]) -> list[Message]:
+def _shown(drawn: BuiltContext, spoken: Sequence[MessageRef]) -> list[Message]:
     messages = drawn.conversation.messages()
     spans = [drawn.spans[each.id] for each in spoken if each.id in drawn.spans]
     return [messages[at] for start, end in spans for at in range(start, end)]
 
 
-def _turn_names(spoken: Sequence[Spoken]) -> str:
+def _turn_names(spoken: Sequence[MessageRef]) -> str:
     first, last = spoken[0].turn, spoken[-1].turn
     return f"turn {first}" if first == last else f"turns {first}–{last}"
 
 
-def _artifacts(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+def _artifacts(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
     for line in lines_of(drawn.lead):
         if line.startswith("Artifacts in use: "):
             references = tuple(line.removeprefix("Artifacts in use: ").split(", "))
@@ -184,7 +184,7 @@ def _artifacts(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
             )
 
 
-def _needed(scale: _Counting, drawn: Drawn) -> Iterator[Item]:
+def _needed(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
     for each in drawn.needed:
         yield _older(each, scale.messages(_shown(drawn, each.spoken)), each.why, included=True)
     for each in drawn.refused:
@@ -202,7 +202,7 @@ def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
     )
 
 
-def _left_out(drawn: Drawn, ask: Ask) -> Iterator[Item]:
+def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
     """What is not shown, as one item: it is not read, so nobody knows its tokens."""
     if drawn.first is None:
         return

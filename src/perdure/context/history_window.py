@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from perdure.context.render.call_summaries import Known
+from perdure.context.render.call_summaries import CallFacts
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import reader
@@ -26,12 +26,12 @@ from perdure.model.event import (
 )
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe, decode_recipe
-from perdure.projections.transcript import Said
+from perdure.projections.transcript import MessageAt
 
 __all__ = [
     "CHARACTERS_A_TOKEN",
-    "Spoken",
-    "Trace",
+    "MessageRef",
+    "HistoryWindow",
     "backend_of_message",
     "begins",
     "exchanges",
@@ -45,10 +45,10 @@ _IMPORTS = "import:"  # what the runs of imported conversations are called
 CHARACTERS_A_TOKEN = 12  # that even the leanest text has no more of
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class MessageRef(msgspec.Struct, frozen=True):
     """One message of a line, by reference, and where it stands."""
 
-    said: Said
+    said: MessageAt
     turn: int  # of the line, from 1
     place: tuple[int, int]  # depth of the commit, and which of its events it is
     is_earlier: bool = False  # before the last switch
@@ -70,13 +70,13 @@ class Spoken(msgspec.Struct, frozen=True):
         return self.said.event.role
 
 
-class Trace(msgspec.Struct, kw_only=True):
+class HistoryWindow(msgspec.Struct, kw_only=True):
     """The last part of a line."""
 
-    spoken: list[Spoken] = []  # oldest first, up to the end, without a gap
+    spoken: list[MessageRef] = []  # oldest first, up to the end, without a gap
     is_whole: bool = True  # it begins where the line does
     turn: int = 0  # the number of the line's last turn; 0: there is none
-    known: dict[str, Known] = {}  # what the history says of calls before the last switch
+    known: dict[str, CallFacts] = {}  # what the history says of calls before the last switch
     switched: Digest | None = None  # the commit of the last switch
     switch: BackendSwitched | None = None  # what it says, if no model has spoken since
     recipe: Recipe | None = None  # of the last step, if no switch came since
@@ -100,11 +100,11 @@ class _Back:
         self._line_backend: str | None = None  # that the line was on, as a later event says
         self._unplaced: list[str] = []  # earlier messages of models, until it is known whose line they are on
         self._makers: dict[str, set[str | None]] = {}  # who said them, and on whose line
-        self.found = Trace(spoken=[], known={})
+        self.found = HistoryWindow(spoken=[], known={})
         self._telling = fresh
         self._size = 0
         self._exchanges = 0  # that were come to whole, before the last switch or the end
-        self._later: Spoken | None = None  # the message after the one at hand
+        self._later: MessageRef | None = None  # the message after the one at hand
 
     def take(self, step: Step) -> bool:
         """Note one commit; whether that is far enough."""
@@ -140,7 +140,7 @@ class _Back:
         if event.context is not None and not self._is_anchored:
             self._remember(event.context)
         place = step.place.depth, index
-        spoken = Spoken(Said(event, step.digest, step.commit), step.place.turn, place, self._telling)
+        spoken = MessageRef(MessageAt(event, step.digest, step.commit), step.place.turn, place, self._telling)
         if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
         self._later = spoken
@@ -160,7 +160,7 @@ class _Back:
             self._makers[id].add(backend)
         self._unplaced = []
 
-    def finish(self) -> Trace:
+    def finish(self) -> HistoryWindow:
         """What was found, oldest first, each earlier message with how its calls are shown."""
         self._place(self._line_backend)
         recipe = self.found.recipe
@@ -185,7 +185,7 @@ class _Back:
         self.found.switched = self.found.recipe.switched
 
     def _note(self, event: ToolCallRequested | ToolCallCompleted) -> None:
-        known = self.found.known.get(event.call, Known())
+        known = self.found.known.get(event.call, CallFacts())
         if isinstance(event, ToolCallCompleted):
             known = msgspec.structs.replace(known, reference=known.reference or event.result_ref)
         effect = known.effect or event.side_effects
@@ -206,7 +206,7 @@ def trace(
     room: int | None = None,
     fresh: bool = False,
     is_native: Callable[[str | None], bool] = lambda _: False,
-) -> Trace:
+) -> HistoryWindow:
     """The last part of the line that ends at `at`, for a window of `room` tokens; None: of any size.
 
     `fresh`: as a backend sees it that has not been at it: only the last `turns`.  `is_native` is asked for each
@@ -227,7 +227,7 @@ def trace(
     return found
 
 
-def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> Trace:
+def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> HistoryWindow:
     """The part of a line that a recipe tells of, up to the message `before`, which is the step's own."""
     back = _Back(space, 0, None, fresh=False, is_native=lambda _: False)
     found = back.found
@@ -244,7 +244,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> Trace:
     return found
 
 
-def _begin(found: Trace, turns: int, *, fresh: bool) -> None:
+def _begin(found: HistoryWindow, turns: int, *, fresh: bool) -> None:
     """Let it begin where it is to begin: a commit may hold more messages than are wanted."""
     first = None
     if found.recipe is not None:
@@ -260,7 +260,7 @@ def _begin(found: Trace, turns: int, *, fresh: bool) -> None:
     del found.spoken[:at]
 
 
-def begins(message: Spoken, before: Spoken | None) -> bool:
+def begins(message: MessageRef, before: MessageRef | None) -> bool:
     """Whether an exchange begins with a message: the user speaks anew, and not to a run that is under way."""
     if message.role not in ("user", "system"):
         return False
@@ -271,10 +271,10 @@ def begins(message: Spoken, before: Spoken | None) -> bool:
     return before.role not in ("user", "system") and not is_steered
 
 
-def exchanges(spoken: Sequence[Spoken]) -> list[list[Spoken]]:
+def exchanges(spoken: Sequence[MessageRef]) -> list[list[MessageRef]]:
     """The messages by what one input led to, in order."""
-    groups: list[list[Spoken]] = []
-    before: Spoken | None = None
+    groups: list[list[MessageRef]] = []
+    before: MessageRef | None = None
     for each in spoken:
         if not groups or begins(each, before):
             groups.append([])
@@ -283,7 +283,7 @@ def exchanges(spoken: Sequence[Spoken]) -> list[list[Spoken]]:
     return groups
 
 
-def messages_of(space: Space, spoken: Sequence[Spoken]) -> dict[str, Message]:
+def messages_of(space: Space, spoken: Sequence[MessageRef]) -> dict[str, Message]:
     """The words of messages, by id; without those that were forgotten."""
     entries = reader.spoken(space, [each.said for each in spoken])
     return {entry.id: entry.words for entry in entries if entry.words is not None}
@@ -291,14 +291,14 @@ def messages_of(space: Space, spoken: Sequence[Spoken]) -> dict[str, Message]:
 
 def spoken_in(
     step: Step, *, is_earlier: bool, is_native: Callable[[MessageAppended], bool]
-) -> Iterable[Spoken]:
+) -> Iterable[MessageRef]:
     """The messages of one commit."""
     for index, event in enumerate(step.changeset.events):
         if isinstance(event, MessageAppended):
             place = step.place.depth, index
-            said = Said(event, step.digest, step.commit)
+            said = MessageAt(event, step.digest, step.commit)
             native = is_earlier and event.role == "assistant" and is_native(event)
-            yield Spoken(said, step.place.turn, place, is_earlier, native)
+            yield MessageRef(said, step.place.turn, place, is_earlier, native)
 
 
 def backend_of_message(event: MessageAppended) -> str | None:

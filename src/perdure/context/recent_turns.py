@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from perdure.context.budget import Budget
-from perdure.context.history_window import CHARACTERS_A_TOKEN, Spoken, Trace
-from perdure.context.render.conversation import Laid, Words, lay
+from perdure.context.history_window import CHARACTERS_A_TOKEN, HistoryWindow, MessageRef
+from perdure.context.render.conversation import Laid, MessageTexts, lay
 from perdure.context.render.cuts import BRIEF_ARGUMENTS, BRIEF_RESULT, NO_CUTS, Cuts, is_short, longest
-from perdure.context.required_messages import Line, by_id
+from perdure.context.required_messages import LineView, by_id
 from perdure.model.message import Message, Text
 from perdure.providers.tokens import Weight
 
@@ -31,12 +31,12 @@ _STEPS = 8  # halvings by which the size of a cut is found
 class Chosen(msgspec.Struct, frozen=True):
     """Which of the last turns are shown, and how."""
 
-    inputs: Sequence[Spoken] = ()  # shown apart, before the rest of their turn
-    tail: Sequence[Spoken] = ()  # the last messages, without a gap
+    inputs: Sequence[MessageRef] = ()  # shown apart, before the rest of their turn
+    tail: Sequence[MessageRef] = ()  # the last messages, without a gap
     cuts: Cuts = NO_CUTS
 
     @property
-    def spoken(self) -> list[Spoken]:
+    def spoken(self) -> list[MessageRef]:
         """All of them, in order."""
         return [*self.inputs, *self.tail]
 
@@ -51,10 +51,10 @@ class RecentTurns:
 
     def __init__(
         self,
-        words: Words,
+        words: MessageTexts,
         budget: Budget,
-        found: Trace,
-        line: Line | None,
+        found: HistoryWindow,
+        line: LineView | None,
         reference: Callable[[str], str | None],
     ) -> None:
         """Choose from what was found of a line; `reference` names the artifact that holds the result of a call."""
@@ -64,7 +64,7 @@ class RecentTurns:
         self._weights: dict[Message, Weight] = {}
 
     def choose(
-        self, groups: Sequence[Sequence[Spoken]], base: Weight, share: float, *, is_new: bool
+        self, groups: Sequence[Sequence[MessageRef]], base: Weight, share: float, *, is_new: bool
     ) -> Chosen:
         """The turns that are shown beside what weighs `base`, within a share of the budget; the last one at any rate.
 
@@ -99,7 +99,7 @@ class RecentTurns:
         )
         return msgspec.structs.replace(chosen, cuts=cuts)
 
-    def _short(self, spoken: Sequence[Spoken]) -> dict[str, tuple[str, int]]:
+    def _short(self, spoken: Sequence[MessageRef]) -> dict[str, tuple[str, int]]:
         """Results that were shortened when they came, newest first: by call, where the whole is and its characters."""
         found: dict[str, tuple[str, int]] = {}
         for message in reversed(self._words.of(spoken)):
@@ -110,7 +110,7 @@ class RecentTurns:
                     found[result.call_id] = (reference, len(text))
         return found
 
-    def _choose(self, groups: Sequence[Sequence[Spoken]], base: Weight, share: float) -> Chosen:
+    def _choose(self, groups: Sequence[Sequence[MessageRef]], base: Weight, share: float) -> Chosen:
         if not groups:
             return Chosen()
         current = groups[-1]
@@ -142,7 +142,7 @@ class RecentTurns:
         return Chosen(apart, tail, _joined(before, cuts))
 
     def _with_part_of(
-        self, turn: Sequence[Spoken], tail: Sequence[Spoken], cuts: Cuts, base: Weight, share: float
+        self, turn: Sequence[MessageRef], tail: Sequence[MessageRef], cuts: Cuts, base: Weight, share: float
     ) -> Cuts | None:
         """Cuts by which one turn more fits before the others; None: too little would be left of it."""
         spoken, stored = [*turn, *tail], {**cuts.stored, **self._brief(turn).stored}
@@ -159,7 +159,7 @@ class RecentTurns:
             low, high = (middle, high) if self._holds(spoken, base, cut_to(middle), share) else (low, middle)
         return cut_to(low)
 
-    def _as_whole_as_fits(self, spoken: Sequence[Spoken], base: Weight, share: float) -> Cuts:
+    def _as_whole_as_fits(self, spoken: Sequence[MessageRef], base: Weight, share: float) -> Cuts:
         """The cuts by which messages fit: of the oldest results as few as will do, and the last of these no more than needed."""
         brief = self._brief(spoken)
         order = [each.id for each in spoken if each.id in brief.results]
@@ -179,7 +179,7 @@ class RecentTurns:
             return cuts
         return self._larger(spoken, base, cuts, order[low - 1], share)
 
-    def _larger(self, spoken: Sequence[Spoken], base: Weight, cuts: Cuts, id: str, share: float) -> Cuts:
+    def _larger(self, spoken: Sequence[MessageRef], base: Weight, cuts: Cuts, id: str, share: float) -> Cuts:
         """The same with as much as fits of the result that is cut last."""
         message = self._said(next(each for each in spoken if each.id == id))
         low, high = cuts.results[id], longest(message)
@@ -191,7 +191,7 @@ class RecentTurns:
                 high = middle
         return _with_result(cuts, id, low)
 
-    def _brief(self, spoken: Sequence[Spoken]) -> Cuts:
+    def _brief(self, spoken: Sequence[MessageRef]) -> Cuts:
         """Cuts that leave a brief of each result, and of arguments that are told in sentences."""
         results: dict[str, int] = {}
         stored: dict[str, str] = {}
@@ -213,7 +213,7 @@ class RecentTurns:
             self._references[call] = self._reference(call)
         return self._references[call]
 
-    def _apart(self, turn: Sequence[Spoken]) -> list[Spoken]:
+    def _apart(self, turn: Sequence[MessageRef]) -> list[MessageRef]:
         """The input of a turn whose first messages were left out before: it was shown apart, and still is."""
         recipe = self._found.recipe
         if recipe is None or self._line is None or turn[0].role in ("user", "system"):
@@ -224,12 +224,12 @@ class RecentTurns:
             if each.turn == turn[0].turn and each.role == "user"
         ]
 
-    def _cut_before(self, spoken: Sequence[Spoken]) -> Cuts:
+    def _cut_before(self, spoken: Sequence[MessageRef]) -> Cuts:
         """Those of the messages that were shown cut keep half of what was left of a text from here on."""
         cut = self._found.recipe.cut if self._found.recipe is not None else {}
         return Cuts(texts={each.id: max(_CUT_MIN, cut[each.id] // 2) for each in spoken if each.id in cut})
 
-    def _part_of(self, turn: Sequence[Spoken], base: Weight) -> Chosen:
+    def _part_of(self, turn: Sequence[MessageRef], base: Weight) -> Chosen:
         """Of a turn that is too large by itself: its input, and its last messages."""
         brief = self._brief(turn)
         laid = lay(self._words, turn, known=self._found.known, cuts=brief)
@@ -259,7 +259,7 @@ class RecentTurns:
             cuts = self._cuts(tail, base)
         return Chosen(inputs, tail, cuts or NO_CUTS)
 
-    def _cuts(self, spoken: Sequence[Spoken], base: Weight) -> Cuts | None:
+    def _cuts(self, spoken: Sequence[MessageRef], base: Weight) -> Cuts | None:
         """How many characters each text may keep for these messages to fit; None: that would be too few."""
         most = max(_CUT_MIN, 4 * (self._budget.room or 0))
         stored = self._brief(spoken).stored
@@ -275,7 +275,7 @@ class RecentTurns:
 
     # ---- weights
 
-    def _holds(self, spoken: Sequence[Spoken], base: Weight, cuts: Cuts, share: float = 1.0) -> bool:
+    def _holds(self, spoken: Sequence[MessageRef], base: Weight, cuts: Cuts, share: float = 1.0) -> bool:
         laid = lay(self._words, spoken, known=self._found.known, cuts=cuts)
         messages = laid.conversation.messages()
         room = self._budget.room
@@ -283,12 +283,12 @@ class RecentTurns:
             return False  # no need to weigh it
         return self._budget.holds(sum_of(map(self.weight, messages), base), share)
 
-    def _group_weights(self, groups: Sequence[Sequence[Spoken]], cuts: Cuts) -> list[Weight]:
+    def _group_weights(self, groups: Sequence[Sequence[MessageRef]], cuts: Cuts) -> list[Weight]:
         every = [each for group in groups for each in group]
         laid = lay(self._words, every, known=self._found.known, cuts=cuts)
         return [sum_of((self.span(laid, each.id) for each in group), NOTHING) for group in groups]
 
-    def _said(self, spoken: Spoken) -> Message:
+    def _said(self, spoken: MessageRef) -> Message:
         return self._words.of([spoken])[0] or Message(spoken.said.event.role)
 
     def weight(self, message: Message | None) -> Weight:
@@ -300,7 +300,7 @@ class RecentTurns:
             found = self._weights[message] = self._budget.scale.message(message)
         return found
 
-    def raw(self, spoken: Spoken) -> Weight:
+    def raw(self, spoken: MessageRef) -> Weight:
         """What a message of the line weighs by itself."""
         return self.weight(self._words.of([spoken])[0])
 

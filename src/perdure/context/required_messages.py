@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from perdure.context.history_window import Spoken, spoken_in
-from perdure.context.render.conversation import Words
+from perdure.context.history_window import MessageRef, spoken_in
+from perdure.context.render.conversation import MessageTexts
 from perdure.engines.contract import Step
 from perdure.history import reader
 from perdure.history.space import Space
@@ -23,7 +23,7 @@ from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 
-__all__ = ["Line", "Needed", "by_id", "line", "needed_by_task", "needed_calls", "opening"]
+__all__ = ["LineView", "Needed", "by_id", "line", "needed_by_task", "needed_calls", "opening"]
 
 _STEPS_MAX = 400  # commits of one turn that are looked at
 _FIRST_STEPS = 4  # commits at the beginning in which system words are looked for
@@ -36,11 +36,11 @@ _MESSAGE = re.compile(r"\bmessage:([^\s\"',;)\]}]{1,200})")
 class Needed(msgspec.Struct, frozen=True):
     """Messages from before those that are shown, and why they are wanted."""
 
-    spoken: tuple[Spoken, ...]  # oldest first
+    spoken: tuple[MessageRef, ...]  # oldest first
     why: str
 
 
-class Line(msgspec.Struct, frozen=True):
+class LineView(msgspec.Struct, frozen=True):
     """The line that is looked at, which of its commits are before the last switch, and whose calls are shown as pairs."""
 
     space: Space
@@ -48,7 +48,7 @@ class Line(msgspec.Struct, frozen=True):
     earlier_until: int  # depth
     is_native: Callable[[MessageAppended], bool]
 
-    def of(self, step: Step) -> list[Spoken]:
+    def of(self, step: Step) -> list[MessageRef]:
         """The messages of one commit."""
         is_earlier = step.place.depth <= self.earlier_until
         return list(spoken_in(step, is_earlier=is_earlier, is_native=self.is_native))
@@ -59,10 +59,10 @@ class Line(msgspec.Struct, frozen=True):
             if reader.is_ancestor(self.space, digest, self.at):
                 yield self.space.step(digest)
 
-    def turn(self, number: int) -> list[Spoken]:
+    def turn(self, number: int) -> list[MessageRef]:
         """The messages of one turn."""
         last = self.space.turn(self.at, number)
-        found: list[Spoken] = []
+        found: list[MessageRef] = []
         for step in reader.steps(self.space, last.digest if last else None, limit=_STEPS_MAX):
             if step.place.turn != number:
                 break
@@ -77,14 +77,14 @@ def line(
     *,
     fresh: bool,
     is_native: Callable[[MessageAppended], bool],
-) -> Line:
+) -> LineView:
     """A line up to a commit; `fresh`: all of it is before a switch."""
     end = at if fresh else switched
-    return Line(space, at, space.step(end).place.depth if end is not None else -1, is_native)
+    return LineView(space, at, space.step(end).place.depth if end is not None else -1, is_native)
 
 
 def needed_calls(
-    on: Line, words: Words, calls: Iterable[tuple[str, str]], where: Callable[[str], str | None]
+    on: LineView, words: MessageTexts, calls: Iterable[tuple[str, str]], where: Callable[[str], str | None]
 ) -> Iterator[Needed]:
     """What is needed for calls, each given with the reason; `where` says what names the commit that asked for one."""
     for call, why in calls:
@@ -95,7 +95,7 @@ def needed_calls(
                 yield Needed(tuple(_around(on.turn(asking.turn) or on.of(step), asking, words)), why)
 
 
-def needed_by_task(on: Line, task: Mapping[str, Json]) -> Iterator[Needed]:
+def needed_by_task(on: LineView, task: Mapping[str, Json]) -> Iterator[Needed]:
     """What the task's state refers to."""
     text = msgspec.json.encode(dict(task)).decode()
     for number in list(dict.fromkeys(_TURN.findall(text)))[:_MENTIONS_MAX]:
@@ -105,7 +105,7 @@ def needed_by_task(on: Line, task: Mapping[str, Json]) -> Iterator[Needed]:
         yield Needed(tuple(found), f"the task refers to message:{id}")
 
 
-def opening(on: Line) -> Needed:
+def opening(on: LineView) -> Needed:
     """The system words with which an imported conversation begins."""
     depth = on.space.step(on.at).place.depth
     steps = on.space.back(on.at, skip=max(0, depth + 1 - _FIRST_STEPS), limit=_FIRST_STEPS)
@@ -113,13 +113,13 @@ def opening(on: Line) -> Needed:
     return Needed(tuple(found), "the conversation's own system words")
 
 
-def by_id(on: Line, ids: Sequence[str]) -> list[Spoken]:
+def by_id(on: LineView, ids: Sequence[str]) -> list[MessageRef]:
     """Messages of the line by their ids, in the order of the line."""
     found = [each for id in ids for step in on.named(id) for each in on.of(step) if each.id == id]
     return sorted(found, key=lambda each: each.place)
 
 
-def _asking(spoken: Sequence[Spoken], words: Words, call: str) -> Spoken | None:
+def _asking(spoken: Sequence[MessageRef], words: MessageTexts, call: str) -> MessageRef | None:
     asked = [each for each in spoken if each.role == "assistant"]
     for each, message in zip(asked, words.of(asked), strict=True):
         if message is not None and any(one.id == call for one in message.tool_calls):
@@ -127,7 +127,7 @@ def _asking(spoken: Sequence[Spoken], words: Words, call: str) -> Spoken | None:
     return None
 
 
-def _around(turn: Sequence[Spoken], asking: Spoken, words: Words) -> Iterator[Spoken]:
+def _around(turn: Sequence[MessageRef], asking: MessageRef, words: MessageTexts) -> Iterator[MessageRef]:
     """The input before a message that asks, the message, and what tools answered to its calls."""
     at = next((at for at, each in enumerate(turn) if each.id == asking.id), None)
     if at is None:

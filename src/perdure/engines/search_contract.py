@@ -17,10 +17,10 @@ import msgspec
 
 from perdure.model.digest import Digest
 
-__all__ = ["Filters", "Hit", "Row", "SearchIndex", "Standing"]
+__all__ = ["Filters", "Hit", "SearchRow", "SearchIndex", "IndexPosition"]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SearchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One version of an item, as it is searched for."""
 
     path: str
@@ -47,7 +47,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class IndexPosition(msgspec.Struct, frozen=True):
     """Where an index stands."""
 
     root: Digest | None  # None: nowhere, it has to be made
@@ -57,11 +57,13 @@ class Standing(msgspec.Struct, frozen=True):
 class SearchIndex(Protocol):
     """Words and vectors that can be searched.  Thread-safe; safe to use from several processes."""
 
-    def standing(self) -> Standing:
+    def standing(self) -> IndexPosition:
         """Where it stands now."""
         ...
 
-    def move(self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[Row]) -> bool:
+    def move(
+        self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
+    ) -> bool:
         """Go from one root to another by what differs; False, changing nothing, if it does not stand at `before`.
 
         `before=None` begins anew.  Rows that are new have no vector yet.

@@ -18,10 +18,10 @@ from perdure.model.digest import Digest
 from perdure.model.event import AgentChanged
 from perdure.model.head import MAIN, Head
 
-__all__ = ["Sight", "Standing", "agent_after", "applied_id"]
+__all__ = ["AgentMapView", "TimelineContext", "agent_after", "applied_id"]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     """One timeline of one space, and what surrounds it."""
 
     space: Space
@@ -36,11 +36,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             return MAIN
         return "fork/" + sha256(f"{self.space.name}\n{self.timeline}".encode()).hexdigest()[:16]
 
-    def sight(self, head: Head) -> Sight:
+    def sight(self, head: Head) -> AgentMapView:
         """The agent's map as seen from `head`."""
         agent = self.agent
         if agent is None:
-            return Sight(MAIN, None, NO_READS)
+            return AgentMapView(MAIN, None, NO_READS)
         line = self.agent_line
         hold = agent.engine.hold(agent.name, line)
         if hold is not None:
@@ -50,7 +50,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         else:
             commit = agent_after(agent, self.space.step(head.commit))
         reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else NO_READS
-        return Sight(line, commit, reads)
+        return AgentMapView(line, commit, reads)
 
     def _at_first(self, agent: Space) -> Digest | None:
         """The agent's commit as of the thread's first one, which a fork from before it sees; now if there is none."""
@@ -64,7 +64,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return first.commit.reads.agent_commit
 
 
-class Sight(msgspec.Struct, frozen=True):
+class AgentMapView(msgspec.Struct, frozen=True):
     """A moment of the agent's map, and the line that changes to it go to."""
 
     line: str

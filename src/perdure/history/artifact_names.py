@@ -22,7 +22,7 @@ from perdure.model.digest import Digest
 
 __all__ = [
     "NAMES",
-    "Named",
+    "NamedArtifact",
     "check_referable",
     "is_referable",
     "known_names",
@@ -39,7 +39,7 @@ _SCHEME = "artifact://"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){1,7}\Z")
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NamedArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the map holds at a name."""
 
     artifact: Digest
@@ -50,7 +50,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int  # of the commit that wrote it, on its line
 
 
-_decoder = msgspec.json.Decoder(Named)
+_decoder = msgspec.json.Decoder(NamedArtifact)
 
 
 def is_referable(name: str) -> bool:
@@ -68,12 +68,12 @@ def check_referable(name: str) -> str:
     return name
 
 
-def let_name(ops: Ops, name: str, named: Named) -> None:
+def let_name(ops: Ops, name: str, named: NamedArtifact) -> None:
     """Let a name lead to an artifact, whatever it led to before."""
     ops.put(NAMES + check_referable(name), canonical.decode(canonical.encode_struct(named)))
 
 
-def resolve_name(space: Space, name: str, *, at: Digest | None) -> Named:
+def resolve_name(space: Space, name: str, *, at: Digest | None) -> NamedArtifact:
     """What a name leads to as of a commit; raises `NotFound`."""
     entry = space.tree_at(at).get(NAMES + check_referable(name))
     if entry is None:
@@ -82,13 +82,13 @@ def resolve_name(space: Space, name: str, *, at: Digest | None) -> Named:
     return _read(space, entry)
 
 
-def known_names(space: Space, *, at: Digest | None) -> Iterator[tuple[str, Named]]:
+def known_names(space: Space, *, at: Digest | None) -> Iterator[tuple[str, NamedArtifact]]:
     """All names as of a commit, sorted, with what they lead to."""
     for entry in space.tree_at(at).entries(NAMES):
         yield entry.path.removeprefix(NAMES), _read(space, entry)
 
 
-def written_by(space: Space, named: Named, *, at: Digest | None) -> Digest | None:
+def written_by(space: Space, named: NamedArtifact, *, at: Digest | None) -> Digest | None:
     """The commit on the line of `at` that wrote a name."""
     if at is None:
         return None
@@ -112,7 +112,7 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
     return resolve_name(space, reference.removeprefix(_SCHEME), at=at).artifact
 
 
-def _read(space: Space, entry: Entry) -> Named:
+def _read(space: Space, entry: Entry) -> NamedArtifact:
     try:
         return _decoder.decode(space.body(entry.value))
     except msgspec.DecodeError as error:

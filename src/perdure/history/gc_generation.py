@@ -20,7 +20,7 @@ import msgspec
 from perdure.engines.contract import GC, Fence
 from perdure.errors import Conflict, Forgotten, Moved
 from perdure.history.space import Space
-from perdure.history.tree import EMPTY, Cache
+from perdure.history.tree import EMPTY, NodeCache
 from perdure.model.artifact import decode_artifact
 from perdure.model.digest import Digest, Kind, Object
 
@@ -43,7 +43,7 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
         generation = _generation(space)
         fences = (*space.fences, Fence(GC, generation))
         try:
-            return act(msgspec.structs.replace(space, cache=Cache(), fences=fences))
+            return act(msgspec.structs.replace(space, cache=NodeCache(), fences=fences))
         except Moved:
             if _generation(space) == generation:
                 raise

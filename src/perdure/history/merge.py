@@ -39,7 +39,7 @@ from perdure.errors import Conflict, Invalid, MergeConflict, PathConflict
 from perdure.history import ancestry, gc_generation, writer
 from perdure.history.ancestry import Point
 from perdure.history.changes import patch_builder, values
-from perdure.history.changes.values import Kept
+from perdure.history.changes.values import StoredValue
 from perdure.history.space import Space
 from perdure.history.tree import Entry, Meeting, Tree, diff, merge3
 from perdure.history.writer import Proposal
@@ -455,7 +455,7 @@ def _proposal(
         if isinstance(put, Joined):
             ops.put(put.path, put.value)
         else:
-            ops.put_stored(put.path, Kept(Stored(put.value, put.size, put.form, put.media_type), ()))
+            ops.put_stored(put.path, StoredValue(Stored(put.value, put.size, put.form, put.media_type), ()))
     patched = ops.finish()
     return Proposal(
         reason=terms.reason,

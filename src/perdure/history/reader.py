@@ -19,7 +19,7 @@ from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import Head
 from perdure.projections import transcript as projection
-from perdure.projections.transcript import Said, TranscriptEntry, Turn
+from perdure.projections.transcript import MessageAt, TranscriptEntry, Turn
 
 __all__ = [
     "check_limit",
@@ -128,7 +128,7 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
     """The last `limit` messages of the line that ends at `at`, oldest first; None is all of them."""
     check_limit(limit)
-    found: list[Said] = []
+    found: list[MessageAt] = []
     while at is not None and (limit is None or len(found) < limit):
         page = space.back(at, limit=_page(limit))
         for step in page:
@@ -175,7 +175,7 @@ def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) 
     return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
-def spoken(space: Space, said: Sequence[Said]) -> list[TranscriptEntry]:
+def spoken(space: Space, said: Sequence[MessageAt]) -> list[TranscriptEntry]:
     """What was said, with its words; one that was forgotten leaves its place."""
     wanted = list(dict.fromkeys(digest for each in said for digest in each.bodies))
     found: dict[Digest, bytes | Forgotten] = {}

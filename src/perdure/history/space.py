@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.engines.contract import Engine, Fence, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
-from perdure.history.tree import EMPTY, Cache, Tree
+from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.digest import Digest, Object
 from perdure.model.head import Head
 from perdure.model.limits import Limits
@@ -30,7 +30,7 @@ __all__ = [
     "THREAD",
     "THREADS",
     "Space",
-    "Steps",
+    "CommitCache",
     "label_of",
     "removed",
     "stale_because_removed",
@@ -45,7 +45,7 @@ _STEPS_MAX = 512
 _PAGE = 100
 
 
-class Steps:
+class CommitCache:
     """The last commits that were read or written, by digest.
 
     Two generations, as in the cache of nodes: what was not asked for since the last change
@@ -83,10 +83,10 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # what commits call it: the thread's id, or the agent's name
     clock: Callable[[], int]  # µs since 1970, UTC
     ids: Callable[[], str]
-    cache: Cache
+    cache: NodeCache
     limits: Limits = Limits()
     fences: tuple[Fence, ...] = ()  # what must hold for anything to be written or read here
-    steps: Steps = msgspec.field(default_factory=Steps)
+    steps: CommitCache = msgspec.field(default_factory=CommitCache)
 
     def tree(self, root: Digest = EMPTY) -> Tree:
         """The map of that root."""

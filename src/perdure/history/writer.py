@@ -20,9 +20,9 @@ from perdure.engines import shared_rules
 from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import Ops, Source, covered, reapply
+from perdure.history.changes.patch_builder import Ops, ValueSource, covered, reapply
 from perdure.history.changes.touched_paths import Touched
-from perdure.history.changes.values import Kept
+from perdure.history.changes.values import StoredValue
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
 from perdure.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
@@ -34,7 +34,7 @@ from perdure.model.patch import Edit, Op, Patch, Stored, decode_patch
 
 __all__ = [
     "OUTBOX",
-    "Committed",
+    "CommitOutcome",
     "OnConflict",
     "Proposal",
     "commit",
@@ -77,7 +77,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     author: str | None = None
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of a write."""
 
     receipt: Receipt
@@ -96,7 +96,7 @@ def commit(
     entries: tuple[bytes, ...] = (),
     also: tuple[tuple[str, Head | None], ...] = (),
     at: int | None = None,
-) -> Committed:
+) -> CommitOutcome:
     """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
 
     `intent` stands for what the proposals mean to do where that is not what they hold; None
@@ -301,13 +301,13 @@ def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence
         )
 
 
-def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> Committed:
+def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> CommitOutcome:
     head = receipt.heads[0]
     if head.commit != steps[-1].digest:
-        return Committed(receipt=receipt, head=head, step=None)
+        return CommitOutcome(receipt=receipt, head=head, step=None)
     for step in steps:
         space.steps.put(step)
-    return Committed(receipt=receipt, head=head, step=steps[-1])
+    return CommitOutcome(receipt=receipt, head=head, step=steps[-1])
 
 
 def _moved_on(space: Space, stale: StaleHead) -> bool:
@@ -353,13 +353,13 @@ def _on_top(space: Space, seen: Digest, root: Digest, proposal: Proposal) -> Pro
     def body(digest: Digest) -> bytes:
         return brought[digest].body if digest in brought else space.body(digest)
 
-    def kept(stored: Stored) -> Kept:
+    def kept(stored: Stored) -> StoredValue:
         new = brought.get(stored.value)
-        return Kept(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
+        return StoredValue(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
 
     ops = Ops(space, root)
     for op in proposal.patch.ops:
-        reapply(ops, op, Source(kept, body))
+        reapply(ops, op, ValueSource(kept, body))
     patched = ops.finish()
     told = tuple(covered(space, seen, root, proposal.patch))
     return msgspec.structs.replace(

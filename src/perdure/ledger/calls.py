@@ -34,8 +34,8 @@ __all__ = [
     "CALL",
     "WHY_MAX",
     "Changes",
-    "Held",
-    "Posting",
+    "VersionedCall",
+    "CallTransition",
     "advance",
     "find",
     "last",
@@ -102,14 +102,14 @@ class Changes(TypedDict, total=False):
     evidence: str | None
 
 
-class Held(msgspec.Struct, frozen=True):
+class VersionedCall(msgspec.Struct, frozen=True):
     """A call as it was read, and the permission to move it on once."""
 
     record: CallRecord
     revision: int
 
 
-class Posting(msgspec.Struct, frozen=True):
+class CallTransition(msgspec.Struct, frozen=True):
     """One transition of one call, ready to be written; the call's own cell comes first."""
 
     record: CallRecord  # as it will stand
@@ -118,16 +118,16 @@ class Posting(msgspec.Struct, frozen=True):
     objects: tuple[Object, ...] = ()
 
     @property
-    def held(self) -> Held:
+    def held(self) -> VersionedCall:
         """The call once this is written."""
-        return Held(self.record, self.cells[0].expected + 1)
+        return VersionedCall(self.record, self.cells[0].expected + 1)
 
-    def also(self, *, cells: Iterable[CellWrite] = (), objects: Iterable[Object] = ()) -> Posting:
+    def also(self, *, cells: Iterable[CellWrite] = (), objects: Iterable[Object] = ()) -> CallTransition:
         """The same, with more that becomes true in the same write."""
-        return Posting(self.record, self.entry, (*self.cells, *cells), (*self.objects, *objects))
+        return CallTransition(self.record, self.entry, (*self.cells, *cells), (*self.objects, *objects))
 
 
-def find(space: Space, id: str) -> Held | None:
+def find(space: Space, id: str) -> VersionedCall | None:
     """The call of that id; None if the thread has none.
 
     Raises `Corrupt`, naming it, if it is not what its newest ledger entry says.
@@ -140,7 +140,7 @@ def find(space: Space, id: str) -> Held | None:
     return held
 
 
-def read(space: Space, id: str) -> Held:
+def read(space: Space, id: str) -> VersionedCall:
     """The call of that id; raises `NotFound`, naming ids that are close."""
     found = find(space, id)
     if found is None:
@@ -151,18 +151,18 @@ def read(space: Space, id: str) -> Held:
     return found
 
 
-def listing(space: Space, *, after: str = "", limit: int) -> list[Held]:
+def listing(space: Space, *, after: str = "", limit: int) -> list[VersionedCall]:
     """The thread's calls by id, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=CALL, after=CALL + after, limit=limit)
     return [_held(cell) for cell in found]
 
 
-def last(space: Space, limit: int) -> list[Held]:
+def last(space: Space, limit: int) -> list[VersionedCall]:
     """The last so many calls of the thread, by id."""
     return [_held(cell) for cell in marks.last(space, CALL, limit)]
 
 
-def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> Posting:
+def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> CallTransition:
     """Enter a call that was proposed, and take it on through `hops` in the same write.
 
     `step` holds what else the entry says.  Raises `Conflict` for an illegal transition,
@@ -192,12 +192,12 @@ def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> Po
         via=("proposed", *hops[:-1]) if hops else (),
         record=msgspec.Raw(value),
     )
-    return Posting(record, canonical.encode_struct(told), (_cell(record, value, 0),))
+    return CallTransition(record, canonical.encode_struct(told), (_cell(record, value, 0),))
 
 
 def advance(
-    held: Held, *hops: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
-) -> Posting:
+    held: VersionedCall, *hops: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
+) -> CallTransition:
     """Take a call on through `hops`, which it passes in this order, changing these fields.
 
     `step` holds what else the entry says.  Raises `Conflict`, having written nothing, if one of
@@ -213,13 +213,13 @@ def advance(
     return _posting(held, at, hops, told, step)
 
 
-def learn(held: Held, *, at: int, **changes: Unpack[Changes]) -> Posting:
+def learn(held: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
     """Add to what is known of a call that stays in its state."""
     return _posting(held, at, (), {**changes}, BARE)  # pyright: ignore[reportArgumentType]
 
 
 def settle(
-    held: Held,
+    held: VersionedCall,
     *hops: CallState,
     at: int,
     staged: Staged | None = None,
@@ -233,7 +233,7 @@ def settle(
     result_label: str | None = None,
     late: bool = False,
     step: Transition = BARE,
-) -> Posting:
+) -> CallTransition:
     """Take a call to its last state with what it gave back, all in one posting.
 
     The result is an artifact; `preview` is what the model is shown of it, and the patches are
@@ -263,7 +263,7 @@ def settle(
     return posting.also(cells=staged.cells, objects=(*staged.objects, *kept))
 
 
-def placed(posting: Posting, label: str) -> Posting:
+def placed(posting: CallTransition, label: str) -> CallTransition:
     """The posting of a result that no history was to hold, for the commit that `label` names and that holds it."""
     if posting.record.result_label:
         return posting
@@ -275,10 +275,10 @@ def placed(posting: Posting, label: str) -> Posting:
     else:  # the call enters the ledger with this posting
         told = msgspec.structs.replace(step, record=msgspec.Raw(value))
     own = msgspec.structs.replace(posting.cells[0], value=value)
-    return Posting(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
+    return CallTransition(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
 
 
-def attributed(posting: Posting, by: str | None) -> Posting:
+def attributed(posting: CallTransition, by: str | None) -> CallTransition:
     """The posting with the name of the person who had it made; None: as it is."""
     if by is None:
         return posting
@@ -292,8 +292,12 @@ def reference(artifact: Digest) -> str:
 
 
 def post(
-    space: Space, postings: Sequence[Posting], *, fences: tuple[Fence, ...] = (), op_id: str | None = None
-) -> tuple[Held, ...]:
+    space: Space,
+    postings: Sequence[CallTransition],
+    *,
+    fences: tuple[Fence, ...] = (),
+    op_id: str | None = None,
+) -> tuple[VersionedCall, ...]:
     """Write `postings` at once, durably, without moving a head; the calls as they stand now.
 
     Raises `Conflict`, having written nothing, if one of their cells or a fence is at another
@@ -315,7 +319,7 @@ def post(
     return tuple([posting.held for posting in postings])
 
 
-def post_first(space: Space, posting: Posting) -> Held | None:
+def post_first(space: Space, posting: CallTransition) -> VersionedCall | None:
     """Write one posting; the call as it stands after it, None if somebody else was first."""
     try:
         return post(space, (posting,))[0]
@@ -323,8 +327,8 @@ def post_first(space: Space, posting: Posting) -> Held | None:
         return None
 
 
-def _held(cell: Cell) -> Held:
-    return Held(cells.read(cell, _records), cell.revision)
+def _held(cell: Cell) -> VersionedCall:
+    return VersionedCall(cells.read(cell, _records), cell.revision)
 
 
 def _check_entered(space: Space, record: CallRecord, cell: Cell) -> None:
@@ -377,8 +381,8 @@ def _check_hops(record: CallRecord, hops: Sequence[CallState]) -> None:
 
 
 def _posting(
-    held: Held, at: int, hops: tuple[CallState, ...], told: dict[str, _Plain], step: Transition
-) -> Posting:
+    held: VersionedCall, at: int, hops: tuple[CallState, ...], told: dict[str, _Plain], step: Transition
+) -> CallTransition:
     to = hops[-1] if hops else None
     record = msgspec.structs.replace(held.record, **{**told, "at": at, "state": to or held.record.state})
     try:
@@ -388,7 +392,7 @@ def _posting(
         told = {name: getattr(record, name) for name in told}
         value = canonical.encode_struct(record)
     said = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=hops[:-1], set=told)
-    return Posting(record, canonical.encode_struct(said), (_cell(record, value, held.revision),))
+    return CallTransition(record, canonical.encode_struct(said), (_cell(record, value, held.revision),))
 
 
 def _words(why: str | None) -> str | None:

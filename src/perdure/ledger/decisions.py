@@ -28,8 +28,8 @@ from perdure.history import cells, reader
 from perdure.history.ancestry import commits_of, of_run, stands_on, told_in
 from perdure.history.space import Space
 from perdure.ledger import call_identity, calls, json_schema, tickets
-from perdure.ledger.calls import Changes, Held, Posting
-from perdure.ledger.tickets import TICKET, Asked
+from perdure.ledger.calls import CallTransition, Changes, VersionedCall
+from perdure.ledger.tickets import TICKET, StoredTicket
 from perdure.model import canonical, names
 from perdure.model.call import CallRecord, CallState
 from perdure.model.canonical import Json
@@ -41,7 +41,7 @@ from perdure.projections.calls import Transition
 
 __all__ = [
     "COPY",
-    "Outcome",
+    "DecisionOutcome",
     "Rework",
     "decide",
     "deciding",
@@ -65,11 +65,11 @@ COPY = "copy/"  # cells: the call that was decided on a line, by the line and th
 _TRIES_MAX = 16
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class DecisionOutcome(msgspec.Struct, frozen=True):
     """What became of a decision."""
 
     ticket: Ticket
-    held: Held  # the call that it moved; decided on another line than the ticket's own, a new one
+    held: VersionedCall  # the call that it moved; decided on another line than the ticket's own, a new one
     first: bool  # False: it had been decided in the same way before, and nothing was written
 
 
@@ -100,7 +100,7 @@ def decide(
     by: str | None = None,
     why: str | None = None,
     rework: Rework | None = None,
-) -> Outcome:
+) -> DecisionOutcome:
     """Decide what a call waits for, on the timeline `line` that stands at `head`; `id` is the call's or the ticket's.
 
     `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided`
@@ -129,18 +129,18 @@ def decide(
         )
         moved = calls.post_first(space, posting)
         if moved is not None:
-            return Outcome(tickets.read(space, posting.record.ticket or "").ticket, moved, True)
+            return DecisionOutcome(tickets.read(space, posting.record.ticket or "").ticket, moved, True)
     raise Conflict(f"others are changing call '{id}' all the time; nothing was decided. Try again.")
 
 
 def deciding(
-    held: Held,
-    asked: Asked,
+    held: VersionedCall,
+    asked: StoredTicket,
     decision: Decision,
     *,
     value: Object | None = None,
     rework: Rework | None = None,
-) -> Posting:
+) -> CallTransition:
     """The transition that a decision leads to, with the ticket; `value` is the body that the decision names.
 
     Raises `Conflict` if the call is not waiting.
@@ -151,7 +151,7 @@ def deciding(
     return posting.also(cells=closed, objects=(value,) if value else ())
 
 
-def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> Outcome:
+def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> DecisionOutcome:
     """Cancel a call that waits for a decision; raises `Decided` if there was one."""
     wanted = _Wanted("cancel", None, None, by, why, None)
     for _ in range(_TRIES_MAX):
@@ -161,7 +161,7 @@ def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None 
         decision = wanted.at(space.clock())
         moved = calls.post_first(space, deciding(held, asked, decision))
         if moved is not None:
-            return Outcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
+            return DecisionOutcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
     raise Conflict(f"others are changing call '{call}' all the time; it was not cancelled. Try again.")
 
 
@@ -170,17 +170,17 @@ def due(ticket: Ticket, now: int) -> bool:
     return ticket.expires_at is not None and now >= ticket.expires_at
 
 
-def expire_due(space: Space, *, now: int | None = None) -> list[Outcome]:
+def expire_due(space: Space, *, now: int | None = None) -> list[DecisionOutcome]:
     """Close every ticket of the thread that is due, as each one says; `now` is the space's clock unless given."""
     moment = space.clock() if now is None else now
-    closed: list[Outcome] = []
+    closed: list[DecisionOutcome] = []
     for ticket in tickets.opened(space):
         asked = tickets.read(space, ticket.id)
         if asked.ticket.decision is None and due(ticket, moment):
             posting = _lapsing(calls.read(space, ticket.call), asked, moment)
             moved = calls.post_first(space, posting)
             if moved is not None:  # else somebody else was first
-                closed.append(Outcome(tickets.read(space, ticket.id).ticket, moved, True))
+                closed.append(DecisionOutcome(tickets.read(space, ticket.id).ticket, moved, True))
     return closed
 
 
@@ -202,7 +202,7 @@ def _wanted(
     return _Wanted(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
 
 
-def _locate(space: Space, id: str) -> tuple[Asked, Held]:
+def _locate(space: Space, id: str) -> tuple[StoredTicket, VersionedCall]:
     """The ticket and its call, by the id of either."""
     held = calls.find(space, id)
     asked = None if held else tickets.find(space, id)
@@ -214,13 +214,13 @@ def _locate(space: Space, id: str) -> tuple[Asked, Held]:
     return tickets.read(space, held.record.ticket), held
 
 
-def _again(space: Space, ticket: Ticket, wanted: _Wanted) -> Outcome:
+def _again(space: Space, ticket: Ticket, wanted: _Wanted) -> DecisionOutcome:
     """What a decided ticket answers; raises `Decided` unless it was decided in the same way."""
     first = ticket.decision
     assert first is not None
     if (first.verdict, first.value) != (wanted.verdict, wanted.value.digest if wanted.value else None):
         raise _decided(ticket, first)
-    return Outcome(ticket, calls.read(space, ticket.call), False)
+    return DecisionOutcome(ticket, calls.read(space, ticket.call), False)
 
 
 def _decided(ticket: Ticket, first: Decision) -> Decided:
@@ -232,7 +232,9 @@ def _decided(ticket: Ticket, first: Decision) -> Decided:
     )
 
 
-def _elsewhere(space: Space, asked: Asked, line: str, head: Digest | None, now: int) -> Asked | None:
+def _elsewhere(
+    space: Space, asked: StoredTicket, line: str, head: Digest | None, now: int
+) -> StoredTicket | None:
     """What was decided about the ticket as this other line sees it; None: nothing yet."""
     found = tickets.find(space, _id_on(asked.ticket, line))
     if found is not None:
@@ -341,7 +343,7 @@ def _edited(
     return changes
 
 
-def _lapsing(held: Held, asked: Asked, now: int) -> Posting:
+def _lapsing(held: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
     """What happens because nobody decided in time."""
     decision = Decision(verdict=asked.ticket.on_timeout, at=now, why="nobody decided in time")
     return deciding(held, asked, decision)
@@ -349,7 +351,7 @@ def _lapsing(held: Held, asked: Asked, now: int) -> Posting:
 
 def _copying(
     space: Space, origin: CallRecord, ticket: Ticket, line: str, wanted: _Wanted, now: int
-) -> Posting:
+) -> CallTransition:
     """A new call on another line, as the decision there leaves it; the origin and its ticket stay as they are."""
     id, decision = space.ids(), wanted.at(now)
     size = origin.args_size if origin.args == ticket.args else len(space.body(ticket.args))
@@ -413,7 +415,7 @@ def _id_on(ticket: Ticket, line: str) -> str:
 _ids = msgspec.json.Decoder(str)
 
 
-def standing(space: Space, id: str, line: str) -> Held | None:
+def standing(space: Space, id: str, line: str) -> VersionedCall | None:
     """The call of that id as it stands on `line`: the copy that was decided there, else the call itself."""
     held = calls.find(space, id)
     if held is None or held.record.timeline == line:

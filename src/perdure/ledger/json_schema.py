@@ -133,7 +133,7 @@ def _fault(schema: Json, value: Json, root: Json, where: str, depth: int) -> str
     for keyword, argument in cast("dict[str, Json]", schema).items():
         rule = _RULES.get(keyword)
         fault = (
-            rule(argument, value, _Place(cast("dict[str, Json]", schema), root, where, depth))
+            rule(argument, value, _SchemaPlace(cast("dict[str, Json]", schema), root, where, depth))
             if rule
             else None
         )
@@ -142,7 +142,7 @@ def _fault(schema: Json, value: Json, root: Json, where: str, depth: int) -> str
     return None
 
 
-class _Place:
+class _SchemaPlace:
     """Where a rule is applied."""
 
     __slots__ = ("depth", "root", "schema", "where")
@@ -155,31 +155,31 @@ class _Place:
         return _fault(schema, value, self.root, self.where + step, self.depth + 1)
 
 
-def _type(wanted: Json, value: Json, place: _Place) -> str | None:
+def _type(wanted: Json, value: Json, place: _SchemaPlace) -> str | None:
     kinds = [str(kind) for kind in wanted] if isinstance(wanted, list) else [str(wanted)]
     if any(kind in _TYPES and _TYPES[kind](value) for kind in kinds):
         return None
     return f"{place.where} is not {' or '.join(kinds)}"
 
 
-def _enum(allowed: Json, value: Json, place: _Place) -> str | None:
+def _enum(allowed: Json, value: Json, place: _SchemaPlace) -> str | None:
     if any(_equal(value, each) for each in cast("list[Json]", allowed)):
         return None
     return f"{place.where} is none of {json.dumps(allowed)[:200]}"
 
 
-def _const(only: Json, value: Json, place: _Place) -> str | None:
+def _const(only: Json, value: Json, place: _SchemaPlace) -> str | None:
     return None if _equal(value, only) else f"{place.where} is not {json.dumps(only)[:200]}"
 
 
-def _required(names: Json, value: Json, place: _Place) -> str | None:
+def _required(names: Json, value: Json, place: _SchemaPlace) -> str | None:
     if not isinstance(value, dict):
         return None
     missing = [str(name) for name in cast("list[Json]", names) if name not in value]
     return f"{place.where} lacks {', '.join(missing)}" if missing else None
 
 
-def _properties(parts: Json, value: Json, place: _Place) -> str | None:
+def _properties(parts: Json, value: Json, place: _SchemaPlace) -> str | None:
     if not isinstance(value, dict):
         return None
     found = [
@@ -190,7 +190,7 @@ def _properties(parts: Json, value: Json, place: _Place) -> str | None:
     return next((fault for fault in found if fault), None)
 
 
-def _additional(rest: Json, value: Json, place: _Place) -> str | None:
+def _additional(rest: Json, value: Json, place: _SchemaPlace) -> str | None:
     if not isinstance(value, dict):
         return None
     known = cast("dict[str, Json]", place.schema.get("properties") or {})
@@ -198,24 +198,26 @@ def _additional(rest: Json, value: Json, place: _Place) -> str | None:
     return next((fault for fault in found if fault), None)
 
 
-def _items(part: Json, value: Json, place: _Place) -> str | None:
+def _items(part: Json, value: Json, place: _SchemaPlace) -> str | None:
     if not isinstance(value, list):
         return None
     found = [place.below(part, item, f"[{index}]") for index, item in enumerate(value)]
     return next((fault for fault in found if fault), None)
 
 
-def _any_of(parts: Json, value: Json, place: _Place) -> str | None:
+def _any_of(parts: Json, value: Json, place: _SchemaPlace) -> str | None:
     found = [place.below(part, value) for part in cast("list[Json]", parts)]
     return None if None in found else " and ".join(dict.fromkeys(fault for fault in found if fault))
 
 
-def _ref(target: Json, value: Json, place: _Place) -> str | None:
+def _ref(target: Json, value: Json, place: _SchemaPlace) -> str | None:
     return place.below(_referred(str(target), place.root), value)
 
 
-def _within(size: Callable[[Json], float | None], below: bool) -> Callable[[Json, Json, _Place], str | None]:
-    def rule(bound: Json, value: Json, place: _Place) -> str | None:
+def _within(
+    size: Callable[[Json], float | None], below: bool
+) -> Callable[[Json, Json, _SchemaPlace], str | None]:
+    def rule(bound: Json, value: Json, place: _SchemaPlace) -> str | None:
         measured, limit = size(value), cast("float", bound)
         if measured is None or (measured >= limit if below else measured <= limit):
             return None
@@ -236,7 +238,7 @@ def _length(value: Json) -> int | None:
     return len(value) if isinstance(value, list) else None
 
 
-_RULES: dict[str, Callable[[Json, Json, _Place], str | None]] = {
+_RULES: dict[str, Callable[[Json, Json, _SchemaPlace], str | None]] = {
     "type": _type,
     "enum": _enum,
     "const": _const,

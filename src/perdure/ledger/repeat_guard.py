@@ -40,7 +40,7 @@ from perdure.history import cells as marks
 from perdure.history.ancestry import behind, commits_of, present, told_in
 from perdure.history.space import Space
 from perdure.ledger import calls
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.model import canonical
 from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.canonical import Json
@@ -50,7 +50,7 @@ from perdure.model.ticket import Ticket
 __all__ = [
     "TWIN",
     "Case",
-    "Clear",
+    "MayStart",
     "Gate",
     "Policy",
     "Repeats",
@@ -78,7 +78,7 @@ TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that 
 _PAGE = 100
 
 
-class _Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+class _GateValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """The value of a gate's cell."""
 
     count: int = 0  # how often a call of this fingerprint was started
@@ -95,7 +95,7 @@ class Gate(msgspec.Struct, frozen=True):
 
     fingerprint: str
     revision: int
-    mark: _Mark
+    mark: _GateValue
 
     @property
     def count(self) -> int:
@@ -103,7 +103,7 @@ class Gate(msgspec.Struct, frozen=True):
         return self.mark.count
 
 
-class Clear(msgspec.Struct, frozen=True):
+class MayStart(msgspec.Struct, frozen=True):
     """The call may start, if the gate still stands where it was read."""
 
     gate: Gate | None  # None: the guard does not watch this call
@@ -117,9 +117,9 @@ class Repeats(msgspec.Struct, frozen=True):
     gate: Gate
 
 
-Verdict: TypeAlias = Clear | Repeats
+Verdict: TypeAlias = MayStart | Repeats
 
-_marks = msgspec.json.Decoder(_Mark)
+_marks = msgspec.json.Decoder(_GateValue)
 _names = msgspec.json.Decoder(str)
 
 
@@ -138,10 +138,10 @@ def check(
     ones are looked at.
     """
     if not record.fingerprint or not record.reach.guarded:
-        return Clear(None)
+        return MayStart(None)
     gate = _gate(space, record.fingerprint)
     if policy == "allow" or not gate.count:
-        return Clear(gate)
+        return MayStart(gate)
     stands = _stands(space, gate.mark, head, backend)
     known = gate.mark.clear if stands else 0
     any_done, firm = stands and gate.mark.commit is not None, seen <= known
@@ -154,10 +154,10 @@ def check(
         if done(other):
             any_done, firm = True, firm and _settled_here(space, other)
     if not firm:
-        return Clear(gate)  # what was allowed, or is well for now, is not thereby well for ever
+        return MayStart(gate)  # what was allowed, or is well for now, is not thereby well for ever
     told = (head, backend) if any_done else (None, None)
-    mark = _Mark(gate.count, gate.count, *told, first=gate.mark.first)
-    return Clear(Gate(gate.fingerprint, gate.revision, mark))
+    mark = _GateValue(gate.count, gate.count, *told, first=gate.mark.first)
+    return MayStart(Gate(gate.fingerprint, gate.revision, mark))
 
 
 def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
@@ -194,7 +194,7 @@ def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
 
 def rebuilt_gate(fingerprint: str, started: Sequence[str]) -> list[tuple[str, bytes]]:
     """The cells of a gate that these calls have passed, in this order, by name; it takes nothing for well."""
-    mark = _Mark(count=len(started), first=started[0])
+    mark = _GateValue(count=len(started), first=started[0])
     numbered = enumerate(started[1:], 2)
     return [
         (TWIN + fingerprint, canonical.encode_struct(mark)),
@@ -207,7 +207,7 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
     if not record.fingerprint or not record.reach.guarded:
         return ()
     gate = _gate(space, record.fingerprint)
-    return (_gate_write(gate, _Mark(gate.count, first=gate.mark.first)),) if gate.count else ()
+    return (_gate_write(gate, _GateValue(gate.count, first=gate.mark.first)),) if gate.count else ()
 
 
 def seen(record: CallRecord, ticket: Ticket | None) -> int:
@@ -266,7 +266,7 @@ def _at_once(other: CallRecord) -> bool:
     return other.ticket is None
 
 
-def _stands(space: Space, mark: _Mark, head: Digest | None, backend: str | None) -> bool:
+def _stands(space: Space, mark: _GateValue, head: Digest | None, backend: str | None) -> bool:
     """Whether what was well for the mark is well here: the same backend, and all of it in this history."""
     if mark.commit is None:
         return True
@@ -304,11 +304,11 @@ def _missing(gate: Gate) -> Corrupt:
 def _gate(space: Space, fingerprint: str) -> Gate:
     cell = space.engine.cell(space.name, TWIN + fingerprint)
     if cell is None or cell.value is None:
-        return Gate(fingerprint, cell.revision if cell else 0, _Mark())
+        return Gate(fingerprint, cell.revision if cell else 0, _GateValue())
     return Gate(fingerprint, cell.revision, cells.read(cell, _marks))
 
 
-def _gate_write(gate: Gate, mark: _Mark) -> CellWrite:
+def _gate_write(gate: Gate, mark: _GateValue) -> CellWrite:
     value = canonical.encode_struct(mark)
     return CellWrite(name=TWIN + gate.fingerprint, expected=gate.revision, value=value)
 
@@ -327,7 +327,7 @@ def entering(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
     return (*counting(space, known), *unknown)
 
 
-def unlearnt(space: Space, tool: str, *, limit: int) -> list[Held]:
+def unlearnt(space: Space, tool: str, *, limit: int) -> list[VersionedCall]:
     """Calls to a tool of that name whose fingerprint nobody could make when they were brought in."""
     ids = islice(marks.marked(space, BROUGHT, _line(tool)), limit)
     return [calls.read(space, id) for id in ids]

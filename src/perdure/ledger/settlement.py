@@ -16,7 +16,7 @@ from perdure.errors import Conflict, Invalid
 from perdure.history.artifacts import Staged
 from perdure.history.space import Space
 from perdure.ledger import calls, repeat_guard
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model import names
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState, Status
 from perdure.model.digest import Digest, Kind, Object
@@ -37,7 +37,7 @@ _OPEN_TO = frozenset({"started", "requested"}) | UNCLEAR
 class Late(msgspec.Struct, frozen=True):
     """What became of a late result."""
 
-    held: Held
+    held: VersionedCall
     accepted: bool  # False: the call was settled already, and it is kept as evidence
 
 
@@ -104,7 +104,7 @@ def resolve(
     why: str | None = None,
     staged: Staged | None = None,
     preview: bytes | None = None,
-) -> Held:
+) -> VersionedCall:
     """Settle a call that nobody knows the outcome of, by a person's word; the same again changes nothing.
 
     Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise, and
@@ -131,7 +131,7 @@ def imported(
     status: Status = "success",
     reach: Reach = _UNDECLARED,
     why: str | None = None,
-) -> Posting:
+) -> CallTransition:
     """Enter a call that was made elsewhere: with a result it is settled, without one its outcome is unknown.
 
     An error does not prove that nothing happened: an external write that ended in one is unknown too, and
@@ -156,8 +156,8 @@ def imported(
 
 
 def answered(
-    held: Held, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
-) -> Posting:
+    held: VersionedCall, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
+) -> CallTransition:
     """Settle an imported call whose result was imported after it."""
     shown = Object.of(Kind.BODY, preview)
     reference = calls.reference(staged.digest)
@@ -207,7 +207,7 @@ def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | 
     return None
 
 
-def _evidence(space: Space, held: Held, staged: Staged) -> Posting:
+def _evidence(space: Space, held: VersionedCall, staged: Staged) -> CallTransition:
     evidence, at = calls.reference(staged.digest), space.clock()
     if repeat_guard.done(held.record):
         posting = calls.learn(held, at=at, evidence=evidence)
@@ -241,13 +241,13 @@ def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Sta
 
 def _resolution(
     space: Space,
-    held: Held,
+    held: VersionedCall,
     outcome: Literal["done", "not_done"],
     by: str | None,
     why: str | None,
     staged: Staged | None,
     preview: bytes | None,
-) -> Posting:
+) -> CallTransition:
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     posting = calls.advance(
         held,

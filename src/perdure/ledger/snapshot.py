@@ -22,14 +22,14 @@ from perdure.model.head import MAIN
 from perdure.model.ticket import Ticket
 from perdure.projections.calls import Book, Transition, decode_transition
 
-__all__ = ["ENTRIES_MAX", "Known", "Stand", "now", "stand", "whole"]
+__all__ = ["ENTRIES_MAX", "CallAtPosition", "LedgerSnapshot", "now", "stand", "whole"]
 
 ENTRIES_MAX = 1_000  # that are read of a long log
 
 _PAGE = 500
 
 
-class Known(msgspec.Struct, frozen=True):
+class CallAtPosition(msgspec.Struct, frozen=True):
     """A call as it stood at the position, and the entry that said so last."""
 
     record: CallRecord
@@ -38,10 +38,10 @@ class Known(msgspec.Struct, frozen=True):
     begun: bool = False  # by that entry it came into the log
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the last entries say, and what was open before them."""
 
-    calls: tuple[Known, ...] = ()  # that the entries are about, by the last entry about each
+    calls: tuple[CallAtPosition, ...] = ()  # that the entries are about, by the last entry about each
     waiting: tuple[Ticket, ...] = ()  # all that were open, in the order of their ids
     decided: tuple[Ticket, ...] = ()  # on other timelines than the one that is looked at from
     before: int = 0  # entries that were not read
@@ -79,7 +79,9 @@ def whole(space: Space, read: LedgerRead) -> Book:
     return book
 
 
-def stand(space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int | None = None) -> Stand:
+def stand(
+    space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int | None = None
+) -> LedgerSnapshot:
     """What the last `limit` entries up to a position say, and every ticket that was open there; None: `ENTRIES_MAX`.
 
     Of those that were decided, those of other timelines than `timeline` are given too.
@@ -97,8 +99,8 @@ def stand(space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int | 
     else:
         known, asked, later = _windowed(space, read, [step for _, step in steps])
     by_position = sorted(last.items(), key=lambda each: each[1])
-    return Stand(
-        calls=tuple(Known(known[call], position, *first[call]) for call, position in by_position),
+    return LedgerSnapshot(
+        calls=tuple(CallAtPosition(known[call], position, *first[call]) for call, position in by_position),
         waiting=_sorted(ticket for ticket in asked if ticket.decision is None),
         decided=_sorted(ticket for ticket in asked if ticket.decision and ticket.timeline != timeline),
         before=start,

@@ -19,7 +19,7 @@ from perdure.history import cells
 from perdure.history import cells as marks
 from perdure.history.space import Space
 from perdure.ledger import calls, json_schema
-from perdure.ledger.calls import Changes, Held, Posting
+from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord
@@ -30,7 +30,7 @@ __all__ = [
     "ASKED",
     "ASKS",
     "TICKET",
-    "Asked",
+    "StoredTicket",
     "ask",
     "closed",
     "closing",
@@ -53,7 +53,7 @@ ASKED = "asked/"  # marks of decided tickets, by line
 _tickets = msgspec.json.Decoder(Ticket)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StoredTicket(msgspec.Struct, frozen=True):
     """A ticket as it was read."""
 
     ticket: Ticket
@@ -124,7 +124,7 @@ def repetition(
     )
 
 
-def ask(call: Held | CallRecord, ticket: Ticket) -> Posting:
+def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
     """Suspend a call by `ticket`; one that is not in the ledger yet is entered.
 
     An earlier approval is void from here on.  Raises `Conflict` if the call cannot be suspended.
@@ -132,7 +132,7 @@ def ask(call: Held | CallRecord, ticket: Ticket) -> Posting:
     value = canonical.encode_struct(ticket)
     step = Transition(ticket=msgspec.Raw(value))
     void: Changes = {"ticket": ticket.id, "approved": None, "approved_fingerprint": None}
-    if isinstance(call, Held):
+    if isinstance(call, VersionedCall):
         posting = calls.advance(call, "awaiting_approval", at=ticket.asked_at, step=step, **void)
     else:
         record = msgspec.structs.replace(call, at=ticket.asked_at, **void)
@@ -141,7 +141,7 @@ def ask(call: Held | CallRecord, ticket: Ticket) -> Posting:
     return posting.also(cells=(cell, marks.mark(ASKS, ticket.timeline, ticket.id, expected=0, present=True)))
 
 
-def closing(asked: Asked, decision: Decision) -> tuple[tuple[CellWrite, ...], Transition]:
+def closing(asked: StoredTicket, decision: Decision) -> tuple[tuple[CellWrite, ...], Transition]:
     """What the posting must hold that a decision leads to: the ticket's cells, and what the entry says of it."""
     ticket = msgspec.structs.replace(asked.ticket, decision=decision)
     value = canonical.encode_struct(ticket)
@@ -155,13 +155,13 @@ def closed(ticket: Ticket) -> CellWrite:
     return marks.mark(ASKED, ticket.timeline, ticket.id, expected=0, present=True)
 
 
-def find(space: Space, id: str) -> Asked | None:
+def find(space: Space, id: str) -> StoredTicket | None:
     """The ticket of that id; None if the thread has none."""
     cell = space.engine.cell(space.name, TICKET + id)
     return None if cell is None or cell.value is None else _asked(cell)
 
 
-def read(space: Space, id: str) -> Asked:
+def read(space: Space, id: str) -> StoredTicket:
     """The ticket of that id; raises `NotFound`."""
     found = find(space, id)
     if found is None:
@@ -171,7 +171,7 @@ def read(space: Space, id: str) -> Asked:
     return found
 
 
-def listing(space: Space, *, after: str = "", limit: int) -> list[Asked]:
+def listing(space: Space, *, after: str = "", limit: int) -> list[StoredTicket]:
     """The thread's tickets by id, decided ones too, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=TICKET, after=TICKET + after, limit=limit)
     return [_asked(cell) for cell in found]
@@ -193,7 +193,9 @@ def elsewhere(space: Space, line: str) -> list[Ticket]:
     return [read(space, id).ticket for id in sorted(ids)]
 
 
-def waiting(engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[tuple[str, Asked]]:
+def waiting(
+    engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int
+) -> Sequence[tuple[str, StoredTicket]]:
     """Open tickets of every thread by (ticket id, space), each with the name of its space."""
     cursor = (TICKET + after[0], after[1])
     found = engine.listed(prefix=TICKET, after=cursor, limit=limit)
@@ -210,5 +212,5 @@ def still_bound(record: CallRecord, fingerprint: str) -> bool:
     return record.approved_fingerprint in ("", fingerprint)
 
 
-def _asked(cell: Cell) -> Asked:
-    return Asked(cells.read(cell, _tickets), cell.revision)
+def _asked(cell: Cell) -> StoredTicket:
+    return StoredTicket(cells.read(cell, _tickets), cell.revision)

@@ -28,7 +28,7 @@ from perdure.history import verify as history
 from perdure.history.cells import mark
 from perdure.history.space import THREADS, Space, label_of
 from perdure.history.stored_objects import spaces
-from perdure.history.tree import Cache
+from perdure.history.tree import NodeCache
 from perdure.history.verify import Report
 from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
@@ -62,14 +62,14 @@ def faults(space: Space) -> list[tuple[str, str]]:
     """
     found: list[tuple[str, str]] = []
     for _ in range(_TRIES_MAX):
-        told = _Told(space)
+        told = _ExpectedCells(space)
         found = [*told.faults, *_compared(space, told)]
         if not found or not space.engine.entries(space.name, after=told.position, limit=1):
             break
     return found
 
 
-def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
+def _compared(space: Space, told: _ExpectedCells) -> Iterator[tuple[str, str]]:
     left = dict(told.marks)
     for prefix in (CALL, TICKET, ASKS, ASKED):
         for cell in readable_cells(space, prefix):
@@ -84,7 +84,7 @@ def _compared(space: Space, told: _Told) -> Iterator[tuple[str, str]]:
     yield from ((name, "the ledger speaks of it, but it is not there") for name in left)
 
 
-class _Told:
+class _ExpectedCells:
     """What the log says that the cells hold, each by a digest."""
 
     def __init__(self, space: Space) -> None:
@@ -201,7 +201,7 @@ def repair_all(engine: Engine) -> dict[str, tuple[str, ...]]:
             engine.check(name, again=True)
             continue
         label, was_sealed = label_of(engine, name), _is_sealed(engine, name)
-        space = Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=str, cache=Cache(0))
+        space = Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=str, cache=NodeCache(0))
         rebuilt = repair(space)
         if rebuilt or not was_sealed:
             repaired[label] = rebuilt

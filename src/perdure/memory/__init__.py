@@ -6,7 +6,7 @@ question give the same answer.
 
 from __future__ import annotations
 
-from perdure.memory.owner_memory import Memories, Recollection, Sight
+from perdure.memory.owner_memory import Memories, MemorySnapshot, OwnerMemory
 from perdure.memory.search import Found, Recall, relevant
 
-__all__ = ["Found", "Memories", "Recall", "Recollection", "Sight", "relevant"]
+__all__ = ["Found", "Memories", "Recall", "OwnerMemory", "MemorySnapshot", "relevant"]

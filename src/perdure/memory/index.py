@@ -18,10 +18,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-from perdure.engines.search_contract import Row, SearchIndex
+from perdure.engines.search_contract import SearchIndex, SearchRow
 from perdure.errors import Corrupt, NotFound, Unavailable
 from perdure.history.space import Space
-from perdure.history.tree import EMPTY, Change, diff
+from perdure.history.tree import EMPTY, PathChange, diff
 from perdure.memory.embedding import Embedder
 from perdure.model.digest import Digest
 from perdure.model.memory import Version, decode_version, parse_version_path
@@ -176,7 +176,7 @@ def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest
     return index.move(None, root, (), _rows(space, diff(space.tree(EMPTY), space.tree(root))))
 
 
-def _rows(space: Space, changes: Iterator[Change] | Sequence[Change]) -> Iterator[Row]:
+def _rows(space: Space, changes: Iterator[PathChange] | Sequence[PathChange]) -> Iterator[SearchRow]:
     """The rows of what is there after these changes, read a batch at a time."""
     batch: list[tuple[str, Digest]] = []
     for change in changes:
@@ -188,16 +188,16 @@ def _rows(space: Space, changes: Iterator[Change] | Sequence[Change]) -> Iterato
     yield from _read(space, batch)
 
 
-def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[Row]:
+def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[SearchRow]:
     versions = _versions(space, [digest for _, digest in batch])
     for (path, digest), version in zip(batch, versions, strict=True):
         item, _ = parse_version_path(path)
         if version.item is None:
-            yield Row(path=path, item=item, digest=digest)
+            yield SearchRow(path=path, item=item, digest=digest)
         else:
             words = " ".join(terms(version.item.text))
             kind, scope = version.item.kind, version.item.scope
-            yield Row(path=path, item=item, digest=digest, kind=kind, scope=scope, words=words)
+            yield SearchRow(path=path, item=item, digest=digest, kind=kind, scope=scope, words=words)
 
 
 def _versions(space: Space, digests: Sequence[Digest]) -> list[Version]:

@@ -42,10 +42,10 @@ from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN
 from perdure.model.memory import MEMORY, Source, Version, decode_version
 
-__all__ = ["Memories", "Recollection", "Sight", "Line", "Reach", "Threads"]
+__all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory", "Threads"]
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemorySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A memory as somebody saw it."""
 
     commit: Digest | None  # of the memory; None: nothing was ever written
@@ -70,7 +70,7 @@ _KEPT = re.compile(r"main\.v[0-9]+\Z")
 _RUNS_OWN = re.compile(r"run/[a-z0-9][a-z0-9._-]*/[0-9]+\Z")
 
 
-class Reach:
+class ReachableMemory:
     """What can be reached, in all threads of one store.  Thread-safe: each change is one operation on a dictionary."""
 
     def __init__(self, threads: Threads) -> None:
@@ -149,10 +149,10 @@ _KNOWN_MAX = 20_000
 _SMALL_BYTES = 4_096
 
 
-class Recollection:
+class OwnerMemory:
     """One owner's memory."""
 
-    def __init__(self, owner: str, space: Space, reach: Reach, indexing: Indexing) -> None:
+    def __init__(self, owner: str, space: Space, reach: ReachableMemory, indexing: Indexing) -> None:
         """Read the map in `space`; nothing is read yet."""
         self.owner, self.space, self.reach, self.indexing = owner, space, reach, indexing
         self._known: dict[Digest, Version] = {}  # versions never change
@@ -163,12 +163,12 @@ class Recollection:
         hold = self.space.engine.hold(self.space.name, MAIN)
         return hold.head.commit if hold else None
 
-    def sight(self, commit: Digest | None = None) -> Sight:
+    def sight(self, commit: Digest | None = None) -> MemorySnapshot:
         """The memory as it is now, or as it was at one of its commits."""
         commit = commit or self.commit
-        return Sight(commit=commit, root=self.space.root_at(commit), at=self.space.clock())
+        return MemorySnapshot(commit=commit, root=self.space.root_at(commit), at=self.space.clock())
 
-    def tree(self, sight: Sight) -> Tree:
+    def tree(self, sight: MemorySnapshot) -> Tree:
         """Its map, as it was seen."""
         return self.space.tree(sight.root)
 
@@ -200,7 +200,7 @@ class Memories:
     def __init__(
         self,
         spaces: Callable[[str], Space],
-        reach: Reach,
+        reach: ReachableMemory,
         indexes: Callable[[str | None], SearchIndex],
         embedder: Embedder | None = None,
         *,
@@ -209,10 +209,10 @@ class Memories:
         """Take spaces by name; `indexes` gives the index of an owner, or one in memory for None."""
         self._spaces, self._reach, self._indexes, self._embedder = spaces, reach, indexes, embedder
         self._read_only = read_only
-        self._open: dict[str, Recollection] = {}
+        self._open: dict[str, OwnerMemory] = {}
         self._lock = ThreadLock()
 
-    def of(self, owner: str) -> Recollection:
+    def of(self, owner: str) -> OwnerMemory:
         """The memory of one owner; raises `Invalid` for what cannot be one."""
         names.check_id("owner", owner)
         with self._lock:
@@ -229,8 +229,8 @@ class Memories:
                 each.indexing.close()
             self._open.clear()
 
-    def _made(self, owner: str) -> Recollection:
+    def _made(self, owner: str) -> OwnerMemory:
         indexing = Indexing(
             self._indexes(owner), lambda: self._indexes(None), self._embedder, read_only=self._read_only
         )
-        return Recollection(owner, self._spaces(MEMORY + owner), self._reach, indexing)
+        return OwnerMemory(owner, self._spaces(MEMORY + owner), self._reach, indexing)

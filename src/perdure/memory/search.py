@@ -20,8 +20,8 @@ import msgspec
 from perdure.engines.search_contract import Filters, Hit, SearchIndex
 from perdure.errors import Invalid, Unavailable
 from perdure.memory.index import query_terms
-from perdure.memory.owner_memory import Line, Recollection, Sight
-from perdure.memory.visibility import Judge, Judged
+from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
+from perdure.memory.visibility import Judged, Visibility
 from perdure.model.digest import Digest
 from perdure.model.memory import KINDS, ItemKind, Remembered, Source, Trust, check_scope
 
@@ -79,7 +79,7 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[Found, ...]
     legs: tuple[Leg, ...]  # which were asked: without an embedding function, text alone
-    sight: Sight  # what was searched: given again with the same question, the answer is the same
+    sight: MemorySnapshot  # what was searched: given again with the same question, the answer is the same
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What was found."""
@@ -94,7 +94,7 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
         return self.items[at]
 
 
-class _Elsewhere(Exception):
+class _IndexTaken(Exception):
     """The index was taken to another root while it was asked."""
 
 
@@ -103,13 +103,13 @@ class _Damaged(Exception):
 
 
 def relevant(
-    memory: Recollection,
+    memory: OwnerMemory,
     query: str,
     *,
     limit: int = 8,
     kind: ItemKind | None = None,
     scope: str | None = None,
-    sight: Sight | None = None,
+    sight: MemorySnapshot | None = None,
     line: Line | None = None,
 ) -> Recall:
     """What the memory holds about `query`, the best first.
@@ -119,7 +119,7 @@ def relevant(
     Raises `Invalid` for what cannot be asked, `Unavailable` if the embedding function fails.
     """
     _check(query, limit, kind, scope)
-    judge = Judge(memory, sight, line)
+    judge = Visibility(memory, sight, line)
     legs: tuple[Leg, ...] = ("text",) if memory.indexing.embedder is None else ("text", "vector")
     if judge.sight.commit is None:
         return Recall(items=(), legs=legs, sight=judge.sight)
@@ -129,7 +129,7 @@ def relevant(
     return Recall(items=items, legs=legs, sight=judge.seen())
 
 
-def _ranked(judge: Judge, query: str, among: Filters, depth: int) -> dict[Leg, list[Judged]]:
+def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[Judged]]:
     """What each leg finds, as an index that stands where we look says it."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
@@ -137,7 +137,7 @@ def _ranked(judge: Judge, query: str, among: Filters, depth: int) -> dict[Leg, l
         index = memory.indexing.at(memory.space, root, newest=newest)
         try:
             return {leg: _leg(ask, judge, depth) for leg, ask in _legs(memory, index, root, query, among)}
-        except _Elsewhere:
+        except _IndexTaken:
             newest = False  # another process has gone on: look at what we saw in an index of our own
         except _Damaged:
             memory.indexing.throw_away()
@@ -148,7 +148,7 @@ _Ask: TypeAlias = Callable[[int], Sequence[Hit]]
 
 
 def _legs(
-    memory: Recollection, index: SearchIndex, root: Digest, query: str, among: Filters
+    memory: OwnerMemory, index: SearchIndex, root: Digest, query: str, among: Filters
 ) -> Iterator[tuple[Leg, _Ask]]:
     words = query_terms(query)
     yield "text", lambda limit: _there(index.found(root, words, among, limit=limit))
@@ -161,11 +161,11 @@ def _legs(
 
 def _there(hits: Sequence[Hit] | None) -> Sequence[Hit]:
     if hits is None:
-        raise _Elsewhere
+        raise _IndexTaken
     return hits
 
 
-def _leg(ask: _Ask, judge: Judge, depth: int) -> list[Judged]:
+def _leg(ask: _Ask, judge: Visibility, depth: int) -> list[Judged]:
     """The first `depth` hits that count."""
     limit = depth
     while True:
@@ -180,7 +180,7 @@ def _leg(ask: _Ask, judge: Judge, depth: int) -> list[Judged]:
         limit *= 4
 
 
-def _fused(judge: Judge, ranked: dict[Leg, list[Judged]], limit: int) -> list[Found]:
+def _fused(judge: Visibility, ranked: dict[Leg, list[Judged]], limit: int) -> list[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}

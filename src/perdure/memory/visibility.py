@@ -23,7 +23,7 @@ import msgspec
 from perdure.errors import NotFound
 from perdure.history import ancestry
 from perdure.history.tree import Entry
-from perdure.memory.owner_memory import Line, Recollection, Sight
+from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
     Item,
@@ -35,7 +35,7 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Judge", "Judged", "resolve", "is_expired", "standing"]
+__all__ = ["Visibility", "Judged", "resolve", "is_expired", "standing"]
 
 
 _T = TypeVar("_T")
@@ -66,13 +66,13 @@ class Judged(msgspec.Struct, frozen=True):
     counts: bool
 
 
-class Judge:
+class Visibility:
     """Looks at one memory in one way."""
 
     def __init__(
         self,
-        memory: Recollection,
-        sight: Sight | None,
+        memory: OwnerMemory,
+        sight: MemorySnapshot | None,
         line: Line | None,
         *,
         commit: Digest | None = None,
@@ -135,7 +135,7 @@ class Judge:
             digest=judged.entry.value,
         )
 
-    def seen(self) -> Sight:
+    def seen(self) -> MemorySnapshot:
         """The sight, with what was met and could not be reached."""
         if self._known is not None:
             return self.sight
@@ -174,7 +174,7 @@ def _item(version: Version) -> Item:
     return version.item
 
 
-def resolve(memory: Recollection, text: str) -> Remembered:
+def resolve(memory: OwnerMemory, text: str) -> Remembered:
     """What a reference names: as of its commit, or now, if it has none.
 
     With a commit it names one version for ever, whatever was undone since.  Raises `NotFound` if there is
@@ -183,7 +183,7 @@ def resolve(memory: Recollection, text: str) -> Remembered:
     reference = parse_memory_reference(text)
     if reference.owner != memory.owner:
         raise _nothing(reference)
-    judge = Judge(memory, None, None, commit=reference.commit)
+    judge = Visibility(memory, None, None, commit=reference.commit)
     found = judge.item(reference.id) if reference.commit is None else _last(judge, reference.id)
     if found is None or (reference.commit is None and not found.counts):
         raise _nothing(reference)
@@ -193,7 +193,7 @@ def resolve(memory: Recollection, text: str) -> Remembered:
     return remembered
 
 
-def _last(judge: Judge, id: str) -> Judged | None:
+def _last(judge: Visibility, id: str) -> Judged | None:
     """The last version of an item in the map; None if there is none, or it was forgotten there."""
     entries: list[Entry] = list(judge.memory.tree(judge.sight).entries(item_prefix(id)))
     if not entries:

@@ -17,12 +17,12 @@ from perdure.errors import Invalid, StaleHead, Unavailable
 from perdure.history import writer
 from perdure.history.changes.patch_builder import Ops, Patched
 from perdure.history.space import Space
-from perdure.history.writer import Committed, Proposal
+from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MemoryWritten
 from perdure.model.head import MAIN, Head
-from perdure.model.memory import Item, Source, Version, Written, decode_item, item_prefix, version_path
+from perdure.model.memory import Item, MemoryChange, Source, Version, decode_item, item_prefix, version_path
 
 __all__ = ["deliver", "events_of", "until", "write"]
 
@@ -31,7 +31,7 @@ _TRIES_MAX = 64
 
 def write(
     space: Space, id: str, version: Version | None, *, reason: str, op_id: str | None = None
-) -> Committed:
+) -> CommitOutcome:
     """Let an item be `version` alone, by hand; None: let there be nothing.
 
     Raises `Unavailable`, having written nothing, if others write all the time.
@@ -85,7 +85,7 @@ def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str 
 
 
 def events_of(
-    space: Space, owner: str, written: Sequence[Written], call: str | None
+    space: Space, owner: str, written: Sequence[MemoryChange], call: str | None
 ) -> tuple[list[MemoryWritten], list[Object]]:
     """The events that say what a call wrote to memory, and the bodies that hold the words."""
     events: list[MemoryWritten] = []
@@ -163,7 +163,7 @@ def _committed(
     intent: Digest,
     run: str | None = None,
     author: str | None = None,
-) -> Committed | None:
+) -> CommitOutcome | None:
     """Commit on top of `head`; None if it has moved."""
     proposal = Proposal(
         reason=reason,

@@ -14,10 +14,10 @@ import weakref
 from threading import Lock
 from typing import Protocol
 
-__all__ = ["Forked", "ThreadLock", "keep_forever", "renew_in_child"]
+__all__ = ["ForkRenewed", "ThreadLock", "keep_forever", "renew_in_child"]
 
 
-class Forked(Protocol):
+class ForkRenewed(Protocol):
     """An object that a child makes anew."""
 
     def after_fork_in_child(self) -> None:
@@ -25,10 +25,10 @@ class Forked(Protocol):
         ...
 
 
-_watched: weakref.WeakSet[Forked] = weakref.WeakSet()
+_watched: weakref.WeakSet[ForkRenewed] = weakref.WeakSet()
 
 
-def renew_in_child(forked: Forked) -> None:
+def renew_in_child(forked: ForkRenewed) -> None:
     """Have `forked` renewed in every child that is forked from now on, as long as it lives."""
     _watched.add(forked)
 

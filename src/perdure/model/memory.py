@@ -34,7 +34,7 @@ __all__ = [
     "Source",
     "Trust",
     "Version",
-    "Written",
+    "MemoryChange",
     "check_item",
     "check_item_id",
     "check_scope",
@@ -95,7 +95,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin: Source | None = None  # where something that was kept by hand came from
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change that a call makes to memory."""
 
     id: str
@@ -105,7 +105,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Remembering(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a call did to memory, as its entry in the ledger holds it."""
 
-    written: tuple[Written, ...] = ()
+    written: tuple[MemoryChange, ...] = ()
     root: Digest | None = None  # of the memory that it looked at last; None: it did not look
 
 

@@ -18,10 +18,10 @@ from perdure.model.event import BackendSwitched, MessageAppended
 from perdure.model.message import Message, Role, ToolCall, decode_message
 from perdure.model.run import Usage
 
-__all__ = ["Said", "TranscriptEntry", "Turn", "entries", "said", "turn"]
+__all__ = ["MessageAt", "TranscriptEntry", "Turn", "entries", "said", "turn"]
 
 
-class Said(msgspec.Struct, frozen=True):
+class MessageAt(msgspec.Struct, frozen=True):
     """A message by reference: the event that appended it, and the commit that holds the event."""
 
     event: MessageAppended
@@ -97,14 +97,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(call for entry in self.entries if entry.words for call in entry.words.tool_calls)
 
 
-def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[Said]:
+def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[MessageAt]:
     """The messages that one commit appended, in order."""
     for event in changeset.events:
         if isinstance(event, MessageAppended):
-            yield Said(event, digest, commit)
+            yield MessageAt(event, digest, commit)
 
 
-def entries(messages: Iterable[Said], bodies: Mapping[Digest, bytes | Forgotten]) -> list[TranscriptEntry]:
+def entries(
+    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten]
+) -> list[TranscriptEntry]:
     """The transcript that `messages` make with their `bodies`."""
     return [_entry(each, bodies) for each in messages]
 
@@ -127,7 +129,7 @@ def turn(
     )
 
 
-def _entry(each: Said, bodies: Mapping[Digest, bytes | Forgotten]) -> TranscriptEntry:
+def _entry(each: MessageAt, bodies: Mapping[Digest, bytes | Forgotten]) -> TranscriptEntry:
     body = bodies[each.event.body]
     vendor = bodies[each.event.vendor] if each.event.vendor else None
     gone = isinstance(body, Forgotten)

@@ -37,7 +37,7 @@ from perdure.providers.contract import (
     CallDelta,
     Finished,
     ModelEvent,
-    Pending,
+    PendingReply,
     Reply,
     StreamParser,
     losses_of,
@@ -312,7 +312,7 @@ class Speaker:
                 body = _body(b"".join([piece async for piece in pieces]), request)
                 reply = self._adapter.parse(body, provider=self._target.provider)
                 if reply.pending is not None:
-                    yield Pending(reply.pending)
+                    yield PendingReply(reply.pending)
                     return
                 if _is_failed(reply):
                     raise _inside(trouble_in(body), request) or _ended_badly(reply, request)

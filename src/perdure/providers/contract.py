@@ -32,7 +32,7 @@ __all__ = [
     "LossKind",
     "Model",
     "ModelEvent",
-    "Pending",
+    "PendingReply",
     "ReasoningDelta",
     "Rendered",
     "Reply",
@@ -68,7 +68,7 @@ class CallDelta(msgspec.Struct, frozen=True):
     arguments: str  # the part that came now
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingReply(msgspec.Struct, frozen=True):
     """The backend works on the answer, which can be fetched by this id, also by another process."""
 
     id: str
@@ -93,7 +93,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()  # of the request that was sent and of the answer
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Pending | Finished
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | PendingReply | Finished
 
 
 class Model(Protocol):

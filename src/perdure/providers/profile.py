@@ -30,9 +30,9 @@ from perdure.providers.registry import Target
 __all__ = [
     "MEDIA",
     "STRICT",
-    "Described",
-    "Facing",
-    "Given",
+    "SelfDescribedModel",
+    "BackendProfile",
+    "BackendRef",
     "check_backend",
     "check_model",
     "facing",
@@ -96,12 +96,12 @@ MEDIA = {
     "video": Capability.VIDEO,
 }
 
-Given: TypeAlias = str | Backend | Model
+BackendRef: TypeAlias = str | Backend | Model
 """What may be handed in where a backend is wanted."""
 
 
 @runtime_checkable
-class Described(Protocol):
+class SelfDescribedModel(Protocol):
     """A model that says itself what it does."""
 
     def supports(self, capability: str) -> Level | None:
@@ -114,7 +114,7 @@ class Described(Protocol):
         ...
 
 
-class Facing(msgspec.Struct, frozen=True, kw_only=True):
+class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A backend as a conversation sees it that is to go there."""
 
     name: str  # provider:model, as it is recorded
@@ -133,34 +133,36 @@ class Facing(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(kind for kind, capability in MEDIA.items() if self.does(capability) == "none")
 
 
-def facing(given: Given, models: Catalog) -> Facing:
+def facing(given: BackendRef, models: Catalog) -> BackendProfile:
     """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
     target = _format(given, models)
     if target is None:
-        seen = Facing(name=name, note=f"nothing is known of what {name} can do; nothing was held against it")
+        seen = BackendProfile(
+            name=name, note=f"nothing is known of what {name} can do; nothing was held against it"
+        )
     else:
         card = models.card(target.provider, target.model)
-        seen = Facing(
+        seen = BackendProfile(
             name=name,
             target=target,
             levels=of(target, models),
             window=card.context_window,
             note=card.note if not card.known else None,
         )
-    if isinstance(given, str | Backend) or not isinstance(given, Described):
+    if isinstance(given, str | Backend) or not isinstance(given, SelfDescribedModel):
         return seen
     return _described(seen, given)
 
 
-def _described(seen: Facing, model: Described) -> Facing:
+def _described(seen: BackendProfile, model: SelfDescribedModel) -> BackendProfile:
     """The same with what the model says itself, which counts."""
     levels = {each: model.supports(each.value) or seen.does(each) for each in Capability}
     return msgspec.structs.replace(seen, levels=levels, window=model.window or seen.window, note=None)
 
 
-def name_of(given: Given) -> str:
+def name_of(given: BackendRef) -> str:
     """How a backend is recorded."""
     if isinstance(given, str):
         return given
@@ -188,7 +190,9 @@ def check_backend(given: object) -> None:
     )
 
 
-def check_model(given: Given, seen: Facing, models: Catalog, *, undone: str = "nothing was done") -> None:
+def check_model(
+    given: BackendRef, seen: BackendProfile, models: Catalog, *, undone: str = "nothing was done"
+) -> None:
     """Raise `NotFound` for a name that its vendor's models do not have; a Backend is taken at its word."""
     if not isinstance(given, str) or seen.target is None or seen.target.provider not in STRICT:
         return
@@ -202,7 +206,7 @@ def check_model(given: Given, seen: Facing, models: Catalog, *, undone: str = "n
     )
 
 
-def _format(given: Given, models: Catalog) -> Target | None:
+def _format(given: BackendRef, models: Catalog) -> Target | None:
     """Wire format, server and model; None for a model that takes steps itself under a name of its own."""
     if isinstance(given, Backend):
         return given.target

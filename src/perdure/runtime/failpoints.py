@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-__all__ = ["POINTS", "Point", "arm", "disarm", "reach"]
+__all__ = ["POINTS", "Point", "arm", "disarm", "hit"]
 
 Point: TypeAlias = Literal[
     "before_intent",  # the model has asked for tools; nothing of that is durable
@@ -48,7 +48,7 @@ def disarm(point: Point | None = None) -> None:
         _armed.pop(point, None)
 
 
-def reach(point: Point) -> None:
+def hit(point: Point) -> None:
     """Be at `point`."""
     if _armed and point in _armed:
         _armed[point]()

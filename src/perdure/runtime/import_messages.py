@@ -32,7 +32,7 @@ from perdure.history import artifacts, cells, reader, writer
 from perdure.history.ancestry import stands_on
 from perdure.history.space import Space, removed
 from perdure.ledger import calls, repeat_guard, settlement
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.ledger.repeat_guard import TWIN
 from perdure.model import canonical, names
 from perdure.model.call import CallRecord
@@ -50,7 +50,7 @@ from perdure.runtime.calls.imported import by_spelling, fingerprint_here
 from perdure.runtime.calls.pending_call import encode_result
 from perdure.runtime.calls.round_context import args_body
 from perdure.runtime.session.broadcast import Feed
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.session.media import brought_in
 from perdure.runtime.tools.result import keep
@@ -61,8 +61,8 @@ __all__ = [
     "add",
     "read",
     "IMPORTED",
-    "Item",
-    "Left",
+    "ImportedItem",
+    "ImportSplit",
     "OpenImports",
     "cells_for",
     "items_of",
@@ -78,7 +78,7 @@ _LOOK_BACK_MAX = 20_000  # messages, in which the call of a result is looked for
 _REPLY = -1  # the place of a reply as a whole
 
 
-class Item(msgspec.Struct, frozen=True):
+class ImportedItem(msgspec.Struct, frozen=True):
     """One message, or part of one, that has an id of its vendor's."""
 
     place: int  # in the list
@@ -86,10 +86,10 @@ class Item(msgspec.Struct, frozen=True):
     body: Digest  # of what it says
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class ImportSplit(msgspec.Struct, frozen=True, kw_only=True):
     """Which items are new, and which are there."""
 
-    new: tuple[Item, ...] = ()
+    new: tuple[ImportedItem, ...] = ()
     known: frozenset[int] = frozenset()  # their places
     losses: tuple[Loss, ...] = ()
 
@@ -104,7 +104,7 @@ class _Imported(msgspec.Struct, frozen=True):
 _values = msgspec.json.Decoder(_Imported)
 
 
-def items_of(given: object, field: str) -> tuple[Item, ...]:
+def items_of(given: object, field: str) -> tuple[ImportedItem, ...]:
     """The items of a request, a list or a reply that have ids; `field` holds the messages of a request."""
     if isinstance(given, Mapping):
         body = cast("Mapping[str, Any]", given)
@@ -114,7 +114,7 @@ def items_of(given: object, field: str) -> tuple[Item, ...]:
         given = body[field]
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         return ()
-    found: list[Item] = []
+    found: list[ImportedItem] = []
     for place, each in enumerate(cast("Sequence[Any]", given)):
         if isinstance(each, Mapping):
             item = cast("Mapping[str, Any]", each)
@@ -124,9 +124,9 @@ def items_of(given: object, field: str) -> tuple[Item, ...]:
     return tuple(found)
 
 
-def left_of(space: Space, head: Head, items: Sequence[Item]) -> Left:
+def left_of(space: Space, head: Head, items: Sequence[ImportedItem]) -> ImportSplit:
     """Which of `items` the line that stands at `head` does not have yet."""
-    new: dict[str, Item] = {}
+    new: dict[str, ImportedItem] = {}
     known: set[int] = set()
     losses: list[Loss] = []
     for item in items:
@@ -143,10 +143,10 @@ def left_of(space: Space, head: Head, items: Sequence[Item]) -> Left:
             why = "a message of that id was added before and says something else; the first one stands"
             where = f"messages[{item.place}]" if item.place != _REPLY else "messages"
             losses.append(Loss(kind="dropped", where=where, what=f"message '{item.id}'", why=why))
-    return Left(new=tuple(new.values()), known=frozenset(known), losses=tuple(losses))
+    return ImportSplit(new=tuple(new.values()), known=frozenset(known), losses=tuple(losses))
 
 
-def without(given: object, field: str, left: Left) -> object | None:
+def without(given: object, field: str, left: ImportSplit) -> object | None:
     """What was given, without the items that are there; None if nothing is left."""
     if _REPLY in left.known:
         return None
@@ -158,7 +158,7 @@ def without(given: object, field: str, left: Left) -> object | None:
     return kept if body is None else {**body, field: kept}
 
 
-def cells_for(space: Space, items: Sequence[Item], label: str) -> list[CellWrite]:
+def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[CellWrite]:
     """What the write must hold that imports `items` with the commit that `label` names."""
     written: list[CellWrite] = []
     for item in {item.id: item for item in items}.values():
@@ -178,19 +178,19 @@ class OpenImports:
         self._messages = self._back(at)
         self._answered: set[str] = set()
         self._taken: set[str] = set()  # by our ids
-        self._by_id: dict[str, list[Held]] = {}  # those of the newest message first, in order
-        self._by_tool: dict[str, list[Held]] = {}
+        self._by_id: dict[str, list[VersionedCall]] = {}  # those of the newest message first, in order
+        self._by_tool: dict[str, list[VersionedCall]] = {}
         self.seen: set[str] = set()  # our ids of all calls so far; all of the line once nothing was found
 
-    def take(self, id: str) -> Held | None:
+    def take(self, id: str) -> VersionedCall | None:
         """The first open call of that id, the vendor's or ours, in the newest message that has one; each is given once."""
         return self._next(self._by_id, id)
 
-    def take_of(self, tool: str) -> Held | None:
+    def take_of(self, tool: str) -> VersionedCall | None:
         """The same by the name of the tool."""
         return self._next(self._by_tool, tool)
 
-    def _next(self, found: dict[str, list[Held]], key: str) -> Held | None:
+    def _next(self, found: dict[str, list[VersionedCall]], key: str) -> VersionedCall | None:
         while True:
             held = next((each for each in found.get(key, ()) if each.record.id not in self._taken), None)
             if held is not None:
@@ -267,12 +267,12 @@ def _arguments(args: str) -> object:
         return args
 
 
-def _item(place: int, id: str, says: Mapping[str, Any]) -> Item:
+def _item(place: int, id: str, says: Mapping[str, Any]) -> ImportedItem:
     body = json.dumps(says, sort_keys=True, default=repr).encode("utf-8", "replace")
-    return Item(place, id, digest_of(Kind.BODY, body))
+    return ImportedItem(place, id, digest_of(Kind.BODY, body))
 
 
-def _name(item: Item) -> str:
+def _name(item: ImportedItem) -> str:
     return IMPORTED + sha256(item.id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -309,7 +309,7 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
 
 
 def add(
-    ground: Ground,
+    ground: RunEnvironment,
     given: object,
     *,
     api: str,
@@ -358,7 +358,7 @@ def add(
 class _Adding:
     """How one conversation is added to a line."""
 
-    def __init__(self, ground: Ground, api: str, backend: str | None, model: str | None) -> None:
+    def __init__(self, ground: RunEnvironment, api: str, backend: str | None, model: str | None) -> None:
         self._ground, self._api, self._backend, self._model = ground, api, backend, model
 
     def is_fenced_off(self, refused: Conflict) -> bool:
@@ -375,7 +375,7 @@ class _Adding:
         journal = Journal(self._ground, f"import:{space.ids()}", head, Feed("import"))
         items = items_of(given, _field(self._api))
         if whole:
-            messages, left = self._rest(said, head), Left(new=items)
+            messages, left = self._rest(said, head), ImportSplit(new=items)
         else:
             left = left_of(space, head, items)
             messages = list(said) if not left.known else self._without(given, left)
@@ -398,7 +398,7 @@ class _Adding:
         losses = (*left.losses, *ours.losses)
         return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
 
-    def _without(self, given: object, left: Left) -> list[Message]:
+    def _without(self, given: object, left: ImportSplit) -> list[Message]:
         """What the items say that are not there yet."""
         kept = without(given, _field(self._api), left)
         if kept is None:
@@ -425,7 +425,7 @@ def _write(
     journal: Journal,
     op_id: str | None,
     intent: Digest,
-    postings: list[Posting],
+    postings: list[CallTransition],
     marks: Sequence[CellWrite],
 ) -> None:
     """Write what is staged, and have the repeat guard know the calls."""
@@ -469,7 +469,7 @@ def _system(context: Context) -> list[Message]:
     return [Message("system", (Text(context.system),))] if context.system else []
 
 
-def _tools(context: Context, ground: Ground, called: Mapping[str, Tool]) -> list[Loss]:
+def _tools(context: Context, ground: RunEnvironment, called: Mapping[str, Tool]) -> list[Loss]:
     """The tools of a request that the agent does not declare in the same way."""
     toolbox = {**called, **ground.agent.toolbox}
     mine = {name: tool.spec for name, tool in toolbox.items()}
@@ -489,7 +489,7 @@ def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
     return (one.description, one.parameters) == (other.description, other.parameters)
 
 
-def _options(context: Context, ground: Ground) -> list[Loss]:
+def _options(context: Context, ground: RunEnvironment) -> list[Loss]:
     """The options of a request that are not the agent's."""
     why = "a thread keeps no options; give it to the agent or to the backend"
     vendor = context.options.get("vendor")
@@ -515,14 +515,14 @@ class _Ours:
     imported to this line before.  A call that a run or `thread.call` made is never settled by it.
     """
 
-    def __init__(self, ground: Ground, called: Mapping[str, Tool], head: Head) -> None:
+    def __init__(self, ground: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
         self._ground = ground
         self._called = called  # tools by names that the vendor was told in the place of their own
         self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
         self._before = OpenImports(ground.space, head.commit)
         self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and what the vendor called it
         self._results: dict[str, ToolResult] = {}
-        self._answered: list[tuple[Held, ToolResult]] = []  # calls that were imported before
+        self._answered: list[tuple[VersionedCall, ToolResult]] = []  # calls that were imported before
         self.losses: list[Loss] = []
 
     def renamed(self, message: Message, at: int) -> Message:
@@ -539,13 +539,13 @@ class _Ours:
         ]
         return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
 
-    def postings(self, label: str, backend: str | None) -> list[Posting]:
+    def postings(self, label: str, backend: str | None) -> list[CallTransition]:
         """What enters the ledger."""
         return [self._posting(id, label, backend) for id in self.made]
 
-    def answers(self, label: str) -> list[Posting]:
+    def answers(self, label: str) -> list[CallTransition]:
         """What settles calls that were imported before."""
-        space, found = self._ground.space, list[Posting]()
+        space, found = self._ground.space, list[CallTransition]()
         for held, result in self._answered:
             kept = keep(result)
             staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
@@ -561,7 +561,7 @@ class _Ours:
             )
         return found
 
-    def completed(self, postings: Sequence[Posting]) -> list[Event]:
+    def completed(self, postings: Sequence[CallTransition]) -> list[Event]:
         """What the history says of calls with a result; how far one reaches only where its tool is known here."""
         toolbox = self._ground.agent.toolbox
         return [
@@ -605,7 +605,7 @@ class _Ours:
             self._answered.append((held, mine))
         return mine
 
-    def _by_tool(self, call_id: str) -> Held | None:
+    def _by_tool(self, call_id: str) -> VersionedCall | None:
         """The open call of a result that names its tool alone; None if the result names its call."""
         name = tool_of_id(call_id)
         if name is None:
@@ -613,7 +613,7 @@ class _Ours:
         tool = self._called.get(name)
         return self._before.take_of(tool.name if tool else name)
 
-    def _posting(self, id: str, label: str, backend: str | None) -> Posting:
+    def _posting(self, id: str, label: str, backend: str | None) -> CallTransition:
         space = self._ground.space
         call, vendor_id = self.made[id]
         body = args_body(call.args)

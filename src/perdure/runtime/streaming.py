@@ -30,10 +30,10 @@ from perdure.model.digest import Digest
 from perdure.model.event import Event, MessageAppended
 from perdure.model.message import Message, decode_message
 from perdure.runtime.events import Committed, Cursor, Happened, Happening, Live, RunEnded, TextSoFar
-from perdure.runtime.run.start import Begun
+from perdure.runtime.run.start import Started
 from perdure.runtime.session import lease as leases
-from perdure.runtime.session.broadcast import Feed, Nudge, Watcher
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.broadcast import CommitNotice, Feed, Watcher
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.result import Result
 
 __all__ = ["Follower", "cursor_at", "Following", "Watching", "follow", "stream"]
@@ -149,7 +149,7 @@ _POLL_SECONDS = 0.1
 class Watching:
     """A run that is being started, and what comes of it; made known by whoever runs it."""
 
-    def __init__(self, ground: Ground, wake: Callable[[], None] | None = None) -> None:
+    def __init__(self, ground: RunEnvironment, wake: Callable[[], None] | None = None) -> None:
         """Watch the line; `wake` is called whenever there is something new."""
         self._ground, self._wake = ground, wake
         self._pid = os.getpid()
@@ -162,11 +162,11 @@ class Watching:
         self.error: BaseException | None = None
         self._feed: Feed | None = None
 
-    def begun(self, start: Begun) -> None:
+    def begun(self, start: Started) -> None:
         """The run has begun."""
         self._feed = start.journal.feed
         self.watcher = self._feed.watch(self._wake)
-        self.watcher.give(Nudge(start.journal.head.commit))  # the input is durable already
+        self.watcher.give(CommitNotice(start.journal.head.commit))  # the input is durable already
         self._tell()
 
     def ended(self, result: Result | None, error: BaseException | None) -> None:
@@ -191,7 +191,7 @@ class Watching:
                 "is read here. Read on with follow()."
             )
         for item in self.watcher.take(timeout):
-            if isinstance(item, Nudge):
+            if isinstance(item, CommitNotice):
                 yield from self.follower.read(item.commit)
             else:
                 yield _placed(item, self.follower.cursor)
@@ -224,7 +224,7 @@ class Watching:
 class Following:
     """Whoever reads a line from a place on, and the words of the run that lives there."""
 
-    def __init__(self, ground: Ground, after: str | None, *, wait: bool = False) -> None:
+    def __init__(self, ground: RunEnvironment, after: str | None, *, wait: bool = False) -> None:
         """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
         self._ground, self._wait = ground, wait
         self._pid = os.getpid()
@@ -260,7 +260,7 @@ class Following:
     def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
         found: list[Happening] = []
         for item in watcher.take(timeout):
-            if isinstance(item, Nudge):
+            if isinstance(item, CommitNotice):
                 found += self._follower.read(item.commit)
             else:
                 found.append(_placed(item, self._follower.cursor))
@@ -269,7 +269,7 @@ class Following:
         return found
 
 
-def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happening]:
+def stream(ground: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:
     """The events of a run that `start` begins elsewhere; leaving the iteration does not stop it."""
     watching = Watching(ground)
     start(watching)
@@ -284,7 +284,7 @@ def stream(ground: Ground, start: Callable[[Watching], None]) -> Iterator[Happen
         watching.leave()
 
 
-def follow(ground: Ground, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
+def follow(ground: RunEnvironment, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
     """The events of the line after a cursor; None begins with the run that lives there, or now.
 
     Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
@@ -297,7 +297,7 @@ def follow(ground: Ground, after: str | None, *, wait: bool = False) -> Iterator
         following.leave()
 
 
-def _place(ground: Ground, after: str | None) -> Cursor | None:
+def _place(ground: RunEnvironment, after: str | None) -> Cursor | None:
     if after is not None:
         return Cursor.read(after)
     space = ground.space
@@ -308,7 +308,7 @@ def _place(ground: Ground, after: str | None) -> Cursor | None:
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
 
 
-def _is_live(ground: Ground) -> bool:
+def _is_live(ground: RunEnvironment) -> bool:
     held = leases.current(ground.space, ground.timeline)
     return held is not None and leases.state(ground.space, held, owners=ground.owners) == "live"
 

@@ -17,7 +17,7 @@ import msgspec
 from perdure.engines import registry
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, StaleHead, WrongStore
 from perdure.history import reader, writer
-from perdure.history.agent_map import Standing
+from perdure.history.agent_map import TimelineContext
 from perdure.history.changes.patch_builder import Ops
 from perdure.history.changes.touched_paths import Touched
 from perdure.history.space import Space
@@ -30,7 +30,7 @@ from perdure.runtime.agent.file import Definition, agent_of
 from perdure.runtime.tools.tool import Tool
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.loop_guard import blocking
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.store.timeline import Line
 
 __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
@@ -40,9 +40,9 @@ __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
 class AgentMap(Line):
     """The map of one agent.  Nobody but this agent and its threads sees it."""
 
-    def __init__(self, shelf: Shelf, agent: Agent, *, declared: bool) -> None:
+    def __init__(self, shelf: StoreResources, agent: Agent, *, declared: bool) -> None:
         """Hold the map of an agent; reading it begins nothing, and nor does a change that comes to nothing."""
-        super().__init__(Standing(space=shelf.agent(agent.name), defaults=encoded_defaults(agent)))
+        super().__init__(TimelineContext(space=shelf.agent(agent.name), defaults=encoded_defaults(agent)))
         self._shelf, self._agent, self._declared, self._recorded = shelf, agent, declared, False
         self.name = agent.name
 
@@ -79,7 +79,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 class Definitions:
     """The agents whose definitions are kept in a store."""
 
-    def __init__(self, shelf: Shelf, url: str) -> None:
+    def __init__(self, shelf: StoreResources, url: str) -> None:
         """Look into that store, which is at `url`."""
         self._shelf, self._url = shelf, url
 

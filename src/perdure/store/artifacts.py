@@ -14,12 +14,12 @@ from msgspec import UNSET
 
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import artifact_names, artifacts, reader, writer
-from perdure.history.agent_map import Standing
-from perdure.history.artifact_names import Named
+from perdure.history.agent_map import TimelineContext
+from perdure.history.artifact_names import NamedArtifact
 from perdure.history.artifacts import Listed, Piece, Preview, Staged
 from perdure.history.changes.patch_builder import Ops
 from perdure.history.space import Space
-from perdure.history.writer import Committed, Proposal
+from perdure.history.writer import CommitOutcome, Proposal
 from perdure.ledger import results
 from perdure.model.digest import Digest, check_digest
 from perdure.model.event import ArtifactCreated
@@ -27,7 +27,7 @@ from perdure.model.head import MAIN, Head
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.revisions import Wanted
-from perdure.store.plumbing.run_fence import beside
+from perdure.store.plumbing.run_fence import commit_beside_run
 
 __all__ = ["Artifacts"]
 
@@ -41,7 +41,7 @@ REFERENCE = "artifact://sha256/"  # what a reference to an artifact by its diges
 class Artifacts:
     """What a thread keeps beside its state: content of any size, named by digest."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: TimelineContext) -> None:
         """Keep artifacts in the space of a line, and names on that line."""
         self._standing = standing
         self._space = standing.space
@@ -144,14 +144,14 @@ class Artifacts:
         """Commit a name for what is staged, on top of whatever the line has come to."""
         op_id = self._space.ids()
 
-        def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> Committed:
+        def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> CommitOutcome:
             return writer.commit(space, head, *proposals, op_id=op_id, repeatable=False)
 
         for _ in range(_TRIES_MAX):
             head = reader.head_to_move(self._space, self._standing.timeline)
             proposal = self._proposal(head, staged, name)
             try:
-                beside(self._space, head, (proposal,), commit)
+                commit_beside_run(self._space, head, (proposal,), commit)
             except (StaleHead, Moved):
                 for cell in staged.cells:
                     artifacts.check_upload(self._space, cell)
@@ -163,7 +163,7 @@ class Artifacts:
         space, whole = self._space, staged.artifact
         ops = Ops(space, space.root_at(head.commit))
         depth = 0 if head.commit is None else space.step(head.commit).commit.depth + 1
-        named = Named(
+        named = NamedArtifact(
             artifact=staged.digest,
             media_type=whole.media_type,
             size=whole.size,
@@ -189,7 +189,7 @@ class Artifacts:
         )
 
 
-def _with_name(space: Space, known: Listed, name: str, named: Named, commit: Digest | None) -> Listed:
+def _with_name(space: Space, known: Listed, name: str, named: NamedArtifact, commit: Digest | None) -> Listed:
     written = artifact_names.written_by(space, named, at=commit)
     run = space.step(written).commit.run if written else None
     return msgspec.structs.replace(known, name=name, run=run, commit=written)

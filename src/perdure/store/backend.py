@@ -14,10 +14,10 @@ import msgspec
 from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, ServerChanged
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model
-from perdure.providers.profile import Given, name_of
+from perdure.providers.profile import BackendRef, name_of
 from perdure.runtime.inference import switch
 from perdure.runtime.inference.backend import line_backend
-from perdure.runtime.inference.switch import Asked
+from perdure.runtime.inference.switch import SwitchRequest
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.runs import Runs
@@ -25,14 +25,14 @@ from perdure.switching.commit import reports, reports_of
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
 
-__all__ = ["Moved", "Switching", "moved"]
+__all__ = ["ThreadMoved", "Switching", "moved"]
 
 
 @blocking
 class Switching(Runs, ABC):
     """A line whose backend can be changed in the middle of a task."""
 
-    _handed: dict[RecordedBackend, Given]
+    _handed: dict[RecordedBackend, BackendRef]
 
     @property
     def backend(self) -> str | None:
@@ -48,7 +48,7 @@ class Switching(Runs, ABC):
 
         Nothing is written and nothing is sent.  `output` is the type that runs are asked for, if they are.
         """
-        return switch.check(self._ground(), Asked(to=backend, output=output))
+        return switch.check(self._ground(), SwitchRequest(to=backend, output=output))
 
     def switch(
         self,
@@ -68,7 +68,7 @@ class Switching(Runs, ABC):
         an approval), `Busy` if a run is on the line, `NotFound` or `Unsupported` for a backend that
         cannot be.  Then nothing was written.  An undo takes a switch back.
         """
-        asked = Asked(
+        asked = SwitchRequest(
             to=backend,
             reason=reason,
             approved_by=approved_by,
@@ -97,7 +97,7 @@ class Switching(Runs, ABC):
         return list(islice(reports(self._space, at), limit))[::-1]
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class ThreadMoved(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one thread when its agent was moved."""
 
     thread: str
@@ -112,13 +112,13 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 def moved(
     thread: Switching,
-    backend: Given,
+    backend: BackendRef,
     *,
     id: str,
     dry_run: bool,
     reason: str | None = None,
     approved_by: str | None = None,
-) -> Moved:
+) -> ThreadMoved:
     """Move one thread of several; that it cannot be moved is no reason not to move the others.
 
     One that is on that backend at another server stays: only a switch of that thread alone moves it.
@@ -127,13 +127,13 @@ def moved(
         report = thread.check_switch(backend)
         changed = _at_another_server(report)
         if dry_run or changed is not None:
-            return Moved(thread=id, report=None if changed else report, error=changed)
-        return Moved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
+            return ThreadMoved(thread=id, report=None if changed else report, error=changed)
+        return ThreadMoved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
     except Refused as refused:
         report = refused.report if isinstance(refused.report, Report) else None
-        return Moved(thread=id, report=report, error=refused)
+        return ThreadMoved(thread=id, report=report, error=refused)
     except (Busy, Conflict) as conflict:
-        return Moved(thread=id, error=conflict)
+        return ThreadMoved(thread=id, error=conflict)
 
 
 def _at_another_server(report: Report) -> ServerChanged | None:

@@ -30,15 +30,15 @@ from msgspec import UNSET
 from perdure.engines.contract import CellWrite, Receipt, Recorded, Step
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from perdure.history import writer
-from perdure.history.agent_map import Sight, Standing
+from perdure.history.agent_map import AgentMapView, TimelineContext
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import Ops, Patched
 from perdure.history.changes.touched_paths import Touched
 from perdure.history.changes.values import Given, declared, typed
 from perdure.history.reader import is_ancestor
 from perdure.history.space import Space
-from perdure.history.tree import Cache
-from perdure.history.writer import Committed, OnConflict, Proposal
+from perdure.history.tree import NodeCache
+from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.ledger import calls
 from perdure.model import names
 from perdure.model.call import SETTLED
@@ -63,7 +63,7 @@ from perdure.runtime.session.journal import vendor_of
 from perdure.runtime.session.media import brought_in
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.outbox import encode_patch
-from perdure.store.plumbing.run_fence import beside
+from perdure.store.plumbing.run_fence import commit_beside_run
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id", "Edits"]
 
@@ -219,7 +219,7 @@ class AgentChange(Edits):
 class Change(Edits):
     """A block of changes: a commit in the making."""
 
-    def __init__(self, standing: Standing, how: How, after: Callable[[], None]) -> None:
+    def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
         super().__init__(by_hand=how.run is None)
         _check(how, standing.timeline)
@@ -231,7 +231,7 @@ class Change(Edits):
         self._uploads: list[CellWrite] = []  # what ends the uploads of these artifacts
         self._minted: set[str] = set()
         self._agent: AgentChange | None = None
-        self._sight: Sight | None = None
+        self._sight: AgentMapView | None = None
         self._earlier: Recorded | None = None  # what this op_id wrote before
         self._told: list[str] = []  # the ids of its messages
         self._wrote: list[Digest] = []  # its commits, oldest first
@@ -358,7 +358,7 @@ class Change(Edits):
         if self._by_hand and self._standing.agent is not None:
             held = leases.current(space, self._standing.timeline)
             self._run = held.run if held else None
-        return msgspec.structs.replace(space, cache=Cache())
+        return msgspec.structs.replace(space, cache=NodeCache())
 
     def _link(self) -> Digest | None:
         if not self._how.chain:
@@ -394,7 +394,7 @@ class Change(Edits):
         steps = self._written_by(earlier, commit)
         reads = steps[0].commit.reads
         self._base = steps[0].commit.first_parent
-        self._sight = Sight(self._standing.agent_line, reads.agent_commit, reads)
+        self._sight = AgentMapView(self._standing.agent_line, reads.agent_commit, reads)
         self._wrote = [step.digest for step in steps]
         events = [event for step in steps for event in step.changeset.events]
         self._told = [event.id for event in events if isinstance(event, MessageAppended)]
@@ -417,7 +417,7 @@ class Change(Edits):
         self._minted.add(id)
         return id
 
-    def _seen(self) -> Sight:
+    def _seen(self) -> AgentMapView:
         """The agent's map as this block sees it."""
         if self._sight is None:
             assert self.head is not None
@@ -456,11 +456,11 @@ class Change(Edits):
         if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
             self._after()
 
-    def _commit(self, head: Head, proposals: Sequence[Proposal]) -> Committed:
+    def _commit(self, head: Head, proposals: Sequence[Proposal]) -> CommitOutcome:
         how, space = self._how, self._standing.space
         op_id = how.op_id or space.ids()
 
-        def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> Committed:
+        def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
             if how.chain and any(each.run != self._run for each in placed):
                 raise Conflict(
                     f"a run went on with '{head.timeline}' while a chain of commits was made there; nothing was "
@@ -478,7 +478,7 @@ class Change(Edits):
 
         if not self._by_hand or self._standing.agent is None:
             return commit(space, head, proposals)
-        return beside(space, head, proposals, commit)
+        return commit_beside_run(space, head, proposals, commit)
 
     def _repeat(self, earlier: Recorded, proposals: Sequence[Proposal]) -> None:
         timeline = self._standing.timeline

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader, timelines
-from perdure.memory import Recall, Recollection, relevant, write
-from perdure.memory.visibility import Judge, Judged, resolve
+from perdure.memory import OwnerMemory, Recall, relevant, write
+from perdure.memory.visibility import Judged, Visibility, resolve
 from perdure.model.head import MAIN, Head
 from perdure.model.memory import Item, ItemKind, Remembered, Trust, Version, check_item, check_item_id, remade
 from perdure.store.change import check_op_id
@@ -29,7 +29,7 @@ _OTHERS = ("model", "tool", "import")  # whose words are taken as they come, hal
 class Memory:
     """What is remembered for one owner, across all threads and agents of that owner."""
 
-    def __init__(self, recollection: Recollection) -> None:
+    def __init__(self, recollection: OwnerMemory) -> None:
         """Hold a memory; `store.memory` is the way to get one.  Reading it begins nothing."""
         self._held = recollection
         self.owner = recollection.owner
@@ -125,7 +125,7 @@ class Memory:
         commit = revisions.resolve(self._held.space, self.head, moment)
         if commit is None:
             return []
-        judge = Judge(self._held, None, None, commit=commit)
+        judge = Visibility(self._held, None, None, commit=commit)
         return [judge.remembered(found) for found in judge.items()]
 
     def undo(self, turns: int = 1, *, op_id: str | None = None) -> Head:
@@ -136,10 +136,10 @@ class Memory:
         """Take back the last undo; raises `NotFound` if there is none, or something was written since."""
         return timelines.redo(self._held.space, MAIN, op_id=op_id and check_op_id(op_id))
 
-    def _judge(self) -> Judge:
-        return Judge(self._held, None, None)
+    def _judge(self) -> Visibility:
+        return Visibility(self._held, None, None)
 
-    def _standing(self, judge: Judge, id: str) -> Judged:
+    def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
         if found is None or not found.counts:
             raise NotFound(
@@ -151,7 +151,7 @@ class Memory:
     def _written(self, id: str, version: Version, reason: str, op_id: str | None) -> Remembered:
         named = None if op_id is None else check_op_id(op_id)
         done = write.write(self._held.space, id, version, reason=reason, op_id=named)
-        judge = Judge(self._held, None, None, commit=done.head.commit)
+        judge = Visibility(self._held, None, None, commit=done.head.commit)
         found = judge.item(id)
         if found is None:
             raise Conflict(f"item '{id}' was written by that op_id before; nothing was done.")

@@ -27,7 +27,7 @@ from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, chosen
 from perdure.store.plumbing import outbox
 from perdure.store.plumbing.loop_guard import check_loop
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.store.store import Store
 
 __all__ = ["open", "Ids"]
@@ -102,7 +102,7 @@ def open(
     embedder = None if embed is None else _embedder(embed)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
     now = _now if clock is None else clock
-    shelf = Shelf(
+    shelf = StoreResources(
         engine=engine,
         clock=now,
         ids=Ids(now) if ids is None else ids,

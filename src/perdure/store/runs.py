@@ -32,9 +32,9 @@ from perdure.runtime.event_loop import drive
 from perdure.runtime.events import Happening
 from perdure.runtime.run import control
 from perdure.runtime.run.calls_of_run import calls_of
-from perdure.runtime.run.start import Begun, Input
+from perdure.runtime.run.start import Input, Started
 from perdure.runtime.session import records, steering
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Watching
 from perdure.runtime.tools.tool import Tool
@@ -280,14 +280,14 @@ class Runs(Line, ABC):
         return sorted(found, key=lambda each: each.begun_at)
 
     @abstractmethod
-    def _ground(self) -> Ground:
+    def _ground(self) -> RunEnvironment:
         """What a run on this line stands on, for the awaitable face."""
 
     def _rework(self) -> Rework:
         return rework_with(self._ground())
 
     def _watched(
-        self, ground: Ground, work: Callable[[Callable[[Begun], None]], Coroutine[Any, Any, Result]]
+        self, ground: RunEnvironment, work: Callable[[Callable[[Started], None]], Coroutine[Any, Any, Result]]
     ) -> Iterator[Happening]:
         def start(watching: Watching) -> None:
             def go() -> None:

@@ -19,7 +19,7 @@ from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from perdure.history.space import label_of
 from perdure.history.verify import Report
 from perdure.ledger import tickets, verify
-from perdure.ledger.tickets import Asked
+from perdure.ledger.tickets import StoredTicket
 from perdure.ledger.verify import repair_all
 from perdure.model.head import MAIN
 from perdure.model.memory import MEMORY
@@ -32,7 +32,7 @@ from perdure.store.agents import AgentMap, Definitions
 from perdure.store.memory import Memory
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.loop_guard import blocking
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.store.thread import Thread
 
 __all__ = ["Store", "Approval", "waiting"]
@@ -59,7 +59,7 @@ def waiting(engine: Engine) -> list[Approval]:
     return sorted(found, key=lambda each: each.ticket.asked_at)
 
 
-def _all(engine: Engine) -> Iterator[tuple[str, Asked]]:
+def _all(engine: Engine) -> Iterator[tuple[str, StoredTicket]]:
     after = ("", "")
     while page := tickets.waiting(engine, after=after, limit=_APPROVALS_PAGE):
         yield from page
@@ -73,7 +73,7 @@ _PAGE = 100
 class Store:
     """Everything that one database holds.  Use it in a `with` statement, or close it."""
 
-    def __init__(self, shelf: Shelf, url: str, *, read_only: bool) -> None:
+    def __init__(self, shelf: StoreResources, url: str, *, read_only: bool) -> None:
         """Hold an engine that is open; `perdure.open` is the way to get a store."""
         self._shelf = shelf
         self.url = url

@@ -17,11 +17,11 @@ from perdure.context.plan import Plan
 from perdure.engines.contract import Hold
 from perdure.errors import Invalid, PerdureError
 from perdure.history import merge, reader, timelines
-from perdure.history.agent_map import Standing
+from perdure.history.agent_map import TimelineContext
 from perdure.history.merge import Taken, Terms
 from perdure.history.space import Space
 from perdure.ledger import effect_limit, snapshot
-from perdure.memory import Recollection
+from perdure.memory import OwnerMemory
 from perdure.model import names
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
@@ -36,16 +36,16 @@ from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.runtime.import_messages import Added
 from perdure.runtime.inference import preview
 from perdure.runtime.inference.preview import Shown
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.tools.execution import running_inside
 from perdure.store.artifacts import Artifacts
 from perdure.store.backend import Switching
 from perdure.store.plumbing import directory, outbox, revisions
 from perdure.store.plumbing.directory import Record
 from perdure.store.plumbing.loop_guard import blocking
-from perdure.store.plumbing.resources import Shelf
+from perdure.store.plumbing.resources import StoreResources
 from perdure.store.plumbing.revisions import Moment, Wanted
-from perdure.store.plumbing.run_fence import removed, unattended
+from perdure.store.plumbing.run_fence import removed, without_runs
 from perdure.store.timeline import given
 
 __all__ = ["OnTimeline", "Thread"]
@@ -64,10 +64,12 @@ class OnTimeline(Protocol):
 class Thread(Switching):
     """One timeline of a thread, `main` unless another was asked for."""
 
-    def __init__(self, shelf: Shelf, id: str, record: Record, agent: Agent, timeline: str = MAIN) -> None:
+    def __init__(
+        self, shelf: StoreResources, id: str, record: Record, agent: Agent, timeline: str = MAIN
+    ) -> None:
         """Hold a thread that the directory has; `store.thread` is the way to get one."""
         space = shelf.thread(id, record.space)
-        standing = Standing(
+        standing = TimelineContext(
             space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=encoded_defaults(agent)
         )
         super().__init__(standing)
@@ -112,7 +114,7 @@ class Thread(Switching):
         """
         lines = (MAIN, _named(other))
         op_id = given(op_id)
-        head = unattended(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
+        head = without_runs(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
         self._finish()
         return head
 
@@ -120,7 +122,7 @@ class Thread(Switching):
         """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
         op_id = given(op_id)
         act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
-        return unattended(self._space, (self.timeline,), "seal", act)
+        return without_runs(self._space, (self.timeline,), "seal", act)
 
     def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
         """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
@@ -131,7 +133,7 @@ class Thread(Switching):
             return Taken(head=head, commit=None, base=None, paths=0)
         terms = self._terms(head, reason, op_id)
         act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
-        return unattended(self._space, (self.timeline,), "merge", act)
+        return without_runs(self._space, (self.timeline,), "merge", act)
 
     def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
         """Make the change of state that one commit, or one turn, made once more, here.
@@ -147,7 +149,7 @@ class Thread(Switching):
         act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
             space, head, picked, terms, turn=isinstance(commit, Turn)
         )
-        return unattended(self._space, (self.timeline,), "cherry-pick", act)
+        return without_runs(self._space, (self.timeline,), "cherry-pick", act)
 
     def add(
         self,
@@ -176,7 +178,7 @@ class Thread(Switching):
                 placed, messages, api=api, op_id=named, provider=provider, model=model, whole=whole
             )
 
-        return unattended(self._space, (self.timeline,), "adding messages", added).losses
+        return without_runs(self._space, (self.timeline,), "adding messages", added).losses
 
     def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
         """The request that a backend would be sent at a moment, and what could not be carried over unchanged."""
@@ -225,12 +227,12 @@ class Thread(Switching):
             self._space, since=self._space.step(commit).commit.ledger if commit else NO_LEDGER
         )
 
-    def _memory(self) -> Recollection | None:
+    def _memory(self) -> OwnerMemory | None:
         return self._shelf.memories.of(self.owner) if self.owner else None
 
-    def _ground(self) -> Ground:
+    def _ground(self) -> RunEnvironment:
         """What a run on this line stands on, for the awaitable face."""
-        return Ground(
+        return RunEnvironment(
             standing=self._standing,
             agent=self._declared,
             workshop=self._shelf.workshop,

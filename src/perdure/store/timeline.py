@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from perdure.errors import Invalid
 from perdure.history import reader, timelines
-from perdure.history.agent_map import Standing
+from perdure.history.agent_map import TimelineContext
 from perdure.history.changes.values import Given
 from perdure.history.writer import OnConflict
 from perdure.model.digest import Digest
@@ -18,7 +18,7 @@ from perdure.store.change import Change, How, check_op_id
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.revisions import Wanted
-from perdure.store.plumbing.run_fence import unattended
+from perdure.store.plumbing.run_fence import without_runs
 from perdure.store.view import View
 
 __all__ = ["Line", "given"]
@@ -30,7 +30,7 @@ _OpId: TypeAlias = str | None  # None: it is not going to be repeated
 class Line(View):
     """A timeline that can be read and written.  Each call looks at the newest commit."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: TimelineContext) -> None:
         """Stand on a timeline; nothing is read yet."""
         super().__init__(standing, Head(standing.timeline, 0, None), None)
 
@@ -97,12 +97,12 @@ class Line(View):
             act = partial(timelines.undo, turns=turns, op_id=given(op_id))
         else:
             act = partial(timelines.undo_to, to=revisions.name_of(to), op_id=given(op_id))
-        return unattended(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
+        return without_runs(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
 
     def redo(self, *, op_id: _OpId = None) -> Head:
         """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
         act = partial(timelines.redo, op_id=given(op_id))
-        return unattended(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
+        return without_runs(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
 
     def _now(self) -> tuple[Head, Digest | None]:
         head = reader.head_of(self._space, self.timeline)

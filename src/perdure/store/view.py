@@ -19,7 +19,7 @@ from msgspec import UNSET
 from perdure.engines.contract import Step
 from perdure.errors import Invalid, NotFound
 from perdure.history import reader
-from perdure.history.agent_map import Standing, agent_after
+from perdure.history.agent_map import TimelineContext, agent_after
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
 from perdure.history.changes.values import declared, typed
@@ -29,8 +29,8 @@ from perdure.history.query.diff import Difference
 from perdure.history.space import Space
 from perdure.history.tree import Entry, Tree
 from perdure.ledger import snapshot
-from perdure.memory import Recollection
-from perdure.memory.visibility import Judge
+from perdure.memory import OwnerMemory
+from perdure.memory.visibility import Visibility
 from perdure.model import names
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.commit import NO_LEDGER, LedgerRead
@@ -64,7 +64,7 @@ def gather(
     commit: Digest | None,
     *,
     ledger: LedgerRead | None = None,
-    memory: Recollection | None = None,
+    memory: OwnerMemory | None = None,
 ) -> CanonicalAgentState:
     """The state of the agent at a commit, None being before the first.
 
@@ -97,10 +97,10 @@ def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
     return ticket.decision is None and stands_on(space, ticket.label, commit)
 
 
-def _items(space: Space, commit: Digest | None, memory: Recollection | None) -> tuple[Memorised, ...]:
+def _items(space: Space, commit: Digest | None, memory: OwnerMemory | None) -> tuple[Memorised, ...]:
     if memory is None:
         return ()
-    judged = Judge(memory, None, (space.name, commit)).items()
+    judged = Visibility(memory, None, (space.name, commit)).items()
     return tuple(Memorised(each.id, each.entry.value) for each in judged)
 
 
@@ -117,7 +117,7 @@ _T = TypeVar("_T")
 class View:
     """State, conversation and history as they were at one commit."""
 
-    def __init__(self, standing: Standing, head: Head, commit: Digest | None) -> None:
+    def __init__(self, standing: TimelineContext, head: Head, commit: Digest | None) -> None:
         """Look at `commit`; `head` is where the timeline stood when the view was taken."""
         self._standing = standing
         self._space = standing.space
@@ -269,7 +269,7 @@ class View:
         if agent is None:
             raise Invalid("this is an agent's own map; it has none of its own.")
         seen = self._agent_seen(*self._now())
-        standing = Standing(space=agent, timeline=self._standing.agent_line)
+        standing = TimelineContext(space=agent, timeline=self._standing.agent_line)
         return View(standing, Head(standing.timeline, 0, seen), seen)
 
     def _made(self, commit: Digest | None, to: str | None) -> Checkpoint | None:
@@ -281,7 +281,7 @@ class View:
         """How far the ledger counts; None: as far as the commit had read it, whatever was written since."""
         return None
 
-    def _memory(self) -> Recollection | None:
+    def _memory(self) -> OwnerMemory | None:
         """The owner's memory; None: there is none, or it is not of this moment."""
         return None
 

@@ -32,7 +32,7 @@ from perdure.switching.report import Item, Report, decode_report, encode_report
 
 __all__ = [
     "REASON",
-    "Switched",
+    "SwitchCommit",
     "checkpoint_name",
     "gated",
     "intent",
@@ -51,14 +51,14 @@ _PAGE = 200
 _SHOWN = 3
 
 
-class Switched(msgspec.Struct, frozen=True):
+class SwitchCommit(msgspec.Struct, frozen=True):
     """What the commit of a switch holds."""
 
     events: tuple[Event, ...]
     objects: tuple[Object, ...]
 
 
-def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> Switched:
+def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> SwitchCommit:
     """The events and objects by which `report.to_backend` takes over with that checkpoint."""
     kept = stored.object_of(checkpoint)
     told = Object.of(Kind.BODY, encode_report(report))
@@ -79,7 +79,7 @@ def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> 
             to_server=report.to_server,
         ),
     )
-    return Switched(events, (kept, told))
+    return SwitchCommit(events, (kept, told))
 
 
 def checkpoint_name(report: Report) -> str | None:

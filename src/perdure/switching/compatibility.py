@@ -19,7 +19,7 @@ from perdure.model.message import Block, File, Image, Message, ReasoningSummary
 from perdure.providers import registry
 from perdure.providers.capabilities import Capability, Level, least
 from perdure.providers.contract import Loss
-from perdure.providers.profile import Facing
+from perdure.providers.profile import BackendProfile
 from perdure.providers.structured_output import request_options
 from perdure.providers.wire.media import inline, is_web, kind_of
 from perdure.providers.wire.server_tools import is_account
@@ -66,7 +66,7 @@ class ShownToTarget(msgspec.Struct, frozen=True, kw_only=True):
     calls_native: int = 0  # earlier calls that are shown as call and result
 
 
-def check(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> tuple[Item, ...]:
+def check(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> tuple[Item, ...]:
     """What becomes of each thing that the conversation has; the policy has not been asked yet.
 
     `lost` is what the next request could not carry over, as `losses` gives it.
@@ -87,7 +87,7 @@ def check(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> tuple[Item,
     )
 
 
-def sealed(shown: ShownToTarget, to: Facing) -> bool:
+def sealed(shown: ShownToTarget, to: BackendProfile) -> bool:
     """Whether thoughts are kept beside the messages that only another than `to` can read.
 
     For people to know, and for nothing else: no grade depends on what only a vendor can read.
@@ -98,7 +98,7 @@ def sealed(shown: ShownToTarget, to: Facing) -> bool:
     return any(word in each for each in kept for word in _SEALED)
 
 
-def losses(shown: ShownToTarget, to: Facing) -> tuple[Loss, ...]:
+def losses(shown: ShownToTarget, to: BackendProfile) -> tuple[Loss, ...]:
     """What the next request could not carry over unchanged; of a format that is not known, what is named in words."""
     named = (*lost(shown.history, to.unseen), *shown.lost)
     is_streamed = "stream" in shown.context.options  # else it is our own wish, and no loss
@@ -114,14 +114,14 @@ def losses(shown: ShownToTarget, to: Facing) -> tuple[Loss, ...]:
 # ---- one function a topic
 
 
-def _text(to: Facing) -> Iterator[Item]:
+def _text(to: BackendProfile) -> Iterator[Item]:
     if to.does(Capability.TEXT) == "full":
         yield _kept("text", "Text conversation supported")
     else:
         yield _removed("text", "Text conversation unavailable", why="the model takes and gives no text")
 
 
-def _tools(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _tools(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     own = [tool for tool in shown.context.tools if tool.name not in shown.mcp]
     theirs = [tool for tool in shown.context.tools if tool.name in shown.mcp]
     level = to.does(Capability.TOOLS)
@@ -161,7 +161,7 @@ def _graded(topic: Topic, name: str, tools: Sequence[ToolSpec], level: Level) ->
     )
 
 
-def _context(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _context(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     if to.window is None:
         return
     size, need = _thousands(to.window), f"{shown.tokens:,} tokens are shown"
@@ -193,7 +193,7 @@ def _cuts(shown: ShownToTarget) -> Iterator[Item]:
         yield Item(topic="results", mark="converted", says=says, fallback="cut")
 
 
-def _strict_json(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]:
+def _strict_json(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> Iterator[Item]:
     options = shown.context.options
     wanted = options.get("output") or options.get("output_schema")
     if not wanted:
@@ -210,7 +210,7 @@ def _strict_json(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> Iter
         yield _converted("strict_json", f"{name} differs", fallback="loose-parse", why=why)
 
 
-def _media(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _media(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     history = (*shown.history, *shown.omitted)
     blocks = [(at, block) for at, message in enumerate(history) for block in _blocks(message)]
     bound = [block for _, block in blocks if _uri(block).startswith(_FILE_ID)]
@@ -240,7 +240,7 @@ def _left_out(shown: ShownToTarget) -> set[str]:
     return {_uri(block) for message in shown.omitted for block in _blocks(message)} - present
 
 
-def _level(block: Block, capability: Capability, to: Facing) -> Level:
+def _level(block: Block, capability: Capability, to: BackendProfile) -> Level:
     """How well one thing is taken; by its address alone only where the backend fetches it."""
     uri = _uri(block)
     if capability in _BY_ADDRESS and is_web(uri):
@@ -277,7 +277,7 @@ def _bound_files(bound: Sequence[Block], strange: Sequence[Block]) -> Item:
     )
 
 
-def _vendor_tools(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _vendor_tools(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     """Tools of a vendor's own that are attached: to every other format their declaration means nothing."""
     declared = list(_declared(shown.context.options))
     for is_computer in (False, True):
@@ -298,7 +298,7 @@ def _vendor_tools(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
             yield _removed(topic, says, why=why)
 
 
-def _server_work(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _server_work(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     """What a vendor's own tools did earlier."""
     works = any(is_account(block) for message in shown.history for block in message.content)
     if works and not _same_format(shown, to):
@@ -311,7 +311,7 @@ def _server_work(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
         )
 
 
-def _reasoning(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> Iterator[Item]:
+def _reasoning(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> Iterator[Item]:
     """Thinking, of earlier turns and of the next: it is supported only if the request carries all of it."""
     left_out = any(loss.where.startswith("messages") and loss.what in _THOUGHTS for loss in lost)
     thought = left_out or any(_is_thought(message) for message in shown.history)
@@ -336,7 +336,7 @@ def _reasoning(shown: ShownToTarget, to: Facing, lost: Sequence[Loss]) -> Iterat
         yield _kept("reasoning", "Reasoning supported")
 
 
-def _calling(shown: ShownToTarget, to: Facing) -> Iterator[Item]:
+def _calling(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     options = shown.context.options
     several = any(len(message.tool_calls) > 1 for message in shown.history)
     if shown.context.tools and (several or options.get("parallel_tool_calls") is not None):
@@ -395,7 +395,7 @@ def _kind(block: Block) -> str:
     return "file" if kind == "text" else kind
 
 
-def _is_taken(block: Block, to: Facing) -> bool:
+def _is_taken(block: Block, to: BackendProfile) -> bool:
     """Whether a request to the backend holds the file by its id, as the adapter itself says."""
     if to.target is None:
         return False
@@ -430,7 +430,7 @@ def _kinds(tool: Mapping[str, Any]) -> Iterator[str]:
         yield from (str(key) for key in tool)
 
 
-def _same_format(shown: ShownToTarget, to: Facing) -> bool:
+def _same_format(shown: ShownToTarget, to: BackendProfile) -> bool:
     return to.target is None or shown.from_api in (None, to.target.api)
 
 

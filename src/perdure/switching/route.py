@@ -26,7 +26,7 @@ from perdure.model.context import Context
 from perdure.model.message import File, Image
 from perdure.providers import registry
 from perdure.providers.capabilities import Capability
-from perdure.providers.profile import MEDIA, Facing, Given, check_backend, name_of
+from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, check_backend, name_of
 from perdure.providers.transport.errors import (
     AccessRefused,
     ContentRefused,
@@ -51,9 +51,9 @@ _USUAL: tuple[Trigger, ...] = ("error", "rate_limit", "context", "capability")
 class Route:
     """The backends that may take an agent's turns, and when the next one does."""
 
-    fallbacks: Sequence[Given] = ()  # in this order
+    fallbacks: Sequence[BackendRef] = ()  # in this order
     _: KW_ONLY
-    primary: Given | None = None  # None: the agent's backend
+    primary: BackendRef | None = None  # None: the agent's backend
     requires: Sequence[str] = ()  # capabilities; whoever lacks one of them is passed over
     triggers: Sequence[Trigger] = _USUAL
     budget_tokens: int | None = None  # that one run may take on one backend; None: no limit
@@ -70,12 +70,12 @@ class Route:
         _check_backends(self)
         _check_budget(self)
 
-    def order(self, backend: Given | None) -> tuple[Given, ...]:
+    def order(self, backend: BackendRef | None) -> tuple[BackendRef, ...]:
         """All backends, the first one first; `backend` is the agent's own."""
         first = backend if self.primary is None else self.primary
         return (*(() if first is None else (first,)), *self.fallbacks)
 
-    def after(self, name: str, backend: Given | None, *, tried: Iterable[str]) -> Iterator[Given]:
+    def after(self, name: str, backend: BackendRef | None, *, tried: Iterable[str]) -> Iterator[BackendRef]:
         """Who may take over from the backend of that name, in order: those behind it, then those before it."""
         found = self.order(backend)
         names = [name_of(each) for each in found]
@@ -84,7 +84,7 @@ class Route:
         return (each for each in (*found[at:], *found[:at]) if name_of(each) not in left)
 
 
-def _check_provider(given: Given) -> None:
+def _check_provider(given: BackendRef) -> None:
     """A name has to mean something; one without its provider may be of the user's own catalog."""
     if not isinstance(given, str) or ":" not in given:
         return
@@ -168,6 +168,6 @@ def needs(context: Context) -> frozenset[Capability]:
     return frozenset(found)
 
 
-def lacking(facing: Facing, wanted: Iterable[Capability | str]) -> tuple[str, ...]:
+def lacking(facing: BackendProfile, wanted: Iterable[Capability | str]) -> tuple[str, ...]:
     """Which of these a backend does not do at all."""
     return tuple(str(each) for each in wanted if facing.does(Capability(each)) == "none")

@@ -12,7 +12,7 @@ from perdure.history.changes.patch_builder import Ops
 from perdure.history.changes.values import read
 from perdure.history.merge import Taken, Terms
 from perdure.history.space import Space
-from perdure.history.tree import Cache
+from perdure.history.tree import NodeCache
 from perdure.history.writer import Proposal, commit
 from perdure.model.canonical import Json
 from perdure.model.changeset import RunMeta
@@ -40,7 +40,7 @@ class Hand:
             label=name.removeprefix("agent:"),
             clock=self._tick,
             ids=lambda: f"id-{name}-{next(self._numbers):06d}",
-            cache=Cache(),
+            cache=NodeCache(),
             limits=limits or Limits(),
         )
 

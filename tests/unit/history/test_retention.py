@@ -12,7 +12,7 @@ from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import Conflict, Forgotten
 from perdure.history import artifacts, reader, retention, timelines
-from perdure.history.retention import Done, Plan, Policy
+from perdure.history.retention import Plan, Policy, SpaceRemoval
 from perdure.history.retention.digest_set import Digests
 from perdure.history.space import ALIVE
 from perdure.history.tree import EMPTY
@@ -34,7 +34,7 @@ def planned(hand: Hand, policy: Policy, *, days: int = 60) -> Plan:
     return retention.plan(hand.engine, policy, hand.now + days * DAY)
 
 
-def carried_out(hand: Hand, policy: Policy, *, days: int = 60) -> Sequence[Done]:
+def carried_out(hand: Hand, policy: Policy, *, days: int = 60) -> Sequence[SpaceRemoval]:
     """Plan and carry out."""
     return retention.carry_out(hand.engine, planned(hand, policy, days=days), ids=hand.space.ids)
 

@@ -12,7 +12,7 @@ from perdure.engines.contract import Engine, Step, Write
 from perdure.errors import Conflict, Forgotten, NotFound, StaleHead
 from perdure.history import gc_generation, reader, timelines
 from perdure.history.revisions import Exactly
-from perdure.history.space import Space, Steps
+from perdure.history.space import CommitCache, Space
 from perdure.history.tree import EMPTY
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
@@ -249,7 +249,7 @@ def test_a_fork_at_a_moment_that_was_listed_reads_no_commit() -> None:
     engine = Counted(hand.engine)
 
     def fork(name: str, *, listed: bool) -> int:
-        space = msgspec.structs.replace(hand.space, engine=cast("Engine", engine), steps=Steps())
+        space = msgspec.structs.replace(hand.space, engine=cast("Engine", engine), steps=CommitCache())
         shown = reader.log(space if listed else hand.space, hand.head().commit)
         engine.reads = 0
         timelines.fork(space, MAIN, name, Exactly(shown[3].digest), op_id=None)

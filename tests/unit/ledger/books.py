@@ -11,7 +11,7 @@ from perdure.history import artifacts
 from perdure.history.artifacts import Staged
 from perdure.ledger import call_identity, calls, repeat_guard
 from perdure.ledger.call_identity import fingerprint_of
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model.call import CallRecord, CallState
 from perdure.model.canonical import Json, encode
 from perdure.model.digest import Kind, Object
@@ -82,25 +82,25 @@ class Keeper(Hand):
             self.space, record, head=head, backend=record.backend, seen=seen, policy=policy
         )
 
-    def starting(self, record: CallRecord, verdict: repeat_guard.Verdict | None = None) -> Posting:
+    def starting(self, record: CallRecord, verdict: repeat_guard.Verdict | None = None) -> CallTransition:
         """The posting that starts a new call, past the guard."""
         cells = repeat_guard.starting(record, verdict or self.check(record))
         return calls.propose(record, "requested", "started").also(cells=cells)
 
-    def start(self, record: CallRecord) -> Held:
+    def start(self, record: CallRecord) -> VersionedCall:
         """Ask for a call and start it."""
         self.ask_for(record)
         return self.post(self.starting(record))
 
-    def post(self, posting: Posting) -> Held:
+    def post(self, posting: CallTransition) -> VersionedCall:
         """Write one posting."""
         return calls.post(self.space, (posting,))[0]
 
-    def move(self, held: Held, *hops: CallState) -> Held:
+    def move(self, held: VersionedCall, *hops: CallState) -> VersionedCall:
         """Take a call on."""
         return self.post(calls.advance(held, *hops, at=self.space.clock()))
 
-    def succeed(self, held: Held, result: bytes = b'"paid"') -> Held:
+    def succeed(self, held: VersionedCall, result: bytes = b'"paid"') -> VersionedCall:
         """Settle a call with a result."""
         posting = calls.settle(
             held, "succeeded", at=self.space.clock(), staged=self.staged(result), status="success"

@@ -17,7 +17,7 @@ from perdure.history.space import ALIVE
 from perdure.history.verify import verify
 from perdure.history.writer import Proposal
 from perdure.ledger import calls
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.ledger.verify import faults
 from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallState
 from perdure.model.effect import check_effect
@@ -31,10 +31,10 @@ def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
     return Keeper(engine_of(request.param, tmp_path))
 
 
-def at(state: CallState) -> Held:
+def at(state: CallState) -> VersionedCall:
     """A call in that state, wherever it came from."""
     record = msgspec.structs.replace(Keeper().record("c"), state=state)
-    return Held(record, 7)
+    return VersionedCall(record, 7)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -278,7 +278,7 @@ def test_folding_the_log_gives_the_cells(steps: list[tuple[str, CallState]]) -> 
     assert faults(keeper.space) == []
 
 
-def _tried(keeper: Keeper, id: str, state: CallState, before: CallState | None) -> Held:
+def _tried(keeper: Keeper, id: str, state: CallState, before: CallState | None) -> VersionedCall:
     if before is None:
         record = msgspec.structs.replace(keeper.record(id), state=state)
         return keeper.post(calls.propose(record))

@@ -13,7 +13,7 @@ from perdure.errors import Conflict
 from perdure.history import artifacts
 from perdure.history.space import STORE
 from perdure.ledger import calls, key_claims
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.ledger.key_claims import Free, Mine, Reuse, Waits
 from perdure.model.call import CallRecord, CallState
 from tests.unit.ledger.books import ENGINES, Keeper, engine_of
@@ -31,7 +31,7 @@ class Shop(Keeper):
         """Whose the key is."""
         return key_claims.owner_of_key((home or self).space, self.space, record)
 
-    def begin(self, record: CallRecord, *hops: CallState) -> Held:
+    def begin(self, record: CallRecord, *hops: CallState) -> VersionedCall:
         """Start a call with a key of the thread, and take it on."""
         standing = self.standing(record)
         assert not isinstance(standing, Reuse)

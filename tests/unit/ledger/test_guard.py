@@ -11,8 +11,8 @@ import pytest
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import Conflict, Corrupt
 from perdure.ledger import calls, decisions, repeat_guard, tickets
-from perdure.ledger.calls import Held
-from perdure.ledger.repeat_guard import Clear, Repeats
+from perdure.ledger.calls import VersionedCall
+from perdure.ledger.repeat_guard import MayStart, Repeats
 from perdure.ledger.settlement import late, resolve
 from perdure.model.call import CallRecord, CallState
 from perdure.model.head import MAIN
@@ -32,7 +32,7 @@ def repeated(keeper: Keeper, record: CallRecord) -> tuple[str, str]:
     return found.earlier.id, found.case
 
 
-def ended(keeper: Keeper, id: str, *hops: CallState) -> Held:
+def ended(keeper: Keeper, id: str, *hops: CallState) -> VersionedCall:
     """A call that was started and then went on this way."""
     held = keeper.start(keeper.record(id))
     for hop in hops:
@@ -42,7 +42,7 @@ def ended(keeper: Keeper, id: str, *hops: CallState) -> Held:
 
 def test_the_first_call_passes(keeper: Keeper) -> None:
     """There is nothing to repeat."""
-    assert isinstance(keeper.check(keeper.record("a")), Clear)
+    assert isinstance(keeper.check(keeper.record("a")), MayStart)
 
 
 @pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human")])
@@ -83,14 +83,14 @@ def test_what_did_not_happen_stops_nobody(keeper: Keeper, hops: tuple[CallState,
     """Proof that nothing was done, or that it was not allowed, leaves the way clear."""
     ended(keeper, "first", *hops)
 
-    assert isinstance(keeper.check(keeper.record("again")), Clear)
+    assert isinstance(keeper.check(keeper.record("again")), MayStart)
 
 
 def test_a_person_s_word_counts(keeper: Keeper) -> None:
     """Resolved as not done it is no obstacle; resolved as done it is a success that no history tells of."""
     ended(keeper, "first", "unknown")
     resolve(keeper.space, "first", "not_done", by="ann")
-    assert isinstance(keeper.check(keeper.record("second")), Clear)
+    assert isinstance(keeper.check(keeper.record("second")), MayStart)
 
     ended(keeper, "second", "unknown")
     resolve(keeper.space, "second", "done", by="ann")
@@ -102,7 +102,7 @@ def test_an_undone_call_is_not_sent_again(keeper: Keeper) -> None:
     """Case (b): undo takes it out of the history, not out of the world."""
     keeper.say("user", "pay")
     keeper.succeed(keeper.start(keeper.record("first")))
-    assert isinstance(keeper.check(keeper.record("again")), Clear)
+    assert isinstance(keeper.check(keeper.record("again")), MayStart)
 
     keeper.undo()
 
@@ -117,7 +117,7 @@ def test_a_fork_from_before_is_stopped_and_one_from_after_is_not(keeper: Keeper)
     keeper.fork("after", keeper.head().commit)
 
     assert repeated(keeper, keeper.record("x", timeline="before")) == ("first", "elsewhere")
-    assert isinstance(keeper.check(keeper.record("x", timeline="after")), Clear)
+    assert isinstance(keeper.check(keeper.record("x", timeline="after")), MayStart)
 
 
 def test_a_fork_between_request_and_result_is_stopped(keeper: Keeper) -> None:
@@ -128,11 +128,11 @@ def test_a_fork_between_request_and_result_is_stopped(keeper: Keeper) -> None:
     held = keeper.post(keeper.starting(record))
     done = calls.settle(held, "succeeded", at=9, status="success", result_label="told")
     keeper.post(done)
-    assert isinstance(keeper.check(keeper.record("equal")), Clear)
+    assert isinstance(keeper.check(keeper.record("equal")), MayStart)
 
     keeper.ask_for(keeper.record("x", label="told"))
 
-    assert isinstance(keeper.check(keeper.record("equal")), Clear)
+    assert isinstance(keeper.check(keeper.record("equal")), MayStart)
     assert repeated(keeper, keeper.record("x", timeline="between")) == ("first", "elsewhere")
 
 
@@ -147,7 +147,7 @@ def test_a_merged_line_is_part_of_the_history(keeper: Keeper) -> None:
 
     keeper.merge("side")
 
-    assert isinstance(keeper.check(keeper.record("again")), Clear)
+    assert isinstance(keeper.check(keeper.record("again")), MayStart)
 
 
 def test_another_backend_is_stopped_on_the_same_line(keeper: Keeper) -> None:
@@ -155,7 +155,7 @@ def test_another_backend_is_stopped_on_the_same_line(keeper: Keeper) -> None:
     keeper.succeed(keeper.start(keeper.record("first", backend=OPENAI)))
 
     assert repeated(keeper, keeper.record("again", backend=ANTHROPIC)) == ("first", "backend")
-    assert isinstance(keeper.check(keeper.record("again", backend=OPENAI)), Clear)
+    assert isinstance(keeper.check(keeper.record("again", backend=OPENAI)), MayStart)
 
 
 def test_other_repeats_are_the_model_s_business(keeper: Keeper) -> None:
@@ -163,15 +163,15 @@ def test_other_repeats_are_the_model_s_business(keeper: Keeper) -> None:
     keeper.succeed(keeper.start(keeper.record("first")))
     keeper.start(keeper.record("open", arguments={"amount": 2}))
 
-    assert isinstance(keeper.check(keeper.record("again")), Clear)
-    assert isinstance(keeper.check(keeper.record("other", arguments={"amount": 3})), Clear)
+    assert isinstance(keeper.check(keeper.record("again")), MayStart)
+    assert isinstance(keeper.check(keeper.record("other", arguments={"amount": 3})), MayStart)
     for record in (
         keeper.record("x", arguments={"amount": 2}, idempotent=True),
         keeper.record("x", arguments={"amount": 2}, effect="local_write"),
         keeper.record("x", arguments={"amount": 2}, effect="read_only"),
     ):
-        assert keeper.check(record) == Clear(None)
-        assert repeat_guard.starting(record, Clear(None)) == ()
+        assert keeper.check(record) == MayStart(None)
+        assert repeat_guard.starting(record, MayStart(None)) == ()
 
 
 def test_a_policy_can_allow_it(keeper: Keeper) -> None:
@@ -182,7 +182,7 @@ def test_a_policy_can_allow_it(keeper: Keeper) -> None:
 
     keeper.post(keeper.starting(record, verdict))
 
-    assert isinstance(verdict, Clear)
+    assert isinstance(verdict, MayStart)
     assert repeated(keeper, keeper.record("third")) == ("first", "unclear")
 
 
@@ -249,7 +249,7 @@ def test_who_allowed_a_repeat_allowed_what_was_known(keeper: Keeper) -> None:
     record, known = outcome.held.record, repeat_guard.seen(outcome.held.record, outcome.ticket)
 
     assert known == 1
-    assert isinstance(keeper.check(record, seen=known), Clear)
+    assert isinstance(keeper.check(record, seen=known), MayStart)
 
     other = keeper.record("other")
     keeper.post(keeper.starting(other, keeper.check(other, policy="allow")))
@@ -274,7 +274,7 @@ def test_evidence_that_it_was_done_counts_as_done(keeper: Keeper) -> None:
     ended(keeper, "first", "unknown")
     resolve(keeper.space, "first", "not_done")
     ended(keeper, "second", "failed")
-    assert isinstance(keeper.check(keeper.record("third")), Clear)
+    assert isinstance(keeper.check(keeper.record("third")), MayStart)
 
     late(keeper.space, "first", attempt=1, epoch=0, staged=keeper.staged())
 
@@ -292,7 +292,7 @@ def test_a_late_result_is_in_no_history_until_somebody_tells_it(keeper: Keeper) 
     assert repeated(keeper, keeper.record("again")) == ("first", "elsewhere")
 
     keeper.post(calls.learn(found, at=10, result_label="told"))
-    assert isinstance(keeper.check(keeper.record("again")), Clear)
+    assert isinstance(keeper.check(keeper.record("again")), MayStart)
 
 
 def test_a_hundred_equal_calls_are_looked_at_once(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,13 +302,13 @@ def test_a_hundred_equal_calls_are_looked_at_once(keeper: Keeper, monkeypatch: p
     asked: list[str] = []
     real = calls.find
 
-    def find(space: object, id: str) -> Held | None:
+    def find(space: object, id: str) -> VersionedCall | None:
         asked.append(id)
         return real(keeper.space, id)
 
     monkeypatch.setattr(calls, "find", find)
 
-    assert isinstance(keeper.check(keeper.record("last")), Clear)
+    assert isinstance(keeper.check(keeper.record("last")), MayStart)
     assert asked == ["c99"]
     assert repeated(keeper, keeper.record("last", backend=ANTHROPIC)) == ("c0", "backend")
 
@@ -340,7 +340,7 @@ def test_a_call_is_not_stopped_by_itself(keeper: Keeper) -> None:
     """Whoever looks at an unclear call asks for what stands in its way, and it is not its own obstacle."""
     held = ended(keeper, "first", "unknown")
 
-    assert isinstance(keeper.check(held.record), Clear)
+    assert isinstance(keeper.check(held.record), MayStart)
 
 
 @pytest.mark.parametrize(

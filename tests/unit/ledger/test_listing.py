@@ -12,7 +12,7 @@ from perdure.engines.contract import Cell, CellWrite, Write
 from perdure.engines.memory import MemoryEngine
 from perdure.history import cells
 from perdure.history.space import Space
-from perdure.history.tree import EMPTY, Cache
+from perdure.history.tree import EMPTY, NodeCache
 
 NAME = "thread:1"
 MANY, LIMIT = 3_000, 10
@@ -38,7 +38,7 @@ def space_with(engine: MemoryEngine, ids: list[str]) -> Space:
         cells = tuple(CellWrite(name=f"run/{id}", expected=0, value=b"{}") for id in ids[start : start + 500])
         engine.apply(Write(space=NAME, op_id=f"op-{next(numbers)}", intent=EMPTY, cells=cells))
     return Space(
-        engine=engine, name=NAME, label=NAME, clock=lambda: NOW * 1_000, ids=lambda: "", cache=Cache()
+        engine=engine, name=NAME, label=NAME, clock=lambda: NOW * 1_000, ids=lambda: "", cache=NodeCache()
     )
 
 

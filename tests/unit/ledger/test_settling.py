@@ -8,7 +8,7 @@ import pytest
 
 from perdure.errors import Conflict, Invalid
 from perdure.ledger import calls, repeat_guard
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.ledger.settlement import imported, late, resolve
 from perdure.ledger.verify import faults
 from perdure.model.call import CallState
@@ -22,7 +22,7 @@ def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
     return Keeper(engine_of(request.param, tmp_path))
 
 
-def started(keeper: Keeper, *hops: CallState) -> Held:
+def started(keeper: Keeper, *hops: CallState) -> VersionedCall:
     """A call that was started under epoch 3 and then went on this way."""
     held = keeper.post(calls.propose(keeper.record("c"), "requested"))
     held = keeper.post(calls.advance(held, "started", at=5, epoch=3, holder="old"))

@@ -10,7 +10,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
 from perdure.providers import adapter, catalog
 from perdure.providers.capabilities import Capability, Level
-from perdure.providers.profile import Facing, facing
+from perdure.providers.profile import BackendProfile, facing
 from perdure.providers.wire.server_tools import account
 from perdure.switching.compatibility import ShownToTarget, check, losses, sealed
 from perdure.switching.policy import Topic
@@ -19,13 +19,13 @@ HELLO = Message("user", (Text("Hello."),))
 TOOL = ToolSpec(name="look", parameters={"type": "object"})
 
 
-def target(window: int | None = 200_000, *, lacks: str = "") -> Facing:
+def target(window: int | None = 200_000, *, lacks: str = "") -> BackendProfile:
     """A backend that does everything but that, of no format that is known."""
     known: dict[Capability, Level] = {each: "none" if each == lacks else "full" for each in Capability}
-    return Facing(name="a:b", levels=known, window=window)
+    return BackendProfile(name="a:b", levels=known, window=window)
 
 
-def graded(shown: ShownToTarget, to: Facing) -> dict[str, str]:
+def graded(shown: ShownToTarget, to: BackendProfile) -> dict[str, str]:
     """The lines of a check by topic."""
     return {item.topic: item.line for item in check(shown, to, losses(shown, to))}
 
@@ -122,7 +122,7 @@ def test_media_are_kept_transformed_or_named_in_words(block: Image | File, topic
     """By what the backend takes, and whether the wire format is the same."""
     talk = shown(Message("user", (block,)), from_api="openai-chat")
     anthropic = facing("anthropic:claude-sonnet-5-5", catalog.shipped())
-    same = Facing(name="a:b", target=None, levels=target().levels)
+    same = BackendProfile(name="a:b", target=None, levels=target().levels)
 
     assert graded(talk, same)[topic].startswith("✓ ")
     assert f"{word} input unavailable" in graded(talk, target(lacks=topic))[topic]

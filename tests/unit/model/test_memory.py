@@ -13,11 +13,11 @@ from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.memory import (
     Item,
+    MemoryChange,
     Reference,
     Remembering,
     Source,
     Version,
-    Written,
     decode_item,
     decode_remembering,
     decode_version,
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_what_it_is_by_default() -> None:
 
 def test_what_a_call_did_comes_back_from_its_bytes() -> None:
     """Items written, items forgotten, and the root that was looked at."""
-    did = Remembering(written=(Written(id="a", item=ITEM), Written(id="b")), root=ONE)
+    did = Remembering(written=(MemoryChange(id="a", item=ITEM), MemoryChange(id="b")), root=ONE)
 
     assert decode_remembering(canonical.encode_struct(did)) == did
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from perdure.engines.sqlite import SqliteEngine
-from perdure.runtime.session.lease_keeper import Owners
+from perdure.runtime.session.lease_keeper import LeaseKeeper
 from tests.crash.forks import forked, succeeded
 from tests.crash.processes import Pipe
 from tests.unit.ledger.holders import space_on, take
@@ -18,7 +18,7 @@ __all__ = ["fork_while_keeping", "keep"]
 def keep(pipe: Pipe, path: str, ttl: float) -> None:
     """Keep `main`; say whether it is still ours, and when it is lost."""
     space = space_on(SqliteEngine(Path(path)))
-    owners = Owners(ttl=ttl, poll=0.05)
+    owners = LeaseKeeper(ttl=ttl, poll=0.05)
     lost = threading.Event()
     lease = take(space, "theirs", ttl, owners=owners)
     keeping = owners.hold(lease, space=space, lost=lost.set, cancelled=lambda why: None)
@@ -30,7 +30,7 @@ def keep(pipe: Pipe, path: str, ttl: float) -> None:
 def fork_while_keeping(pipe: Pipe, path: str, ttl: float) -> None:
     """Keep `main`; a forked child finds that it is not its own, and keeps a line of its own for longer than a lease."""
     space = space_on(SqliteEngine(Path(path)))
-    owners = Owners(ttl=ttl, poll=0.05)
+    owners = LeaseKeeper(ttl=ttl, poll=0.05)
     lost: list[str] = []
     lease = take(space, ttl=ttl, owners=owners)
     keeping = owners.hold(lease, space=space, lost=lambda: lost.append("parent"), cancelled=lambda why: None)

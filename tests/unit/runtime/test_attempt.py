@@ -16,8 +16,8 @@ import pytest
 from perdure.errors import Invalid, NotDone
 from perdure.runtime.tools import execution as module
 from perdure.runtime.tools.call import Call, Outcome
-from perdure.runtime.tools.call_state import Room
-from perdure.runtime.tools.execution import Attempted, ask_reconcile, attempt
+from perdure.runtime.tools.call_state import CallStateView
+from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool, tool
 from tests.unit.history.hand import Hand
 
@@ -44,7 +44,7 @@ def acting(how: str, act: Any, **options: Any) -> Tool:
 
 def tried(
     one: Tool, crew: Executor, *, how: str = "crew", raw: str = "", call: Call | None = None
-) -> Attempted:
+) -> ToolOutcome:
     """What comes of one attempt, in a loop of its own."""
     handle = call or Call(id="c", tool=one.name)
     return asyncio.run(attempt(one, one.validated(raw), handle, crew=crew, inline=how == "inline"))
@@ -209,7 +209,7 @@ def test_a_straggler_can_change_nothing_any_more(crew: Executor) -> None:
     """Its call was closed when the attempt was over."""
     hand, go_on = Hand(), threading.Event()
     hand.write({"/a": 1})
-    room = Room("c", hand.space, hand.space.root_at(hand.head().commit))
+    room = CallStateView("c", hand.space, hand.space.root_at(hand.head().commit))
 
     def act(call: Call) -> None:
         go_on.wait(10)
@@ -284,7 +284,7 @@ def test_an_async_tool_that_will_not_stop_is_left_running(
                 continue
         return "stubborn"
 
-    async def run() -> tuple[Attempted, Attempted]:
+    async def run() -> tuple[ToolOutcome, ToolOutcome]:
         one = tool(name="act", timeout=0.02)(act)
         done = await attempt(one, one.validated(""), Call(id="c", tool="act"), crew=crew)
         assert done.later is not None
@@ -333,7 +333,7 @@ def test_a_cancelled_attempt_is_reported_and_its_cancellation_kept(crew: Executo
         begun.set()
         await asyncio.sleep(10)
 
-    async def run() -> Attempted:
+    async def run() -> ToolOutcome:
         one: Tool = tool(name="act")(block if how == "crew" else sleep)
         trying = asyncio.create_task(attempt(one, one.validated(""), Call(id="c", tool="act"), crew=crew))
         while not begun.is_set():
@@ -358,7 +358,7 @@ def test_waiting_for_a_worker_does_not_hold_up_the_loop(crew: Executor) -> None:
     def act() -> None:
         both.wait()
 
-    async def run() -> list[Attempted]:
+    async def run() -> list[ToolOutcome]:
         one = acting("crew", act)
         calls = [attempt(one, one.validated(""), Call(id=str(n), tool="act"), crew=crew) for n in range(2)]
         return await asyncio.gather(*calls)

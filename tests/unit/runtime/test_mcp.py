@@ -24,7 +24,7 @@ from perdure.model.effect import Reach
 from perdure.model.message import Image, Text
 from perdure.runtime.tools import mcp as module
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.execution import Attempted, attempt
+from perdure.runtime.tools.execution import ToolOutcome, attempt
 from perdure.runtime.tools.mcp import KEY, mcp_tools
 from perdure.runtime.tools.result import keep, preview
 from perdure.runtime.tools.tool import Tool
@@ -107,10 +107,10 @@ def within(server: object, work: Callable[[dict[str, Tool]], Awaitable[_T]], **o
     return asyncio.run(run())
 
 
-def called(server: object, crew: Executor, name: str, raw: str = "", key: str = "") -> Attempted:
+def called(server: object, crew: Executor, name: str, raw: str = "", key: str = "") -> ToolOutcome:
     """What comes of one attempt at a tool of the server."""
 
-    async def work(tools: dict[str, Tool]) -> Attempted:
+    async def work(tools: dict[str, Tool]) -> ToolOutcome:
         call = Call(id="c", tool=name, key=key)
         return await attempt(tools[name], tools[name].validated(raw), call, crew=crew)
 
@@ -263,7 +263,7 @@ def test_a_call_without_a_connection_did_not_happen(server: MCPServer, crew: Exe
 def test_a_closed_client_sends_nothing(server: MCPServer, crew: Executor) -> None:
     """Also within the loop that it lived in."""
 
-    async def run() -> Attempted:
+    async def run() -> ToolOutcome:
         async with mcp.Client(server) as client:
             (look,) = [each for each in await mcp_tools(client) if each.name == "look"]
         return await attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), crew=crew)
@@ -274,7 +274,7 @@ def test_a_closed_client_sends_nothing(server: MCPServer, crew: Executor) -> Non
 
 def test_a_tool_can_be_used_from_another_loop(server: MCPServer, crew: Executor) -> None:
     """A run in another thread reaches the connection where it lives."""
-    made: list[Attempted] = []
+    made: list[ToolOutcome] = []
 
     async def work(tools: dict[str, Tool]) -> None:
         look = tools["look"]
@@ -323,7 +323,7 @@ def test_a_server_in_another_process_is_called_and_its_death_is_raised(
     (tmp_path / "local.py").write_text(LOCAL)
     local = mcp.StdioServerParameters(command=sys.executable, args=[str(tmp_path / "local.py")])
 
-    async def run() -> list[Attempted]:
+    async def run() -> list[ToolOutcome]:
         async with (
             mcp.stdio_client(local) as (reading, writing),
             mcp.ClientSession(reading, writing) as session,

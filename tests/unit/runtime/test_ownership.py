@@ -23,7 +23,7 @@ from perdure.model import canonical
 from perdure.model.run import RunRecord
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.lease import Lease
-from perdure.runtime.session.lease_keeper import Keeping, Owners
+from perdure.runtime.session.lease_keeper import HeldLease, LeaseKeeper
 from tests.crash.processes import running
 from tests.unit.ledger.holders import Clocked, applied, space_on, take
 from tests.unit.runtime.owning import fork_while_keeping, keep
@@ -80,9 +80,9 @@ def space(engine: Failing) -> Space:
 
 
 @pytest.fixture
-def owners(engine: Failing) -> Generator[Owners]:
+def owners(engine: Failing) -> Generator[LeaseKeeper]:
     """Owners on the engine's clock, who look often; at the end nothing is kept."""
-    owners = Owners(ttl=30, poll=0.005, clock=engine.seconds)
+    owners = LeaseKeeper(ttl=30, poll=0.005, clock=engine.seconds)
     yield owners
     for keeping in list(owners._kept.values()):
         keeping.release()
@@ -103,12 +103,12 @@ def until(fact: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def ticks(owners: Owners, count: int = 4) -> None:
+def ticks(owners: LeaseKeeper, count: int = 4) -> None:
     """Let the thread look a few times."""
     time.sleep(owners._tick * count + 0.02)
 
 
-def held(owners: Owners, space: Space, told: Told, lease: Lease | None = None) -> Keeping:
+def held(owners: LeaseKeeper, space: Space, told: Told, lease: Lease | None = None) -> HeldLease:
     """Take `main` and keep it."""
     lease = lease or take(space, owners=owners)
     return owners.hold(lease, space=space, lost=told.lose, cancelled=told.cancelled.append)
@@ -123,7 +123,7 @@ def asked_to_stop(space: Space, why: str | None, expected: int) -> CellWrite:
 
 
 def test_a_lease_is_renewed_when_a_third_of_it_is_over(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """Not before, and then for its whole length."""
     keeping = held(owners, space, told)
@@ -141,7 +141,7 @@ def test_a_lease_is_renewed_when_a_third_of_it_is_over(
 
 
 def test_a_run_that_is_renewed_again_and_again_keeps_its_line(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """However long it takes."""
     keeping = held(owners, space, told)
@@ -157,7 +157,7 @@ def test_a_run_that_is_renewed_again_and_again_keeps_its_line(
 
 def test_user_code_that_blocks_the_event_loop_loses_nothing(tmp_path: Path, told: Told) -> None:
     """The loop stands still for longer than a lease, and the lease is renewed all the same."""
-    owners = Owners(ttl=1.0, poll=0.05)
+    owners = LeaseKeeper(ttl=1.0, poll=0.05)
 
     async def run(space: Space) -> bool:
         keeping = held(owners, space, told, take(space, ttl=1.0, owners=owners))
@@ -172,7 +172,7 @@ def test_user_code_that_blocks_the_event_loop_loses_nothing(tmp_path: Path, told
 
 
 def test_a_lease_that_was_not_renewed_in_time_is_lost(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """Whoever slept through it gives up, even if nobody has taken the line."""
     keeping = held(owners, space, told)
@@ -187,7 +187,7 @@ def test_a_lease_that_was_not_renewed_in_time_is_lost(
 
 
 def test_a_store_that_cannot_be_written_is_tried_again_until_the_lease_ends(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """A short failure costs nothing, a long one the lease."""
     keeping = held(owners, space, told)
@@ -210,7 +210,7 @@ def test_a_store_that_cannot_be_written_is_tried_again_until_the_lease_ends(
 
 
 def test_a_line_that_another_took_is_lost(
-    owners: Owners, space: Space, store: MemoryStore, told: Told
+    owners: LeaseKeeper, space: Space, store: MemoryStore, told: Told
 ) -> None:
     """The next renewal finds another epoch."""
     keeping = held(owners, space, told)
@@ -226,7 +226,7 @@ def test_a_line_that_another_took_is_lost(
 
 
 def test_a_run_that_let_its_line_go_is_not_told_that_it_lost_it(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """A renewal may come just after the run's last write."""
     keeping = held(owners, space, told)
@@ -238,7 +238,9 @@ def test_a_run_that_let_its_line_go_is_not_told_that_it_lost_it(
     assert told.lost == 0
 
 
-def test_a_released_lease_is_not_renewed(owners: Owners, space: Space, engine: Failing, told: Told) -> None:
+def test_a_released_lease_is_not_renewed(
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
+) -> None:
     """Nor is anybody told anything; releasing again is no error."""
     keeping = held(owners, space, told)
 
@@ -252,7 +254,7 @@ def test_a_released_lease_is_not_renewed(owners: Owners, space: Space, engine: F
     assert told.lost == 0
 
 
-def test_the_thread_lives_as_long_as_there_are_runs(owners: Owners, space: Space, told: Told) -> None:
+def test_the_thread_lives_as_long_as_there_are_runs(owners: LeaseKeeper, space: Space, told: Told) -> None:
     """It begins with the first, ends after the last and begins again."""
     assert owners._thread is None
     for _ in range(2):
@@ -269,7 +271,9 @@ def test_the_thread_lives_as_long_as_there_are_runs(owners: Owners, space: Space
         thread.join()
 
 
-def test_a_run_is_told_once_that_somebody_wants_it_to_stop(owners: Owners, space: Space, told: Told) -> None:
+def test_a_run_is_told_once_that_somebody_wants_it_to_stop(
+    owners: LeaseKeeper, space: Space, told: Told
+) -> None:
     """By its record, whoever wrote it and from wherever."""
     applied(space, asked_to_stop(space, None, 0))
     held(owners, space, told)
@@ -286,7 +290,7 @@ def test_a_run_is_told_once_that_somebody_wants_it_to_stop(owners: Owners, space
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_callback_that_raises_costs_no_other_run_its_lease(
-    owners: Owners, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
 ) -> None:
     """It is reported as an error of the thread, and the thread goes on."""
 
@@ -305,7 +309,7 @@ def test_a_callback_that_raises_costs_no_other_run_its_lease(
     assert told.lost == 0
 
 
-def test_what_was_taken_and_is_kept_is_not_abandoned(owners: Owners, space: Space, told: Told) -> None:
+def test_what_was_taken_and_is_kept_is_not_abandoned(owners: LeaseKeeper, space: Space, told: Told) -> None:
     """Nor is what is about to be kept: nobody in this process may take it over in between."""
     lease = take(space, owners=owners)
     assert not owners.abandoned(space, lease)
@@ -319,7 +323,7 @@ def test_what_was_taken_and_is_kept_is_not_abandoned(owners: Owners, space: Spac
 
 
 def test_what_another_process_keeps_is_not_abandoned(
-    owners: Owners, space: Space, store: MemoryStore
+    owners: LeaseKeeper, space: Space, store: MemoryStore
 ) -> None:
     """This one knows nothing about it."""
     lease = take(space_on(Clocked(store)))
@@ -328,7 +332,7 @@ def test_what_another_process_keeps_is_not_abandoned(
     assert leases.state(space, lease, owners=owners) == "live"
 
 
-def test_a_lease_of_another_clock_is_not_ours(owners: Owners, space: Space, told: Told) -> None:
+def test_a_lease_of_another_clock_is_not_ours(owners: LeaseKeeper, space: Space, told: Told) -> None:
     """What cannot be compared is over."""
     lease = msgspec.structs.replace(take(space, owners=owners), clock="boot:0")
 
@@ -338,7 +342,9 @@ def test_a_lease_of_another_clock_is_not_ours(owners: Owners, space: Space, told
     until(lambda: told.lost == 1)
 
 
-def test_many_runs_are_kept_by_one_thread(owners: Owners, space: Space, engine: Failing, told: Told) -> None:
+def test_many_runs_are_kept_by_one_thread(
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
+) -> None:
     """Each is renewed."""
     before = threading.active_count()
     kept = [

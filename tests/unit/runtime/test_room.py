@@ -13,13 +13,13 @@ from perdure.errors import Invalid, NotFound
 from perdure.history.changes import values
 from perdure.history.changes.patch_builder import Patched
 from perdure.history.space import Space
-from perdure.history.tree import Cache, Tree
+from perdure.history.tree import NodeCache, Tree
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind
 from perdure.model.limits import Limits
 from perdure.model.patch import Clear, Delete, Put
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.call_state import Room, scratch_prefix
+from perdure.runtime.tools.call_state import CallStateView, scratch_prefix
 from tests.unit.history.hand import Hand
 
 SCRATCH = "/__tool_call_scope/c-1"
@@ -46,12 +46,14 @@ def root(hand: Hand) -> Digest:
     return hand.space.root_at(hand.head().commit)
 
 
-def room_of(hand: Hand, agent: Hand | None = None, **more: Any) -> Room:
+def room_of(hand: Hand, agent: Hand | None = None, **more: Any) -> CallStateView:
     """A room for the call c-1, as its round began."""
-    return Room("c-1", hand.space, root(hand), agent=(agent.space, root(agent)) if agent else None, **more)
+    return CallStateView(
+        "c-1", hand.space, root(hand), agent=(agent.space, root(agent)) if agent else None, **more
+    )
 
 
-def call_of(room: Room) -> Call:
+def call_of(room: CallStateView) -> Call:
     """The call whose state that is."""
     return Call(id="c-1", tool="book", room=room)
 
@@ -63,7 +65,7 @@ def held(space: Space, patched: Patched) -> dict[str, object]:
     def nodes(digests: Sequence[Digest]) -> list[bytes]:
         return [brought[each] if each in brought else space.body(each) for each in digests]
 
-    entries = Tree(nodes, patched.root, cache=Cache()).entries()
+    entries = Tree(nodes, patched.root, cache=NodeCache()).entries()
     return {entry.path: values.decode(entry.form, nodes([entry.value])[0]) for entry in entries}
 
 

@@ -7,7 +7,7 @@ from perdure.history.tree import EMPTY
 from perdure.ledger import calls
 from perdure.model.canonical import encode_struct
 from perdure.model.message import ToolCall
-from perdure.runtime.calls.pending_call import Slot, recalled
+from perdure.runtime.calls.pending_call import PendingCall, recalled
 from tests.unit.ledger.books import Keeper
 
 
@@ -24,7 +24,7 @@ def test_what_the_ledger_says_stands_over_what_was_made_here() -> None:
     held = keeper.post(calls.propose(keeper.record("c"), "requested", "started"))
     theirs = patched(keeper, "/theirs.json").finish()
     posting = calls.settle(held, "succeeded", at=2, status="success", patch=encode_struct(theirs.patch))
-    slot = Slot(ToolCall("c", "pay", "{}"), None)
+    slot = PendingCall(ToolCall("c", "pay", "{}"), None)
     slot.changes(patched(keeper, "/ours.json").finish(), None)
     slot.held = keeper.post(posting)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.testing.disk import Call, Check, Disk, Entries, Survival, Workload, Writes, explore
-from perdure.testing.disk.platter import Write
+from perdure.testing.disk import Check, Disk, DiskCall, Entries, Survival, Workload, Writes, explore
+from perdure.testing.disk.platter import WriteOp
 
 COMMITS = 24
-SYNC = frozenset({Call.SYNC})
+SYNC = frozenset({DiskCall.SYNC})
 
 
 def connect(
@@ -273,15 +273,15 @@ class TestFaults:
     def length_of_failed_write(seed: int) -> int:
         disk = Disk(seed=seed)
         connection = connect(disk, journal="MEMORY")
-        disk.fail(calls=frozenset({Call.WRITE}))
+        disk.fail(calls=frozenset({DiskCall.WRITE}))
         with pytest.raises(apsw.IOError):
             create(connection)
-        return max((len(each.data) for each in disk.record if isinstance(each, Write)), default=0)
+        return max((len(each.data) for each in disk.record if isinstance(each, WriteOp)), default=0)
 
     def test_an_error_of_the_directory_sync_is_an_os_error(self) -> None:
         """A store that syncs its directory meets what the operating system would raise."""
         disk = Disk()
-        disk.fail(calls=frozenset({Call.SYNC_DIRECTORY}))
+        disk.fail(calls=frozenset({DiskCall.SYNC_DIRECTORY}))
 
         with pytest.raises(OSError, match="directory sync"):
             disk.sync_directory()

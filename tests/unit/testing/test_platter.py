@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.testing.disk.platter import (
     SECTOR_BYTES,
     Create,
-    Delete,
+    DeleteOp,
     Entries,
     Operation,
     Platter,
@@ -13,7 +13,7 @@ from perdure.testing.disk.platter import (
     Sync,
     SyncDirectory,
     Truncate,
-    Write,
+    WriteOp,
     Writes,
 )
 
@@ -42,12 +42,12 @@ def chances(platter: Platter, count: int = 300) -> list[dict[str, bytes]]:
 
 def test_an_unsynced_write_can_be_dropped() -> None:
     """Nothing promises it."""
-    assert left(after(Write(0, 0, NEW)), NONE) == OLD
+    assert left(after(WriteOp(0, 0, NEW)), NONE) == OLD
 
 
 def test_a_synced_write_cannot() -> None:
     """It is the same however the disk comes back, and there is only one way left."""
-    platter = after(Write(0, 0, NEW), Sync(0, failed=False))
+    platter = after(WriteOp(0, 0, NEW), Sync(0, failed=False))
 
     assert {left["a"] for left in chances(platter)} == {NEW}
     assert len(platter.survivals(seed=0, chances=9)) == 1
@@ -62,7 +62,7 @@ def test_an_unsynced_truncate_can_be_undone() -> None:
 
 def test_writes_tear_at_sectors_from_both_ends() -> None:
     """Some first or some last sectors arrive, never a part of one."""
-    found = {left["a"] for left in chances(after(Write(0, 0, NEW)))}
+    found = {left["a"] for left in chances(after(WriteOp(0, 0, NEW)))}
 
     prefixes = {NEW[:edge] + OLD[edge:] for edge in range(0, len(NEW) + 1, SECTOR_BYTES)}
     suffixes = {OLD[:edge] + NEW[edge:] for edge in range(0, len(NEW) + 1, SECTOR_BYTES)}
@@ -71,7 +71,7 @@ def test_writes_tear_at_sectors_from_both_ends() -> None:
 
 def test_garbling_leaves_bytes_that_were_not_written_alone() -> None:
     """A write into the middle of a sector cannot harm its neighbours."""
-    platter = after(Write(0, 100, b"middle"))
+    platter = after(WriteOp(0, 100, b"middle"))
 
     found = {left["a"] for left in chances(platter)}
 
@@ -81,22 +81,22 @@ def test_garbling_leaves_bytes_that_were_not_written_alone() -> None:
 
 def test_a_sync_after_a_failed_one_does_not_help() -> None:
     """The kernel has forgotten that the pages were dirty."""
-    platter = after(Write(0, 0, NEW), Sync(0, failed=True), Sync(0, failed=False))
+    platter = after(WriteOp(0, 0, NEW), Sync(0, failed=True), Sync(0, failed=False))
 
     assert left(platter, NONE) == OLD
 
 
 def test_writing_again_after_a_failed_sync_does() -> None:
     """What was rewritten and synced is certain, the rest stays in doubt."""
-    again = Write(0, 0, NEW[:SECTOR_BYTES])
-    platter = after(Write(0, 0, NEW), Sync(0, failed=True), again, Sync(0, failed=False))
+    again = WriteOp(0, 0, NEW[:SECTOR_BYTES])
+    platter = after(WriteOp(0, 0, NEW), Sync(0, failed=True), again, Sync(0, failed=False))
 
     assert left(platter, NONE) == NEW[:SECTOR_BYTES] + OLD[SECTOR_BYTES:]
 
 
 def test_only_the_last_write_can_survive() -> None:
     """A disk may write the newest first."""
-    platter = after(Write(0, 0, b"one"), Write(0, 600, b"two"))
+    platter = after(WriteOp(0, 0, b"one"), WriteOp(0, 600, b"two"))
 
     survived = left(platter, Survival(Writes.LAST, Entries.NEW))
 
@@ -105,7 +105,7 @@ def test_only_the_last_write_can_survive() -> None:
 
 def test_a_name_stands_for_any_file_it_stood_for_since_the_directory_was_synced() -> None:
     """Deleted and made again: the old file, none, or the new one."""
-    platter = after(Delete("a"), Create("a", 1), Write(1, 0, b"new"), Sync(1, failed=False))
+    platter = after(DeleteOp("a"), Create("a", 1), WriteOp(1, 0, b"new"), Sync(1, failed=False))
 
     found = {left.get("a") for left in chances(platter)}
 
@@ -116,8 +116,8 @@ def test_syncing_the_directory_settles_its_names_and_no_others() -> None:
     """Syncing another directory leaves them uncertain."""
     entries_old = Survival(Writes.ALL, Entries.OLD)
 
-    elsewhere = after(Delete("a"), SyncDirectory("elsewhere"))
-    here = after(Delete("a"), SyncDirectory(""))
+    elsewhere = after(DeleteOp("a"), SyncDirectory("elsewhere"))
+    here = after(DeleteOp("a"), SyncDirectory(""))
 
     assert elsewhere.surviving(entries_old) == {"a": OLD}
     assert here.surviving(entries_old) == {}

@@ -28,13 +28,13 @@ from perdure.engines.registry import export_tables, open_sql
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
 from perdure.store import git_export
-from perdure.store.git_export import Branch, Written
+from perdure.store.git_export import GitBranch, GitExport
 
 __all__ = [
-    "Exported",
+    "ExportAnswer",
     "Tabled",
     "export",
-    "Begun",
+    "GitFollowAnswer",
     "BranchShape",
     "Directory",
     "Follow",
@@ -78,7 +78,7 @@ class BranchShape(msgspec.Struct, frozen=True, kw_only=True):
     subject: str  # the first line of that commit in git
 
     @classmethod
-    def of(cls, branch: Branch) -> BranchShape:
+    def of(cls, branch: GitBranch) -> BranchShape:
         """The branch as programs read it."""
         return cls(
             timeline=branch.timeline,
@@ -101,7 +101,7 @@ class Projected(Answer, frozen=True, kw_only=True):
     removed: list[str]  # timelines on which nothing is committed any more
 
     @classmethod
-    def of(cls, thread: str, directory: str, written: Written) -> Projected:
+    def of(cls, thread: str, directory: str, written: GitExport) -> Projected:
         """The answer as programs read it."""
         return cls(
             thread=thread,
@@ -152,7 +152,7 @@ class Projected(Answer, frozen=True, kw_only=True):
             screen.say(("✓ ", "good"), (self.git, "name"), f" is up to date with {self.thread}.")
 
 
-class Begun(Projected, frozen=True, kw_only=True):
+class GitFollowAnswer(Projected, frozen=True, kw_only=True):
     """The same, of what was there when following began."""
 
     def show(self, screen: Screen) -> None:
@@ -189,7 +189,7 @@ def follow_git(thread: str, directory: str, everywhere: Everywhere) -> Iterator[
                 store.thread(thread), directory, progress=lambda done: tell("commits", done)
             )
             first = next(following)
-        yield Begun.of(thread, directory, first)
+        yield GitFollowAnswer.of(thread, directory, first)
         for written in following:
             yield Followed.of(thread, directory, written)
 
@@ -215,7 +215,7 @@ _Output: TypeAlias = Annotated[
 ]
 
 
-class Exported(Answer, frozen=True, kw_only=True):
+class ExportAnswer(Answer, frozen=True, kw_only=True):
     """A thread as a request in a vendor's format, and what is lost on the way."""
 
     thread: str
@@ -258,7 +258,7 @@ def export(
     git: Directory = None,
     follow: Follow = False,
     everywhere: Everywhere = EVERYWHERE,
-) -> Exported | Tabled | Projected | Iterator[Projected]:
+) -> ExportAnswer | Tabled | Projected | Iterator[Projected]:
     """Write a thread in a vendor's format, to git, or as plain tables
 
     With --format a request goes to the output, what could not be carried over unchanged to the
@@ -294,7 +294,7 @@ def export(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         rendered = found.export(format, model=model, at=UNSET if at is None else at)
-    return Exported(
+    return ExportAnswer(
         thread=thread,
         timeline=timeline,
         format=format,

@@ -15,7 +15,7 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history import retention
-from perdure.history.retention import Done, Plan, Policy, SpacePlan
+from perdure.history.retention import Plan, Policy, SpacePlan, SpaceRemoval
 from perdure.store.open_store import Ids
 
 __all__ = ["Collected", "SpaceShape", "gc"]
@@ -126,7 +126,7 @@ def _planned(plan: Plan) -> Collected:
     )
 
 
-def _done(plan: Plan, done: tuple[Done, ...]) -> Collected:
+def _done(plan: Plan, done: tuple[SpaceRemoval, ...]) -> Collected:
     why = {each.space: _why(each) for each in plan.spaces}
     spaces = [
         SpaceShape(

@@ -20,7 +20,7 @@ from perdure.engines.registry import open_sql
 from perdure.history.tree import Nodes, Tree
 from perdure.model.digest import Digest
 
-__all__ = ["Found", "ViewShape", "Views", "map_entries", "sql"]
+__all__ = ["SqlAnswer", "ViewShape", "Views", "map_entries", "sql"]
 
 _Value: TypeAlias = str | int | float | None
 
@@ -37,7 +37,7 @@ _EXAMPLES = (
 )
 
 
-class Found(Answer, frozen=True, kw_only=True):
+class SqlAnswer(Answer, frozen=True, kw_only=True):
     """The rows that a query gave; bytes are written in hex."""
 
     columns: list[str]
@@ -87,7 +87,7 @@ def sql(
     *,
     limit: Limit = 200,
     everywhere: Everywhere = EVERYWHERE,
-) -> Found | Views:
+) -> SqlAnswer | Views:
     """Ask the store in SQL, read-only
 
     Without a query the views that can be asked are listed, with examples. What is packed at
@@ -101,7 +101,7 @@ def sql(
             views = [ViewShape(name=str(name), columns=str(names).split(", ")) for name, names in rows]
             return Views(views=views, examples=list(_EXAMPLES))
         found, more = cut_off(list(islice(rows, limit + 1 if limit else None)), limit)
-        return Found(columns=columns, rows=[[_value(value) for value in row] for row in found], more=more)
+        return SqlAnswer(columns=columns, rows=[[_value(value) for value in row] for row in found], more=more)
 
 
 def map_entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:

@@ -26,7 +26,7 @@ from rich.cells import cell_len
 
 from perdure.cli.output.screen import Screen
 
-__all__ = ["Entry", "Terminal"]
+__all__ = ["TypedEntry", "Terminal"]
 
 _QUIET_SECONDS = 0.25  # without a key, before a question is asked
 _BURST_SECONDS = 0.05  # between the lines of one paste
@@ -38,7 +38,7 @@ _KEY = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|[^\x1b]", re.DOT
 _UNPRINTED = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Entry(NamedTuple):
+class TypedEntry(NamedTuple):
     """What came up to Enter."""
 
     text: str
@@ -92,7 +92,7 @@ class Terminal:
             fault = f"'{said}' is none of these words." if entry.is_typed else "Pasted text decides nothing."
             self._screen.say((f"{fault} Type one of them, whole.", "warn"))
 
-    def ask_text(self, prompt: str) -> Entry | None:
+    def ask_text(self, prompt: str) -> TypedEntry | None:
         """Ask for some text, which may be pasted; None: the person leaves instead."""
         assert self.can_ask, "a question is asked only where a person sees it"
         if self._drained(_QUIET_SECONDS):
@@ -117,10 +117,10 @@ class Terminal:
         finally:
             readline.set_startup_hook(None)
 
-    def _read(self, prompt: str, draft: str = "") -> Entry | None:
+    def _read(self, prompt: str, draft: str = "") -> TypedEntry | None:
         """Read up to Enter from the terminal itself; None: nothing more comes."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        line = _Line(self._show, draft)
+        line = _TypedLine(self._show, draft)
         with self._unbuffered():
             self._show(f"{_PASTE_ON if self.can_ask else ''}{prompt}{draft}")
             try:
@@ -132,7 +132,11 @@ class Terminal:
         if line.has_ended:
             return None
         rest = _plain(line.rest + self._drained(_BURST_SECONDS)).strip("\n")
-        return Entry(f"{line.text}\n{rest}", is_typed=False) if rest else Entry(line.text, not line.is_pasted)
+        return (
+            TypedEntry(f"{line.text}\n{rest}", is_typed=False)
+            if rest
+            else TypedEntry(line.text, not line.is_pasted)
+        )
 
     def _drained(self, quiet_seconds: float) -> str:
         """Everything that waits to be read, until nothing comes for so long."""
@@ -163,7 +167,7 @@ class Terminal:
         self._out.flush()
 
 
-class _Line:
+class _TypedLine:
     """One line as it is typed, key by key."""
 
     def __init__(self, show: Callable[[str], None], draft: str) -> None:

@@ -32,7 +32,7 @@ from perdure.store.thread import Thread
 
 __all__ = [
     "Code",
-    "Found",
+    "DeclaredNames",
     "OptionalCode",
     "SwitchCode",
     "found_in",
@@ -140,7 +140,7 @@ SwitchCode: TypeAlias = Annotated[
 ]
 
 
-class Found(NamedTuple):
+class DeclaredNames(NamedTuple):
     """What code declares, by name."""
 
     agents: Mapping[str, Agent] = {}
@@ -170,14 +170,14 @@ def with_code(
         yield store.thread(id, agent=agent, timeline=timeline)
 
 
-def found_in(code: str) -> Found:
+def found_in(code: str) -> DeclaredNames:
     """The agents and tools that `code` names; raises `Invalid` if it cannot be loaded."""
     with redirect_stdout(sys.stderr):
         things = list(_things(_loaded(code)))
     agents = {each.name: each for each in things if isinstance(each, Agent)}
     tools = {each.name: each for agent in agents.values() for each in agent.toolbox.values()}
     tools |= {each.name: each for each in things if isinstance(each, Tool)}
-    return Found(agents, tools)
+    return DeclaredNames(agents, tools)
 
 
 def _agent(code: str, thread: Thread) -> Agent:

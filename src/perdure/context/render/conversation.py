@@ -21,8 +21,8 @@ from typing import cast, overload
 
 import msgspec
 
-from perdure.context.history_window import Spoken, messages_of
-from perdure.context.render.call_summaries import Known, Told, in_sentences, is_note
+from perdure.context.history_window import MessageRef, messages_of
+from perdure.context.render.call_summaries import CallFacts, CallSummary, in_sentences, is_note
 from perdure.context.render.cuts import NO_CUTS, Cuts
 from perdure.context.render.notes import as_shown, unforged
 from perdure.errors import Forgotten, NotFound
@@ -31,7 +31,7 @@ from perdure.history.space import Space
 from perdure.model.artifact import parse_reference
 from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
 
-__all__ = ["WAITING", "Conversation", "Messages", "Laid", "Words", "lay", "noted"]
+__all__ = ["WAITING", "Conversation", "Messages", "Laid", "MessageTexts", "lay", "noted"]
 
 
 WAITING = (
@@ -40,7 +40,7 @@ WAITING = (
 )
 
 _CHUNK = 256
-_UNKNOWN = Known()
+_UNKNOWN = CallFacts()
 
 
 class Messages(Sequence[Message]):
@@ -104,7 +104,7 @@ class Conversation:
         self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
         self._open: dict[str, ToolCall] = {}  # calls without a result
         self._told: dict[
-            int, tuple[Told, ...]
+            int, tuple[CallSummary, ...]
         ] = {}  # of each note that tells of calls: which, and what came of them
         self.spoken = 0  # how often the assistant is shown to have spoken
 
@@ -112,7 +112,7 @@ class Conversation:
         """The number of messages."""
         return len(self._chunks) * _CHUNK + len(self._tail)
 
-    def add(self, message: Message, *, told: Mapping[str, Known] | None = None) -> None:
+    def add(self, message: Message, *, told: Mapping[str, CallFacts] | None = None) -> None:
         """Take one more message of the transcript; with `told` its calls are told in sentences.
 
         `told` is what the history says of calls beside the conversation.
@@ -175,7 +175,7 @@ class Conversation:
         results = tuple(ToolResult(call.id, "error", (Text(WAITING),)) for call in calls)
         self._append(Message("tool", (), (), results))
 
-    def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, Known]) -> None:
+    def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, CallFacts]) -> None:
         """Show the words of a message, and a note that tells of its calls.
 
         What only its vendor can read stood beside calls, and means nothing without them.
@@ -186,11 +186,11 @@ class Conversation:
         for index, call in enumerate(calls):
             self._places[call.id] = (place, index)
         self._open |= {call.id: call for call in calls}
-        told = tuple(Told(call, self._known(call, known), None, WAITING) for call in calls)
+        told = tuple(CallSummary(call, self._known(call, known), None, WAITING) for call in calls)
         self._told[place] = told
         self._append(in_sentences(told))
 
-    def _known(self, call: ToolCall, known: Mapping[str, Known]) -> Known:
+    def _known(self, call: ToolCall, known: Mapping[str, CallFacts]) -> CallFacts:
         """What the history says of a call, and where that is nothing, what its tool is declared as."""
         found = known.get(call.id, _UNKNOWN)
         if found.effect is not None or call.name not in self._harmless:
@@ -221,7 +221,7 @@ class Conversation:
             results[index] = result
             return Message("tool", (), (), tuple(results))
         is_open = result.call_id in self._open
-        new = Told(
+        new = CallSummary(
             told[index].call,
             told[index].known,
             None if is_open else result,
@@ -238,7 +238,7 @@ def _words(result: ToolResult) -> str:
 _LAYOUT_CHUNK = 200  # messages that are read at a time
 
 
-class Words:
+class MessageTexts:
     """The messages of a line as they are read, each once."""
 
     def __init__(self, space: Space) -> None:
@@ -247,7 +247,7 @@ class Words:
         self._read: dict[str, Message | None] = {}
         self._texts: dict[str, str | None] = {}  # of artifacts
 
-    def of(self, spoken: Sequence[Spoken]) -> list[Message | None]:
+    def of(self, spoken: Sequence[MessageRef]) -> list[Message | None]:
         """What was said, with the bytes of media; None where it was forgotten."""
         missing = [each for each in spoken if each.id not in self._read]
         for start in range(0, len(missing), _LAYOUT_CHUNK):
@@ -309,11 +309,11 @@ class Laid(msgspec.Struct, frozen=True):
 
 
 def lay(
-    words: Words,
-    spoken: Sequence[Spoken],
+    words: MessageTexts,
+    spoken: Sequence[MessageRef],
     *,
     lead: Message | None = None,
-    known: Mapping[str, Known] | None = None,
+    known: Mapping[str, CallFacts] | None = None,
     cuts: Cuts = NO_CUTS,
     harmless: Collection[str] = (),
 ) -> Laid:

@@ -38,7 +38,7 @@ from perdure.model.canonical import Json
 from perdure.model.checkpoint import Checkpoint, Pending, Summary
 from perdure.model.message import Block, Message, Text, ToolResult
 
-__all__ = ["SYSTEM", "Detail", "Recalled", "lead_note", "turn_note", "as_shown", "unforged"]
+__all__ = ["SYSTEM", "Detail", "RecalledItem", "lead_note", "turn_note", "as_shown", "unforged"]
 
 
 SYSTEM = (
@@ -75,7 +75,7 @@ DETAILS = (
 )
 
 
-class Recalled(msgspec.Struct, frozen=True):
+class RecalledItem(msgspec.Struct, frozen=True):
     """One item of the owner's memory that bears on the turn."""
 
     reference: str  # mem://…
@@ -106,7 +106,7 @@ def lead_note(
 
 
 def turn_note(
-    task: Mapping[str, Json], recalled: Sequence[Recalled], *, detail: Detail = FULL
+    task: Mapping[str, Json], recalled: Sequence[RecalledItem], *, detail: Detail = FULL
 ) -> Message | None:
     """The note before the current input: the task's state by path, and memory; None if there is nothing to say."""
     lines = [f"Task state {path}: {_value(value, detail)}" for path, value in task.items()]
@@ -184,7 +184,7 @@ def _value(value: Json, detail: Detail) -> str:
     return text if len(text) <= detail.text else quoted(text, detail.text)
 
 
-def _said_by(each: Recalled) -> str:
+def _said_by(each: RecalledItem) -> str:
     facts = [fact for fact in (each.kind, f"from {each.trust}" if each.trust else "") if fact]
     return f" ({', '.join(facts)})" if facts else ""
 

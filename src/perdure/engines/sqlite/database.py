@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Cursor", "Database"]
+__all__ = ["RowCursor", "Database"]
 
 
-class Cursor(Protocol):
+class RowCursor(Protocol):
     """The rows of one statement."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -31,7 +31,7 @@ class Cursor(Protocol):
         """All rows."""
         ...
 
-    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Cursor:
+    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> RowCursor:
         """Run SQL; what the cursor had before is gone.  Rows must be read to the end: a statement under way stays open."""
         ...
 
@@ -49,15 +49,15 @@ class Database(Protocol):
         """Whether a transaction is open."""
         ...
 
-    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Cursor:
+    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> RowCursor:
         """Run SQL."""
         ...
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> RowCursor:
         """A cursor that can be used again and again."""
         ...
 
-    def executemany(self, statements: str, bindings: Iterable[Sequence[object]], /) -> Cursor:
+    def executemany(self, statements: str, bindings: Iterable[Sequence[object]], /) -> RowCursor:
         """Run SQL once for each row of bindings."""
         ...
 

@@ -25,7 +25,7 @@ from perdure.engines.sqlite import history_reads, ledger_rows, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
 from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent, hold_of, holds_of
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.engines.sqlite.commit.group import Group
+from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
 from perdure.engines.sqlite.connections import Connections, Options, check_store
 from perdure.engines.sqlite.database import Database
@@ -137,7 +137,7 @@ class SqliteEngine:
         self._group = self._recent = None
         if self._lock is not None:
             self._recent = Recent(self._lock)
-            self._group = Group(
+            self._group = WriteGroup(
                 self._connections,
                 self._lock,
                 self._rows,
@@ -214,7 +214,7 @@ class SqliteEngine:
         except PerdureError as error:
             raise InDoubt(op_id, f"the store could not be settled: {error}") from error
 
-    def _writing(self) -> Group:
+    def _writing(self) -> WriteGroup:
         if self._closed:
             raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
         if self._group is None:

@@ -40,7 +40,7 @@ _LINE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
 _JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
+class _RowPlace(msgspec.Struct, frozen=True, gc=False):
     """Where a row's commit stands, as far as walking back needs it."""
 
     row: int
@@ -76,7 +76,7 @@ def back(db: Database, row: int, skip: int) -> int | None:
     """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
     if skip <= 0:
         return row
-    line: _Line | None = _line(db, row)
+    line: _RowPlace | None = _line(db, row)
     wanted = line.depth - skip
     while line is not None and line.depth > wanted:
         far = None if line.jump is None else _line(db, line.jump)
@@ -86,7 +86,7 @@ def back(db: Database, row: int, skip: int) -> int | None:
 
 def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     """The newest commit of that turn on the line that ends at `row`."""
-    line: _Line | None = _line(db, row)
+    line: _RowPlace | None = _line(db, row)
     while line is not None and line.turn > turn:
         far = None if line.jump is None else _line(db, line.jump)
         line = _parent(db, line) if far is None or far.turn <= turn else _jumped(db, line, far)
@@ -104,31 +104,31 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
     return [step_of(row_of(values)) for values in found]
 
 
-def _parent(db: Database, line: _Line) -> _Line | None:
+def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:
     """The line at the first parent, which the commit itself names; None if it has none."""
     steps_from(db, line.row, 1)
     return None if line.prev is None else _checked(line, _line(db, line.prev))
 
 
-def _jumped(db: Database, line: _Line, far: _Line) -> _Line:
+def _jumped(db: Database, line: _RowPlace, far: _RowPlace) -> _RowPlace:
     """The line at `far`, if that is where `line` must jump to; a row is checked when it is left."""
     if db.execute(_JUMPS, (line.row,)).fetchone() is None:
         raise _not_followed(line.row)
     return _checked(line, far)
 
 
-def _checked(line: _Line, found: _Line) -> _Line:
+def _checked(line: _RowPlace, found: _RowPlace) -> _RowPlace:
     """The line before `line`, which must lie so in the same space: a loop or a stranger is damage."""
     if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
         raise _not_followed(line.row)
     return found
 
 
-def _line(db: Database, row: int) -> _Line:
+def _line(db: Database, row: int) -> _RowPlace:
     values = db.execute(_LINE, (row,)).fetchone()
     if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
         raise _not_followed(row)
-    return _Line(*values)
+    return _RowPlace(*values)
 
 
 def _not_followed(row: int) -> Corrupt:

@@ -52,10 +52,10 @@ from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import make_file, mode_beside
 from perdure.errors import Unavailable
 
-__all__ = ["Presence", "Forked", "Rest", "watch"]
+__all__ = ["Presence", "ForkParticipant", "Rest", "watch"]
 
 
-class Forked(Protocol):
+class ForkParticipant(Protocol):
     """Something open that takes part in forks."""
 
     def before_fork(self) -> None:
@@ -81,15 +81,15 @@ class Rest(IntEnum):
     FULL = 4  # nobody reads, and everything is closed
 
 
-_watched: weakref.WeakSet[Forked] = weakref.WeakSet()
+_watched: weakref.WeakSet[ForkParticipant] = weakref.WeakSet()
 
 
-def watch(forked: Forked) -> None:
+def watch(forked: ForkParticipant) -> None:
     """Let `forked` take part in all forks from now on, as long as it lives."""
     _watched.add(forked)
 
 
-class _Turn:
+class _ForkInProgress:
     """The fork that is under way.  A signal handler may fork inside of it, on the same thread: then it is one."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Turn:
         self._lock.release()
 
 
-_turn = _Turn()
+_turn = _ForkInProgress()
 
 
 def _before() -> None:
@@ -130,7 +130,7 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _turn  # noqa: PLW0603  # other threads of the parent may have waited for theirs
-    _turn = _Turn()
+    _turn = _ForkInProgress()
     for forked in list(_watched):
         forked.after_fork_in_child()
 
@@ -145,7 +145,7 @@ _TRIES = 100
 _SWEPT_MAX = 1_000
 
 
-class _Mark(msgspec.Struct, frozen=True):
+class _LockedFile(msgspec.Struct, frozen=True):
     """A file that is locked."""
 
     path: Path
@@ -164,7 +164,7 @@ class Presence:
         self._place, self._marks = str(place), place.with_name(place.name + "-held")
         self._read_only = read_only
         self._closed = False
-        self._mark: _Mark | None = None
+        self._mark: _LockedFile | None = None
         self._alone = RLock()  # reentrant, because a signal handler may fork
         self._rests = False
         watch(self)
@@ -210,7 +210,7 @@ class Presence:
         if self._closed:
             raise Unavailable(f"{self._place} was closed; nothing was done. Open it again.")
 
-    def _marked(self) -> _Mark:
+    def _marked(self) -> _LockedFile:
         try:
             for _ in range(_TRIES):
                 # Another opening that tidies up may remove an empty directory, or a file that is not locked yet.
@@ -254,7 +254,7 @@ class Presence:
             self._mark = None
 
 
-def _new_mark(directory: Path, mode: int) -> _Mark:
+def _new_mark(directory: Path, mode: int) -> _LockedFile:
     """A locked file of a new name; raises `OSError` if somebody tidied it away in the making."""
     path = directory / new_name()
     new = path.with_suffix(_NEW)
@@ -267,7 +267,7 @@ def _new_mark(directory: Path, mode: int) -> _Mark:
             new.unlink(missing_ok=True)
         os.close(file)
         raise
-    return _Mark(path, file)
+    return _LockedFile(path, file)
 
 
 def _is_left(path: Path, *, removes: bool) -> bool:

@@ -24,7 +24,7 @@ from typing import TypeVar, cast
 
 import apsw
 
-from perdure.engines.search_contract import Filters, Hit, Row, Standing
+from perdure.engines.search_contract import Filters, Hit, IndexPosition, SearchRow
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import make_database
@@ -88,7 +88,7 @@ def check_vectors() -> str:
     return sqlite_vec.loadable_path()
 
 
-class _Elsewhere(Exception):
+class _IndexMoved(Exception):
     """The index does not stand where it was asked to."""
 
 
@@ -104,14 +104,16 @@ class SqliteSearch:
         self._is_resting = False  # for a fork, holding the lock
         watch(self)
 
-    def standing(self) -> Standing:
+    def standing(self) -> IndexPosition:
         """Where it stands; nowhere if there is none, or it cannot be used."""
         with self._lock:
             if self._read_only and self._path is not None and not self._path.exists():
-                return Standing(None)
-            return self._try(lambda db: Standing(_root(db), _meta(db, "model")), Standing(None))
+                return IndexPosition(None)
+            return self._try(lambda db: IndexPosition(_root(db), _meta(db, "model")), IndexPosition(None))
 
-    def move(self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[Row]) -> bool:
+    def move(
+        self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
+    ) -> bool:
         """Go from one root to another by what differs."""
 
         def move(db: Database) -> bool:
@@ -253,7 +255,7 @@ class SqliteSearch:
             db.execute("BEGIN")
             try:
                 if _meta(db, "root") != root:
-                    raise _Elsewhere
+                    raise _IndexMoved
                 return ask(db)
             finally:
                 db.execute("ROLLBACK")
@@ -261,7 +263,7 @@ class SqliteSearch:
         with self._lock:
             try:
                 return self._try(asked, None)
-            except _Elsewhere:
+            except _IndexMoved:
                 return None
 
     def _try(self, ask: Callable[[Database], _T], otherwise: _T) -> _T:
@@ -390,7 +392,7 @@ def _is_laid(db: Database) -> bool:
     return is_there is not None and _meta(db, "format") == _FORMAT
 
 
-def _insert(db: Database, row: Row) -> None:
+def _insert(db: Database, row: SearchRow) -> None:
     db.execute(
         "INSERT INTO versions(path, item, digest, kind, scope, has_words) VALUES (?, ?, ?, ?, ?, ?)",
         (row.path, row.item, row.digest, row.kind, row.scope, row.words is not None),

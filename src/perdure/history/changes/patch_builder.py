@@ -24,9 +24,9 @@ from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.history.changes import json_edits, values
 from perdure.history.changes.json_edits import Place
 from perdure.history.changes.touched_paths import Touched
-from perdure.history.changes.values import Kept, Value
+from perdure.history.changes.values import StoredValue, Value
 from perdure.history.space import Space
-from perdure.history.tree import EMPTY, Draft, Entry, diff
+from perdure.history.tree import EMPTY, Entry, MapDraft, diff
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.changeset import NO_PATCH
@@ -34,7 +34,7 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import ConflictCovered
 from perdure.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, Verb
 
-__all__ = ["Ops", "Patched", "apply", "document_faults", "replay", "Source", "covered", "reapply"]
+__all__ = ["Ops", "Patched", "apply", "document_faults", "replay", "ValueSource", "covered", "reapply"]
 
 
 class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -57,7 +57,7 @@ class Ops:
         root: Digest,
         *,
         into: Space | None = None,
-        earlier: Mapping[Digest, Kept] | None = None,
+        earlier: Mapping[Digest, StoredValue] | None = None,
     ) -> None:
         """Begin from the map of that root; new values go `into` another space, None is the same one.
 
@@ -67,9 +67,9 @@ class Ops:
         self._into = into or space
         self._draft = space.tree(root).edit()
         self._ops: list[Op] = []
-        self._earlier: Mapping[Digest, Kept] = earlier or {}
-        self._kept: dict[Digest, Kept] = {}  # what `put`, `replace` and arguments brought
-        self._documents: dict[str, Kept] = {}  # edited documents as they now are, by path
+        self._earlier: Mapping[Digest, StoredValue] = earlier or {}
+        self._kept: dict[Digest, StoredValue] = {}  # what `put`, `replace` and arguments brought
+        self._documents: dict[str, StoredValue] = {}  # edited documents as they now are, by path
 
     def __bool__(self) -> bool:
         """Whether there is any op."""
@@ -96,7 +96,7 @@ class Ops:
         self._put(path, kept)
         return kept.stored.value
 
-    def put_stored(self, path: str, kept: Kept) -> None:
+    def put_stored(self, path: str, kept: StoredValue) -> None:
         """Let `path` hold a value that is known by reference."""
         self._put(names.check_path(path), kept)
 
@@ -121,7 +121,7 @@ class Ops:
         kept = {names.check_path(path): self._keep_at(path, value, None) for path, value in entries.items()}
         self.replace_stored(kept, keep=keep)
 
-    def replace_stored(self, entries: Mapping[str, Kept], *, keep: Iterable[str] = ()) -> None:
+    def replace_stored(self, entries: Mapping[str, StoredValue], *, keep: Iterable[str] = ()) -> None:
         """The same for values that are known by reference."""
         spared = tuple(names.check_prefix(prefix) for prefix in keep)
         _check_replaced(entries, spared)
@@ -172,21 +172,21 @@ class Ops:
             cells=tuple(cells.values()),
         )
 
-    def _put(self, path: str, kept: Kept) -> None:
+    def _put(self, path: str, kept: StoredValue) -> None:
         stored = kept.stored
         self._draft.put(Entry(path, stored.form, stored.media_type, stored.size, stored.value))
         self._ops.append(Put(path, stored.value, stored.size, stored.form, stored.media_type))
         self._kept.setdefault(stored.value, kept)
         self._documents.pop(path, None)
 
-    def _take(self, op: Op, *kept: Kept) -> None:
+    def _take(self, op: Op, *kept: StoredValue) -> None:
         """Apply `op` to the draft, and only then keep what it brought."""
         self._draft = _apply(self._space, self._draft, op)
         self._ops.append(op)
         for each in kept:
             self._kept.setdefault(each.stored.value, each)
 
-    def _keep_at(self, path: str, value: object, media_type: str | None) -> Kept:
+    def _keep_at(self, path: str, value: object, media_type: str | None) -> StoredValue:
         return values.keep(self._into, value, media_type, base=self._base(path))
 
     def _document(self, path: str) -> Json:
@@ -280,7 +280,7 @@ def _is_left(space: Space, leaves: Digest, body: bytes) -> bool:
         return is_large
 
 
-def _apply(space: Space, draft: Draft, op: Op) -> Draft:
+def _apply(space: Space, draft: MapDraft, op: Op) -> MapDraft:
     """The draft after `op`; if it raises, the one that was given is as it was."""
     match op:
         case Put(path, value, size, form, media_type):
@@ -299,14 +299,14 @@ def _apply(space: Space, draft: Draft, op: Op) -> Draft:
     return draft
 
 
-def _clear(draft: Draft, prefix: str) -> None:
+def _clear(draft: MapDraft, prefix: str) -> None:
     own, below = names.prefixes_of(prefix)
     if own is not None:
         draft.delete(own)
     draft.clear(below)
 
 
-def _replaced(space: Space, draft: Draft, op: Replace) -> Draft:
+def _replaced(space: Space, draft: MapDraft, op: Replace) -> MapDraft:
     """A new draft: what is spared of the old one, and the new entries."""
     new = space.tree(EMPTY).edit()
     for prefix in (*names.KERNEL_PREFIXES, *op.keep):
@@ -329,7 +329,7 @@ def _spared(path: str, prefixes: Iterable[str]) -> bool:
     return any(names.under(path, prefix) for prefix in prefixes)
 
 
-def _covered(draft: Draft, prefix: str) -> Iterator[Entry]:
+def _covered(draft: MapDraft, prefix: str) -> Iterator[Entry]:
     """The entries that `prefix` covers, in order."""
     own, below = names.prefixes_of(prefix)
     found = draft.get(own) if own is not None else None
@@ -345,14 +345,14 @@ def _plain(argument: object) -> Json:
 _COVERED_MAX = 500
 
 
-class Source(msgspec.Struct, frozen=True):
+class ValueSource(msgspec.Struct, frozen=True):
     """Where the values are that the ops name."""
 
-    kept: Callable[[Stored], Kept]  # a value, as it is to be kept
+    kept: Callable[[Stored], StoredValue]  # a value, as it is to be kept
     body: Callable[[Digest], bytes]  # raises `NotFound`
 
 
-def reapply(ops: Ops, op: Op, source: Source) -> None:
+def reapply(ops: Ops, op: Op, source: ValueSource) -> None:
     """Apply one op on top of what `ops` has come to."""
     match op:
         case Put(path, value, size, form, media_type):
@@ -380,7 +380,7 @@ def covered(space: Space, seen: Digest, now: Digest, patch: Patch) -> Iterator[C
         yield ConflictCovered(id=space.ids(), path=change.path, covered=value)
 
 
-def _edit_again(ops: Ops, op: Edit, source: Source) -> None:
+def _edit_again(ops: Ops, op: Edit, source: ValueSource) -> None:
     try:
         argument = None if op.argument is None else canonical.decode(source.body(op.argument))
         ops.edit(op.path, op.verb, op.at, argument)

@@ -27,7 +27,7 @@ from perdure.model.patch import JSON_TYPE, Stored
 __all__ = [
     "BYTES_TYPE",
     "Given",
-    "Kept",
+    "StoredValue",
     "Value",
     "decode",
     "keep",
@@ -48,7 +48,7 @@ BYTES_TYPE = "application/octet-stream"
 _Form: TypeAlias = Literal["json", "bytes"]
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+class StoredValue(msgspec.Struct, frozen=True, gc=False):
     """A value by reference, and what the write that uses it must carry."""
 
     stored: Stored
@@ -57,7 +57,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     body: bytes | None = None  # None: it is in the store
 
 
-def keep(space: Space, value: object, media_type: str | None, *, base: Digest | None) -> Kept:
+def keep(space: Space, value: object, media_type: str | None, *, base: Digest | None) -> StoredValue:
     """How the map names `value`, and what holds it.
 
     `base` is the value it takes the place of, which an engine may store it against; None
@@ -95,17 +95,17 @@ def decode(form: _Form, body: bytes) -> Value:
     return canonical.decode(body) if form == "json" else body
 
 
-def _keep(space: Space, body: bytes, form: _Form, media_type: str, base: Digest | None) -> Kept:
+def _keep(space: Space, body: bytes, form: _Form, media_type: str, base: Digest | None) -> StoredValue:
     if len(body) > space.limits.value_bytes_max:
         return _as_artifact(space, body, form, media_type)
     value = Object.of(Kind.VALUE, body, base=base)
-    return Kept(Stored(value.digest, len(body), form, media_type), (value,), body=body)
+    return StoredValue(Stored(value.digest, len(body), form, media_type), (value,), body=body)
 
 
-def _as_artifact(space: Space, body: bytes, form: _Form, media_type: str) -> Kept:
+def _as_artifact(space: Space, body: bytes, form: _Form, media_type: str) -> StoredValue:
     staged = artifacts.stage(space, (body,), media_type=media_type)
     stored = Stored(staged.digest, len(body), form, media_type)
-    return Kept(stored, staged.objects, staged.cells, body)
+    return StoredValue(stored, staged.objects, staged.cells, body)
 
 
 def typed(path: str, value: Value, type: Any) -> Any:

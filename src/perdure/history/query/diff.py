@@ -15,7 +15,7 @@ import msgspec
 from perdure.history import ancestry
 from perdure.history.ancestry import Point, Stretch
 from perdure.history.space import Space
-from perdure.history.tree import Change, Entry, diff
+from perdure.history.tree import Entry, PathChange, diff
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended, ToolCallRequested
 from perdure.model.names import check_prefix, prefixes_of
@@ -100,7 +100,7 @@ def changes(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "
         yield _state_change(change)
 
 
-def _state_change(change: Change) -> StateChange:
+def _state_change(change: PathChange) -> StateChange:
     return StateChange(change.path, change.before, change.after)
 
 

@@ -20,11 +20,11 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
-from perdure.history.retention.policy import Done, Lot, Plan, Policy, SpacePlan
+from perdure.history.retention.policy import Lot, Plan, Policy, SpacePlan, SpaceRemoval
 from perdure.history.retention.reachability import Doomed, Living, abandoned, left_behind, roots, unliving
 from perdure.history.space import ALIVE, Space, label_of
 from perdure.history.stored_objects import spaces
-from perdure.history.tree import Cache
+from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -32,7 +32,7 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 __all__ = [
     "plan",
     "plan_removed",
-    "Elsewhere",
+    "ForeignReads",
     "expire_uploads",
     "forget_uploads",
     "removable",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class Elsewhere:
+class ForeignReads:
     """What commits have read in other spaces, found when it is first asked for."""
 
     def __init__(self, engine: Engine, policy: Policy, now: int) -> None:
@@ -62,7 +62,9 @@ class Elsewhere:
         return self._found
 
 
-def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Iterator[tuple[str, Object]]:
+def removable(
+    space: Space, policy: Policy, now: int, elsewhere: ForeignReads
+) -> Iterator[tuple[str, Object]]:
     """The objects that may go, and why.
 
     Raises `Corrupt` or `NotFound` if anything is damaged: then nobody can tell what must stay.
@@ -88,7 +90,7 @@ def removable(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> I
     yield from doomed.objects() if doomed else ()
 
 
-def _is_read(step: Step, elsewhere: Elsewhere) -> bool:
+def _is_read(step: Step, elsewhere: ForeignReads) -> bool:
     """Whether a live commit of another space has read this one: of an agent's map it says the commit, of a memory the root."""
     return step.digest in elsewhere.found() or step.commit.root in elsewhere.found()
 
@@ -114,7 +116,7 @@ def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
     label = name
     with suppress(Corrupt):  # what is damaged is told of where it is judged, and left alone
         label = label_of(engine, name)
-    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=Cache(0))
+    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=NodeCache(0))
 
 
 def _put(space: Space, cell: Cell, value: bytes | None) -> None:
@@ -129,12 +131,12 @@ def _put(space: Space, cell: Cell, value: bytes | None) -> None:
 
 def plan(engine: Engine, policy: Policy, now: int) -> Plan:
     """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
-    elsewhere = Elsewhere(engine, policy, now)
+    elsewhere = ForeignReads(engine, policy, now)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
     return Plan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
 
-def _plan_space(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> SpacePlan | None:
+def _plan_space(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpacePlan | None:
     """What would go of one space; None if nothing does."""
     if _is_removed(space):
         return plan_removed(space, policy)
@@ -173,15 +175,15 @@ _TRIES_MAX = 5
 
 
 def carry_out(
-    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: Cache | None = None
-) -> tuple[Done, ...]:
+    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: NodeCache | None = None
+) -> tuple[SpaceRemoval, ...]:
     """Remove what `plan` names, each space as it stands now; `ids` names the writes that this takes.
 
     A space that has changed since is looked at afresh, so what became reachable stays.  `cache`
     is what this process reads the store through, and is emptied; None: it reads it through none.
     """
-    elsewhere = Elsewhere(engine, plan.policy, plan.now)
-    done: list[Done] = []
+    elsewhere = ForeignReads(engine, plan.policy, plan.now)
+    done: list[SpaceRemoval] = []
     for planned in plan.spaces:
         space = space_of(engine, planned.space, ids)
         if planned.dropped:
@@ -193,17 +195,17 @@ def carry_out(
     return tuple(done)
 
 
-def _drop(space: Space, policy: Policy) -> Done:
+def _drop(space: Space, policy: Policy) -> SpaceRemoval:
     planned = plan_removed(space, policy)
     if planned is None or not planned.dropped:
-        return Done(
+        return SpaceRemoval(
             space=space.name, left_alone=planned.left_alone if planned else "the thread was not removed"
         )
     freed = space.engine.drop(space.name, why="the thread was removed")
-    return Done(space=space.name, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, dropped=True, freed=freed)
 
 
-def _forget(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Done:
+def _forget(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
     """Forget what may go of one space, marking it afresh as long as others write to it."""
     count = freed = 0
     for _ in range(_TRIES_MAX):
@@ -218,10 +220,10 @@ def _forget(space: Space, policy: Policy, now: int, elsewhere: Elsewhere) -> Don
             continue  # somebody wrote since it was marked, and may need any of it by now
         except (Corrupt, NotFound) as error:
             why = f"what must stay cannot be told: {error}"
-            return Done(space=space.name, count=count, freed=freed, left_alone=why)
-        return Done(space=space.name, count=count, freed=freed)
+            return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
+        return SpaceRemoval(space=space.name, count=count, freed=freed)
     why = "others were writing to it all the time"
-    return Done(space=space.name, count=count, freed=freed, left_alone=why)
+    return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
 
 
 def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Done", "Lot", "Plan", "Policy", "SpacePlan"]
+__all__ = ["SpaceRemoval", "Lot", "Plan", "Policy", "SpacePlan"]
 
 _DAY = 24 * 60 * 60 * 1_000_000  # µs
 
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(space.bytes for space in self.spaces)
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class SpaceRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """What was removed of one space."""
 
     space: str

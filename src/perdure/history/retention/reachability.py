@@ -44,7 +44,16 @@ from perdure.model.commit import Act, MoveRecord, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 
-__all__ = ["Left", "abandoned", "left_behind", "roots", "Living", "read_objects", "unliving", "Doomed"]
+__all__ = [
+    "AbandonedCommit",
+    "abandoned",
+    "left_behind",
+    "roots",
+    "Living",
+    "read_objects",
+    "unliving",
+    "Doomed",
+]
 
 
 _PAGE = 200
@@ -52,7 +61,7 @@ _ASKED = 50
 _PATCH = re.compile(rb'"(?:agent_)?patch":"([0-9a-f]{64})"')  # in an entry: what a call changes
 
 
-class Left(msgspec.Struct, frozen=True):
+class AbandonedCommit(msgspec.Struct, frozen=True):
     """A commit that a head has left, and whether it was long enough ago for it to go."""
 
     commit: Digest
@@ -81,7 +90,7 @@ def _values(space: Space, patch: Digest) -> Iterator[Digest]:
         yield from stored_objects.mentioned(space.body(patch))
 
 
-def left_behind(space: Space, since: int) -> Iterator[Left]:
+def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
     """The commits that heads have left otherwise than by a commit on top; some may be live all the same."""
     for hold in _holds(space):
         later: Digest | None = None  # the first commit that was made after the move at hand
@@ -90,7 +99,7 @@ def left_behind(space: Space, since: int) -> Iterator[Left]:
                 later = move.to
             elif move.from_ is not None and not _on_a_line(space, move.from_, hold):
                 lately = later is None or _made_at(space, later) >= since
-                yield Left(move.from_, not lately and _made_at(space, move.from_) < since)
+                yield AbandonedCommit(move.from_, not lately and _made_at(space, move.from_) < since)
 
 
 def abandoned(space: Space, policy: Policy, now: int) -> Iterator[Cell]:

@@ -13,19 +13,19 @@ prefix is ordered; comparing two maps costs what differs; hostile keys cannot un
 from __future__ import annotations
 
 from perdure.history.tree.builder import build
-from perdure.history.tree.compare import Change, Meeting, diff, merge3
+from perdure.history.tree.compare import Meeting, PathChange, diff, merge3
 from perdure.history.tree.encoding import Entry
-from perdure.history.tree.map import Draft, Tree
-from perdure.history.tree.read import EMPTY, Cache, Nodes
-from perdure.history.tree.traverse import Fault, bodies, check, reachable, refs
+from perdure.history.tree.map import MapDraft, Tree
+from perdure.history.tree.read import EMPTY, NodeCache, Nodes
+from perdure.history.tree.traverse import NodeFault, bodies, check, reachable, refs
 
 __all__ = [
     "EMPTY",
-    "Cache",
-    "Change",
-    "Draft",
+    "NodeCache",
+    "PathChange",
+    "MapDraft",
     "Entry",
-    "Fault",
+    "NodeFault",
     "Meeting",
     "Nodes",
     "Tree",

@@ -13,7 +13,7 @@ from itertools import accumulate
 from perdure.errors import Invalid
 from perdure.history.tree.encoding import (
     BRANCHES_MAX,
-    Branch,
+    BranchNode,
     Entry,
     Leaf,
     Node,
@@ -84,7 +84,7 @@ def too_deep() -> Invalid:
 
 
 def _seal(node: Node, offset: int, made: list[tuple[Object, Node]]) -> tuple[Digest, bytes]:
-    if isinstance(node, Branch):
+    if isinstance(node, BranchNode):
         below = offset + len(node.prefix) + 1
         for label, child in node.opened.items():
             digest, told = _seal(child, below, made)
@@ -121,10 +121,10 @@ class _Growth:
         keys = [key[at:] for key in self._keys[low:high]]
         return Leaf(keys, list(map(make_item, keys, self._tails[low:high])))
 
-    def _branch(self, low: int, high: int, at: int, room: int) -> Branch:
+    def _branch(self, low: int, high: int, at: int, room: int) -> BranchNode:
         first, last = self._keys[low], self._keys[high - 1]
         fork = at + shared(first[at:], last[at:])
-        branch = Branch(first[at:fork])
+        branch = BranchNode(first[at:fork])
         branch.count, branch.below = high - low, self._sums[high] - self._sums[low]
         if len(first) == fork:
             branch.end = self._tails[low]

@@ -24,10 +24,10 @@ from perdure.history.tree.encoding import Entry, Leaf, Node, make_entry, path_of
 from perdure.history.tree.map import Tree
 from perdure.history.tree.read import Reader
 
-__all__ = ["Change", "diff", "Meeting", "merge3"]
+__all__ = ["PathChange", "diff", "Meeting", "merge3"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class PathChange(msgspec.Struct, frozen=True):
     """A path at which two maps differ."""
 
     path: str
@@ -35,14 +35,14 @@ class Change(msgspec.Struct, frozen=True):
     after: Entry | None  # None: removed
 
 
-def diff(a: Tree, b: Tree, prefix: str = "") -> Iterator[Change]:
+def diff(a: Tree, b: Tree, prefix: str = "") -> Iterator[PathChange]:
     """What leads from `a` to `b` among the paths that start with `prefix`, in the order of their bytes."""
     if a.root == b.root:
         return
     within = prefix_of(prefix)
     for key, before, after in _compare(_Side(a, within), _Side(b, within)):
         path = path_of(key)
-        yield Change(path, _entry(path, before), _entry(path, after))
+        yield PathChange(path, _entry(path, before), _entry(path, after))
 
 
 class _Own(NamedTuple):

@@ -89,7 +89,7 @@ __all__ = [
     "read_varint",
     "varint",
     "TALLY_AT",
-    "Branch",
+    "BranchNode",
     "Leaf",
     "Node",
     "make_item",
@@ -306,7 +306,7 @@ class Leaf:
         return mine
 
 
-class Branch:
+class BranchNode:
     """A fork in the keys: what they share, and a child for each byte that comes next."""
 
     __slots__ = (
@@ -374,16 +374,16 @@ class Branch:
             for label, record in children
         )
 
-    def copy(self) -> Branch:
+    def copy(self) -> BranchNode:
         """The same children, for a draft to alter."""
-        mine = Branch(self.prefix, self.end)
+        mine = BranchNode(self.prefix, self.end)
         mine.labels, mine.records = self.labels, self.records.copy()
         mine.count, mine.below, mine.height = self.count, self.below, self.height
         mine.base, mine.fit = self.digest, self.fit
         return mine
 
 
-Node: TypeAlias = Leaf | Branch
+Node: TypeAlias = Leaf | BranchNode
 
 
 def make_item(suffix: bytes, tail: bytes) -> bytes:
@@ -473,9 +473,9 @@ def _decode_leaf(body: bytes) -> tuple[Leaf, int]:
     return Leaf(keys, items), at
 
 
-def _decode_branch(body: bytes) -> tuple[Branch, int]:
+def _decode_branch(body: bytes) -> tuple[BranchNode, int]:
     number, at = read_varint(body, 1)
-    branch = Branch(body[at : at + (number >> 1)])
+    branch = BranchNode(body[at : at + (number >> 1)])
     at += number >> 1
     if number & 1:
         start, at = at, tail_end(body, at)
@@ -489,7 +489,7 @@ def _decode_branch(body: bytes) -> tuple[Branch, int]:
     return branch, at
 
 
-def _decode_records(branch: Branch, children: int, body: bytes, at: int) -> int:
+def _decode_records(branch: BranchNode, children: int, body: bytes, at: int) -> int:
     """Add the children whose records start at `at` to `branch`; where the last one ends."""
     total = below = tallest = 0
     for _ in range(children):

@@ -21,7 +21,7 @@ from perdure.history.tree import read
 from perdure.history.tree.builder import grow, seal, shared, too_deep
 from perdure.history.tree.encoding import (
     BRANCHES_MAX,
-    Branch,
+    BranchNode,
     Entry,
     Leaf,
     Node,
@@ -34,17 +34,17 @@ from perdure.history.tree.encoding import (
     prefix_of,
     value_of,
 )
-from perdure.history.tree.read import EMPTY, Cache, Nodes, Reader
+from perdure.history.tree.read import EMPTY, NodeCache, Nodes, Reader
 from perdure.model.digest import Digest, Object
 
-__all__ = ["Tree", "Draft"]
+__all__ = ["Tree", "MapDraft"]
 
 
-_Trail: TypeAlias = list[tuple[Branch, int, int]]
+_Trail: TypeAlias = list[tuple[BranchNode, int, int]]
 """The branches above a place, from the top: each with its offset and the label that was taken."""
 
 
-class Draft:
+class MapDraft:
     """One patch's worth of changes to a map; it sees its own changes, and nobody else does."""
 
     __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
@@ -148,7 +148,7 @@ class Draft:
             self._top = self._reader.root(self._root).copy()
         trail: _Trail = []
         node, offset = self._top, 0
-        while isinstance(node, Branch):
+        while isinstance(node, BranchNode):
             fork = offset + len(node.prefix)
             if fork >= len(key) or not key.startswith(node.prefix, offset):
                 break
@@ -159,7 +159,7 @@ class Draft:
             node, offset = child, fork + 1
         return trail, node, offset
 
-    def _open(self, branch: Branch, label: int, offset: int) -> Node | None:
+    def _open(self, branch: BranchNode, label: int, offset: int) -> Node | None:
         child = branch.opened.get(label)
         if child is None:
             stored = self._reader.child(branch, label, offset)
@@ -206,7 +206,7 @@ class Draft:
             return self._join(node, len(above))
         return node
 
-    def _collapse(self, branch: Branch, above: bytes) -> Leaf:
+    def _collapse(self, branch: BranchNode, above: bytes) -> Leaf:
         """All entries of a branch that has become light, as one leaf."""
         found = list(read.scan(self._reader, branch, at=above))
         keys = [key[len(above) :] for key, _ in found]
@@ -214,12 +214,12 @@ class Draft:
         leaf.base = branch.base
         return leaf
 
-    def _join(self, branch: Branch, offset: int) -> Node:
+    def _join(self, branch: BranchNode, offset: int) -> Node:
         """The only child of a branch, in its place."""
         label = branch.labels[0]
         child = self._open(branch, label, offset + len(branch.prefix) + 1)
         # A lone leaf would have made its parent a leaf as well: their entries weigh the same.
-        assert isinstance(child, Branch)
+        assert isinstance(child, BranchNode)
         child.prefix = branch.prefix + bytes((label,)) + child.prefix
         return child
 
@@ -264,15 +264,15 @@ def _put_in_leaf(leaf: Leaf, suffix: bytes, tail: bytes, offset: int, room: int)
         raise
 
 
-def _split(branch: Branch, at: int, offset: int) -> Branch:
+def _split(branch: BranchNode, at: int, offset: int) -> BranchNode:
     """A branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
-    above = Branch(branch.prefix[:at])
+    above = BranchNode(branch.prefix[:at])
     label, branch.prefix = branch.prefix[at], branch.prefix[at + 1 :]
     above.attach(label, branch, offset)
     return above
 
 
-def _add(branch: Branch, rest: bytes, tail: bytes, offset: int) -> None:
+def _add(branch: BranchNode, rest: bytes, tail: bytes, offset: int) -> None:
     """Add an entry that goes on with `rest` after the prefix of `branch`, where no child or entry is."""
     if rest:
         branch.attach(rest[0], Leaf([rest[1:]], [make_item(rest[1:], tail)]), offset)
@@ -299,7 +299,7 @@ def _delete(node: Node, key: bytes, offset: int) -> bool:
 
 def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
     """What is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
-    if isinstance(node, Branch):
+    if isinstance(node, BranchNode):
         if not node.prefix.startswith(rest):
             return node, 0, 0
         return Leaf([], []), *node.weigh(offset)
@@ -313,7 +313,7 @@ def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
     return node, high - low, gone_bytes
 
 
-def _without_child(trail: _Trail, above: bytes, gone_height: int) -> tuple[Branch, bytes, int]:
+def _without_child(trail: _Trail, above: bytes, gone_height: int) -> tuple[BranchNode, bytes, int]:
     """Drop the last child on the way, which is empty: the branch it hung from, its place, and its old height."""
     branch, offset, label = trail.pop()
     was = branch.height
@@ -346,9 +346,9 @@ class Tree:
 
     __slots__ = ("reader", "root")
 
-    def __init__(self, nodes: Nodes, root: Digest = EMPTY, *, cache: Cache | None = None) -> None:
+    def __init__(self, nodes: Nodes, root: Digest = EMPTY, *, cache: NodeCache | None = None) -> None:
         """Read by `nodes`; `cache` is best shared by all maps of a store, and None is one of its own."""
-        self.reader = Reader(nodes, Cache() if cache is None else cache)
+        self.reader = Reader(nodes, NodeCache() if cache is None else cache)
         self.root = root
 
     @property
@@ -381,6 +381,6 @@ class Tree:
         for key, tail in read.scan(self.reader, self.top, prefix=start, low=low):
             yield make_entry(path_of(key), tail)
 
-    def edit(self) -> Draft:
+    def edit(self) -> MapDraft:
         """A draft that begins as this map."""
-        return Draft(self.reader, self.root)
+        return MapDraft(self.reader, self.root)

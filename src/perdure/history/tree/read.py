@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from perdure.errors import Corrupt
-from perdure.history.tree.encoding import TALLY_AT, Branch, Leaf, Node, decode, encode, is_leaf, tally
+from perdure.history.tree.encoding import TALLY_AT, BranchNode, Leaf, Node, decode, encode, is_leaf, tally
 from perdure.model.digest import Digest, Kind, digest_of
 
-__all__ = ["EMPTY", "Cache", "Nodes", "Reader", "decoded", "count", "find", "find_many", "scan"]
+__all__ = ["EMPTY", "NodeCache", "Nodes", "Reader", "decoded", "count", "find", "find_many", "scan"]
 
 
 Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
@@ -33,7 +33,7 @@ EMPTY: Digest = digest_of(Kind.NODE, encode(Leaf([], [])))
 _DECODED = 5  # memory of a decoded node, as a multiple of its bytes
 
 
-class Cache:
+class NodeCache:
     """Decoded nodes by digest, within a bound of memory.
 
     Two generations: what was not asked for since the last change of generation goes.  No
@@ -78,7 +78,7 @@ class Reader:
 
     __slots__ = ("_nodes", "cache")
 
-    def __init__(self, nodes: Nodes, cache: Cache) -> None:
+    def __init__(self, nodes: Nodes, cache: NodeCache) -> None:
         """Read by `nodes` what is not in `cache`."""
         self._nodes = nodes
         self.cache = cache
@@ -94,7 +94,7 @@ class Reader:
             node.fit = (0, tally(node, 0))
         return node
 
-    def child(self, branch: Branch, label: int, offset: int) -> Node | None:
+    def child(self, branch: BranchNode, label: int, offset: int) -> Node | None:
         """The child for the keys that go on with `label`; None if there is none.  Its own offset is `offset`."""
         if label in branch.opened:
             return branch.opened[label]
@@ -105,7 +105,7 @@ class Reader:
         digest = Digest(record[1:TALLY_AT].hex())
         return _fitting(self.cache.get(digest) or self._load_one(digest), record, offset)
 
-    def children(self, branch: Branch, indexes: Sequence[int], offset: int) -> Sequence[Node]:
+    def children(self, branch: BranchNode, indexes: Sequence[int], offset: int) -> Sequence[Node]:
         """Some children of one branch, read together; `offset` is theirs."""
         if not branch.opened:
             return self.named([(branch.records[at], offset) for at in indexes])
@@ -169,7 +169,7 @@ BATCH_MAX = 64
 def find(reader: Reader, node: Node, key: bytes) -> bytes | None:
     """The tail of the entry with this key in the map whose top is `node`."""
     offset = 0
-    while isinstance(node, Branch):
+    while isinstance(node, BranchNode):
         if not key.startswith(node.prefix, offset):
             return None
         offset += len(node.prefix)
@@ -189,7 +189,7 @@ def find_many(reader: Reader, node: Node, keys: Iterable[bytes]) -> Iterator[tup
     """
     level = [(node, 0, sorted(set(keys)))]
     while level:
-        wanted: list[tuple[Branch, int, int, list[bytes]]] = []
+        wanted: list[tuple[BranchNode, int, int, list[bytes]]] = []
         for node, offset, sought in level:
             if isinstance(node, Leaf):
                 yield from _in_leaf(node, offset, sought)
@@ -202,7 +202,7 @@ def find_many(reader: Reader, node: Node, keys: Iterable[bytes]) -> Iterator[tup
 def count(reader: Reader, node: Node, prefix: bytes) -> int:
     """How many keys start with `prefix`, from the counts that branches keep."""
     offset = 0
-    while isinstance(node, Branch):
+    while isinstance(node, BranchNode):
         if node.prefix.startswith(prefix[offset:]):
             return node.count
         if not prefix.startswith(node.prefix, offset):
@@ -258,7 +258,7 @@ class _Span:
             if self.holds(at + key):
                 yield at + key, tail
 
-    def children(self, reader: Reader, stem: bytes, branch: Branch) -> Iterator[tuple[bytes, Node]]:
+    def children(self, reader: Reader, stem: bytes, branch: BranchNode) -> Iterator[tuple[bytes, Node]]:
         stems = [stem + bytes((label,)) for label in branch.labels]
         left = [index for index, stem in enumerate(stems) if self.meets(stem)]
         while left:
@@ -275,7 +275,7 @@ def _in_leaf(leaf: Leaf, offset: int, keys: list[bytes]) -> Iterator[tuple[bytes
             yield key, tail
 
 
-def _at_end(branch: Branch, offset: int, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def _at_end(branch: BranchNode, offset: int, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
     end = offset + len(branch.prefix)
     for key in keys:
         if branch.end is not None and len(key) == end and key.startswith(branch.prefix, offset):
@@ -283,8 +283,8 @@ def _at_end(branch: Branch, offset: int, keys: list[bytes]) -> Iterator[tuple[by
 
 
 def _by_child(
-    branch: Branch, offset: int, keys: list[bytes]
-) -> Iterator[tuple[Branch, int, int, list[bytes]]]:
+    branch: BranchNode, offset: int, keys: list[bytes]
+) -> Iterator[tuple[BranchNode, int, int, list[bytes]]]:
     """The children that some of `keys` lead to: index, offset and those keys."""
     end = offset + len(branch.prefix)
     groups: dict[int, list[bytes]] = {}
@@ -296,7 +296,7 @@ def _by_child(
 
 
 def _next_level(
-    reader: Reader, wanted: list[tuple[Branch, int, int, list[bytes]]]
+    reader: Reader, wanted: list[tuple[BranchNode, int, int, list[bytes]]]
 ) -> list[tuple[Node, int, list[bytes]]]:
     nodes = reader.named([(branch.records[index], offset) for branch, index, offset, _ in wanted])
     return [(node, offset, keys) for node, (_, _, offset, keys) in zip(nodes, wanted, strict=True)]

@@ -14,15 +14,15 @@ import msgspec
 
 from perdure.errors import Corrupt, NotFound
 from perdure.history.tree.encoding import DIGEST_BYTES, KEY_BYTES_MAX, TALLY_AT, Leaf, Node, decode, path_of
-from perdure.history.tree.read import EMPTY, Cache, Nodes, Reader, decoded
+from perdure.history.tree.read import EMPTY, NodeCache, Nodes, Reader, decoded
 from perdure.model.digest import Digest
 
-__all__ = ["Fault", "bodies", "check", "reachable", "refs"]
+__all__ = ["NodeFault", "bodies", "check", "reachable", "refs"]
 
 _BATCH = 64
 
 
-class Fault(msgspec.Struct, frozen=True):
+class NodeFault(msgspec.Struct, frozen=True):
     """A node that is missing, damaged, or not as the rule wants it."""
 
     digest: Digest
@@ -60,7 +60,7 @@ def reachable(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = ne
     return (digest for digest, _ in bodies(nodes, root, seen=seen))
 
 
-def check(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never) -> Iterator[Fault]:
+def check(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never) -> Iterator[NodeFault]:
     """What is wrong with a map: nodes that cannot be read, and any departure from the rule.
 
     It does not raise for what it finds, and goes on beside it.  Nodes that were seen are taken to
@@ -68,24 +68,24 @@ def check(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never)
     """
     if root == EMPTY or seen(root):
         return
-    reader = Reader(nodes, Cache(0))
-    found: list[_Place | Fault] = [_attempt(root, lambda: _Place(b"", reader.root(root)))]
+    reader = Reader(nodes, NodeCache(0))
+    found: list[_NodePlace | NodeFault] = [_attempt(root, lambda: _NodePlace(b"", reader.root(root)))]
     while found:
         item = found.pop()
-        if isinstance(item, Fault):
+        if isinstance(item, NodeFault):
             yield item
             continue
         yield from item.faults()
         found += reversed(_below(reader, item, seen))
 
 
-class _Place(NamedTuple):
+class _NodePlace(NamedTuple):
     """A node, and the bytes that all its keys start with."""
 
     at: bytes
     node: Node
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[NodeFault]:
         """The keys that no path can have."""
         node, digest = self.node, self.node.digest or EMPTY
         keys = node.keys if isinstance(node, Leaf) else [node.prefix] if node.end is not None else []
@@ -93,12 +93,12 @@ class _Place(NamedTuple):
             try:
                 path_of(key)
             except Corrupt as error:
-                yield Fault(digest, str(error))
+                yield NodeFault(digest, str(error))
             if len(key) > KEY_BYTES_MAX:
-                yield Fault(digest, f"the key {key[:60]!r}… is longer than {KEY_BYTES_MAX} bytes")
+                yield NodeFault(digest, f"the key {key[:60]!r}… is longer than {KEY_BYTES_MAX} bytes")
 
 
-def _below(reader: Reader, place: _Place, seen: Callable[[Digest], bool]) -> list[_Place | Fault]:
+def _below(reader: Reader, place: _NodePlace, seen: Callable[[Digest], bool]) -> list[_NodePlace | NodeFault]:
     """The children of a branch that were not seen, in order."""
     if isinstance(place.node, Leaf):
         return []
@@ -108,18 +108,18 @@ def _below(reader: Reader, place: _Place, seen: Callable[[Digest], bool]) -> lis
         nodes = reader.named([(record, len(stem) + 1) for record in records])
     except (Corrupt, NotFound):
         return [_alone(reader, record, stem + record[:1]) for record in records]
-    return [_Place(stem + record[:1], node) for record, node in zip(records, nodes, strict=True)]
+    return [_NodePlace(stem + record[:1], node) for record, node in zip(records, nodes, strict=True)]
 
 
-def _alone(reader: Reader, record: bytes, at: bytes) -> _Place | Fault:
-    return _attempt(_digest_of(record), lambda: _Place(at, reader.named([(record, len(at))])[0]))
+def _alone(reader: Reader, record: bytes, at: bytes) -> _NodePlace | NodeFault:
+    return _attempt(_digest_of(record), lambda: _NodePlace(at, reader.named([(record, len(at))])[0]))
 
 
-def _attempt(digest: Digest, read: Callable[[], _Place]) -> _Place | Fault:
+def _attempt(digest: Digest, read: Callable[[], _NodePlace]) -> _NodePlace | NodeFault:
     try:
         return read()
     except (Corrupt, NotFound) as error:
-        return Fault(digest, str(error))
+        return NodeFault(digest, str(error))
 
 
 def _children(node: Node) -> tuple[Digest, ...]:

@@ -27,7 +27,7 @@ from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of
 from perdure.history.stored_objects import pages
 from perdure.history.stored_objects import spaces as every
-from perdure.history.tree import EMPTY, Cache, check, refs
+from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
 from perdure.history.verify.report import DAMAGE, Findings, Report
 from perdure.model.artifact import Artifact, decode_artifact
@@ -40,13 +40,13 @@ from perdure.model.message import decode_message
 from perdure.model.patch import Edit
 from perdure.model.recipe import decode_recipe, needs
 
-__all__ = ["verify", "Commits", "check_objects", "check_lines"]
+__all__ = ["verify", "CommitChecker", "check_objects", "check_lines"]
 
 
 _TREE_FAULTS_MAX = 100
 
 
-class Commits:
+class CommitChecker:
     """Checks commits one by one, in whatever order they are stored."""
 
     def __init__(self, space: Space, findings: Findings) -> None:
@@ -141,7 +141,7 @@ class _Checker:
 
     def __init__(self, space: Space, findings: Findings) -> None:
         self._space, self._findings = space, findings
-        self._commits = Commits(space, findings)
+        self._commits = CommitChecker(space, findings)
         self.commits = 0
         self._versions: dict[str, int] = {}  # where timelines stood when last asked
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
@@ -458,4 +458,6 @@ def _reading(engine: Engine, name: str, findings: Findings) -> Space:
     label = name
     with findings.watching("space", name=name):
         label = label_of(engine, name)
-    return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=str, cache=Cache(_CACHE_BYTES))
+    return Space(
+        engine=engine, name=name, label=label, clock=lambda: 0, ids=str, cache=NodeCache(_CACHE_BYTES)
+    )

@@ -6,7 +6,7 @@ from perdure.providers.anthropic.capabilities import supports
 from perdure.providers.anthropic.parse import VENDOR, parse
 from perdure.providers.anthropic.render import render
 from perdure.providers.anthropic.request import FIELDS, read_request
-from perdure.providers.anthropic.stream import Stream
+from perdure.providers.anthropic.stream import AnthropicStream
 from perdure.providers.wire.format import Format
 
 __all__ = ["ADAPTER"]
@@ -17,7 +17,7 @@ ADAPTER = Format(
     renders=render,
     reads=read_request,
     parses=parse,
-    opens=Stream,
+    opens=AnthropicStream,
     can=supports,
     fields=FIELDS,
 )

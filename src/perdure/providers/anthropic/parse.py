@@ -29,7 +29,7 @@ __all__ = [
     "usage_of",
     "FILE_ID",
     "Raw",
-    "Reading",
+    "AnthropicBlocks",
     "as_list",
     "as_object",
     "compact",
@@ -43,7 +43,7 @@ FILE_ID = "file-id://anthropic/"
 _NEVER_KEPT = frozenset({"cache_control"})  # marks for the prompt cache are made on render
 
 
-class Reading:
+class AnthropicBlocks:
     """The blocks of one message, as far as they were read."""
 
     def __init__(self, ids: CallNames, *, where: str) -> None:
@@ -106,7 +106,7 @@ class Reading:
 
     def result(self, raw: Raw, place: str) -> None:
         """What such a tool gave."""
-        inner = Reading(self._ids, where=f"{place}.content")
+        inner = AnthropicBlocks(self._ids, where=f"{place}.content")
         inner.read(raw.get("content") or [])
         self.losses += inner.losses
         inside = None if all(piece.plain for piece in inner.pieces) else tuple(inner.pieces)
@@ -190,28 +190,28 @@ class Reading:
         self.losses.append(Loss(kind="converted", where=place, what=str(raw["type"]), why=why))
 
 
-_Reader: TypeAlias = Callable[[Reading, Raw, str], None]
+_Reader: TypeAlias = Callable[[AnthropicBlocks, Raw, str], None]
 
 _READERS: dict[str, _Reader] = {
-    "text": Reading.text,
-    "thinking": Reading.thinking,
-    "redacted_thinking": Reading.redacted,
-    "tool_use": Reading.call,
-    "tool_result": Reading.result,
-    "image": Reading.image,
-    "document": Reading.document,
-    "search_result": Reading.search_result,
-    "container_upload": Reading.upload,
-    "server_tool_use": Reading.server_call,
-    "mcp_tool_use": Reading.server_call,
-    "compaction": Reading.account,
-    "tool_reference": Reading.account,
-    "tool_addition": Reading.account,
+    "text": AnthropicBlocks.text,
+    "thinking": AnthropicBlocks.thinking,
+    "redacted_thinking": AnthropicBlocks.redacted,
+    "tool_use": AnthropicBlocks.call,
+    "tool_result": AnthropicBlocks.result,
+    "image": AnthropicBlocks.image,
+    "document": AnthropicBlocks.document,
+    "search_result": AnthropicBlocks.search_result,
+    "container_upload": AnthropicBlocks.upload,
+    "server_tool_use": AnthropicBlocks.server_call,
+    "mcp_tool_use": AnthropicBlocks.server_call,
+    "compaction": AnthropicBlocks.account,
+    "tool_reference": AnthropicBlocks.account,
+    "tool_addition": AnthropicBlocks.account,
 }
 
 
 def _reader_of(kind: str) -> _Reader:
-    return Reading.server_result if kind.endswith("_tool_result") else Reading.opaque
+    return AnthropicBlocks.server_result if kind.endswith("_tool_result") else AnthropicBlocks.opaque
 
 
 def as_object(value: object, where: str) -> Raw:
@@ -299,7 +299,7 @@ def reply_of(
     losses: tuple[Loss, ...] = (),
 ) -> Reply:
     """The reply that an answer's fields make, without events."""
-    reading = Reading(CallNames(), where="content")
+    reading = AnthropicBlocks(CallNames(), where="content")
     reading.read(raw.get("content") or [], raw_arguments)
     stop = raw.get("stop_reason")
     facts: dict[str, Any] = {

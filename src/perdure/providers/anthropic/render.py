@@ -13,25 +13,25 @@ from perdure.model.message import Block, File, Image, Message, ReasoningSummary,
 from perdure.providers.anthropic.capabilities import IMAGE_TYPES, same_model, traits_of
 from perdure.providers.anthropic.parse import FILE_ID, PAUSED, VENDOR
 from perdure.providers.anthropic.request import API, joined
-from perdure.providers.anthropic.settings import NAME_MAX, NAMES, Settings, tools_of
+from perdure.providers.anthropic.settings import NAME_MAX, NAMES, AnthropicSettings, tools_of
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, words_of
-from perdure.providers.wire.call_pairs import Answer, Exchange
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange
 from perdure.providers.wire.fields.vendor_metadata import kept
 from perdure.providers.wire.media import inline, is_web
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.server_tools import is_account, told
 from perdure.providers.wire.tool_names import ToolNames, names_in
 
-__all__ = ["render", "Turns"]
+__all__ = ["render", "AnthropicTurns"]
 
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ERROR_WORDS = "The tool failed and said nothing more."
 
 
-class Turns(BlockTurns):
+class AnthropicTurns(BlockTurns):
     """The turns of one request, as they are written."""
 
     vendor = VENDOR
@@ -238,7 +238,7 @@ class Turns(BlockTurns):
             self._lose("converted", where, "file", f"{held.media_type} is shown as plain text")
         return [_document({"type": "text", "media_type": "text/plain", "data": text})]
 
-    def _result(self, answer: Answer) -> dict[str, Any]:
+    def _result(self, answer: CallAnswer) -> dict[str, Any]:
         result = answer.result
         inside, beside = self._inside(answer)
         content = self._shown(result.content, inside, f"{answer.place}.content")
@@ -322,7 +322,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """The request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
-    turns = Turns(model, provider, names)
+    turns = AnthropicTurns(model, provider, names)
     turns.write(context.messages)
     losses += turns.losses
     vendor = _vendor(context)
@@ -330,7 +330,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     if not _is_paused(context.messages, body["messages"], provider):
         body["messages"] = _ended(body["messages"], model, losses)
     tools = tools_of(context, vendor.get("tools"), names, losses)
-    settings = Settings(context.options, vendor, model, provider)
+    settings = AnthropicSettings(context.options, vendor, model, provider)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
     losses += [*settings.losses, *foreign_options(context.options, context.tools, API)]
     system = _system(context.system, turns.system, settings.words, vendor.get("system"))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
-from perdure.providers.anthropic.parse import VENDOR, Raw, Reading, as_list, as_object
+from perdure.providers.anthropic.parse import VENDOR, AnthropicBlocks, Raw, as_list, as_object
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
@@ -99,7 +99,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise Invalid(f"{where}.role is {role!r}, none of Anthropic Messages. Nothing was read.")
-    reading = Reading(ids, where=f"{where}.content")
+    reading = AnthropicBlocks(ids, where=f"{where}.content")
     reading.read(raw.get("content") or [])
     losses += reading.losses
     blocks = shown(reading.pieces, results_first=True)

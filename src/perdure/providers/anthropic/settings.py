@@ -15,7 +15,7 @@ from perdure.providers.anthropic.request import API, reasoning_of
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.options import output_words, own_options
 
-__all__ = ["Settings", "NAMES", "NAME_MAX", "closed", "tools_of"]
+__all__ = ["AnthropicSettings", "NAMES", "NAME_MAX", "closed", "tools_of"]
 
 
 NAME_MAX = 128
@@ -162,7 +162,7 @@ _KNOWN = frozenset(
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
-class Settings:
+class AnthropicSettings:
     """The options of one request, as they are written."""
 
     def __init__(

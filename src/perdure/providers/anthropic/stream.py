@@ -11,12 +11,12 @@ from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDel
 from perdure.providers.wire.stream.reply_events import GrowingTexts, with_events
 from perdure.providers.wire.stream.sse import Events, ServerEvent
 
-__all__ = ["Stream"]
+__all__ = ["AnthropicStream"]
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
-class _Open:
+class _OpenBlock:
     """A block that is being written."""
 
     def __init__(self, start: Raw, call: int) -> None:
@@ -57,7 +57,7 @@ class _Open:
         return "".join(self.arguments) or compact(self.start.get("input") or {})
 
 
-class Stream:
+class AnthropicStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Stream:
         self._provider = provider
         self._events = Events()
         self._message: dict[str, Any] | None = None
-        self._blocks: dict[int, _Open] = {}
+        self._blocks: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._told: list[ModelEvent] = []
         self._losses: list[Loss] = []
@@ -91,11 +91,11 @@ class Stream:
         )
         return with_events(reply, self._told)
 
-    def _whole_blocks(self) -> list[_Open]:
+    def _whole_blocks(self) -> list[_OpenBlock]:
         """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
         if self._error:
             self._lose("the stream", "rest of the answer", f"it ended in an error: {self._error}")
-        kept: list[_Open] = []
+        kept: list[_OpenBlock] = []
         for index in sorted(self._blocks):
             block = self._blocks[index]
             if block.whole or block.kind not in _CALLS:
@@ -149,7 +149,7 @@ class Stream:
             raise Invalid(
                 "the stream has a block before its message_start; it is none of Anthropic Messages."
             )
-        block = _Open(start, self._calls)
+        block = _OpenBlock(start, self._calls)
         self._blocks[index] = block
         match block.kind:
             case "tool_use":
@@ -185,20 +185,20 @@ class Stream:
                 self._unknown(block, index, str(kind), delta)
         return []
 
-    def _stop(self, block: _Open) -> list[ModelEvent]:
+    def _stop(self, block: _OpenBlock) -> list[ModelEvent]:
         """The block is whole; a call that came in one piece is told now."""
         block.whole = True
         if block.kind != "tool_use" or block.arguments or not block.start.get("input"):
             return []
         return [CallDelta(block.call, str(block.start.get("name")), block.raw_arguments())]
 
-    def _unknown(self, block: _Open, index: int, kind: str, delta: Raw) -> None:
+    def _unknown(self, block: _OpenBlock, index: int, kind: str, delta: Raw) -> None:
         """A delta of a kind that is not known: what it says is kept with the block."""
         _extend(block, delta)
         why = "this kind of delta is not known; it is kept with its block for Anthropic"
         self._losses.append(Loss(kind="converted", where=f"content[{index}]", what=kind, why=why))
 
-    def _block(self, index: int) -> _Open:
+    def _block(self, index: int) -> _OpenBlock:
         if index not in self._blocks:
             raise Invalid(f"the stream goes on with block {index}, which it never began. Nothing was read.")
         return self._blocks[index]
@@ -217,7 +217,7 @@ class Stream:
         }
 
 
-def _extend(block: _Open, delta: Raw) -> None:
+def _extend(block: _OpenBlock, delta: Raw) -> None:
     for key, value in delta.items():
         if key == "type":
             continue

@@ -6,7 +6,7 @@ from perdure.providers.bedrock.capabilities import supports
 from perdure.providers.bedrock.parse import VENDOR, parse
 from perdure.providers.bedrock.render import render
 from perdure.providers.bedrock.request import FIELDS, read_request
-from perdure.providers.bedrock.stream import Stream
+from perdure.providers.bedrock.stream import BedrockStream
 from perdure.providers.wire.format import Format
 
 __all__ = ["ADAPTER"]
@@ -17,7 +17,7 @@ ADAPTER = Format(
     renders=render,
     reads=read_request,
     parses=parse,
-    opens=Stream,
+    opens=BedrockStream,
     can=supports,
     fields=FIELDS,
 )

@@ -29,7 +29,7 @@ __all__ = [
     "parse",
     "reply_of",
     "Raw",
-    "Reading",
+    "BedrockBlocks",
     "as_list",
     "as_object",
     "compact",
@@ -117,7 +117,7 @@ def name_of(wanted: str, taken: set[str]) -> str:
 Raw: TypeAlias = Mapping[str, Any]
 
 
-class Reading:
+class BedrockBlocks:
     """The blocks of one message, as far as they were read."""
 
     def __init__(self, ids: CallNames, *, where: str, assistant: bool) -> None:
@@ -137,7 +137,7 @@ class Reading:
             raw = as_object(block, place)
             kind = member_of(raw, place)
             calls = len(self.calls)
-            _READERS.get(kind, Reading.opaque)(self, raw, f"{place}.{kind}")
+            _READERS.get(kind, BedrockBlocks.opaque)(self, raw, f"{place}.{kind}")
             if len(self.calls) > calls and raw_arguments and at in raw_arguments:
                 call = self.calls.pop()
                 self.calls.append(ToolCall(id=call.id, name=call.name, args=raw_arguments[at]))
@@ -235,7 +235,7 @@ class Reading:
             name = self._server_tools.get(str(told.get("toolUseId"))) or str(told.get("type") or "toolResult")
             self._keep(account("toolResult", name, result=told.get("content")), raw)
             return
-        inner = Reading(self._ids, where=f"{place}.content", assistant=False)
+        inner = BedrockBlocks(self._ids, where=f"{place}.content", assistant=False)
         inner.read(told.get("content") or [])
         self.losses += inner.losses
         inside = None if all(piece.plain for piece in inner.pieces) else tuple(inner.pieces)
@@ -285,22 +285,22 @@ class Reading:
         self.losses.append(Loss(kind="converted", where=place, what=kind, why=why))
 
 
-_Reader: TypeAlias = Callable[[Reading, Raw, str], None]
+_Reader: TypeAlias = Callable[[BedrockBlocks, Raw, str], None]
 
 _READERS: dict[str, _Reader] = {
-    "text": Reading.text,
-    "image": Reading.image,
-    "document": Reading.document,
-    "video": Reading.video,
-    "audio": Reading.audio,
-    "toolUse": Reading.call,
-    "toolResult": Reading.result,
-    "json": Reading.json,
-    "guardContent": Reading.guarded,
-    "cachePoint": Reading.cache_point,
-    "reasoningContent": Reading.reasoning,
-    "citationsContent": Reading.cited,
-    "searchResult": Reading.search_result,
+    "text": BedrockBlocks.text,
+    "image": BedrockBlocks.image,
+    "document": BedrockBlocks.document,
+    "video": BedrockBlocks.video,
+    "audio": BedrockBlocks.audio,
+    "toolUse": BedrockBlocks.call,
+    "toolResult": BedrockBlocks.result,
+    "json": BedrockBlocks.json,
+    "guardContent": BedrockBlocks.guarded,
+    "cachePoint": BedrockBlocks.cache_point,
+    "reasoningContent": BedrockBlocks.reasoning,
+    "citationsContent": BedrockBlocks.cited,
+    "searchResult": BedrockBlocks.search_result,
 }
 
 
@@ -360,7 +360,7 @@ def reply_of(
 ) -> Reply:
     """The reply that an answer's fields make, without events."""
     said = as_object(as_object(raw["output"], "output").get("message") or {}, "output.message")
-    reading = Reading(CallNames(), where="output.message.content", assistant=True)
+    reading = BedrockBlocks(CallNames(), where="output.message.content", assistant=True)
     reading.read(said.get("content") or [], raw_arguments)
     headers = as_object(as_object(raw.get("ResponseMetadata") or {}, "it").get("HTTPHeaders") or {}, "it")
     facts: dict[str, Any] = {

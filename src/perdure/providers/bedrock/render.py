@@ -13,25 +13,25 @@ from perdure.model.message import Block, File, Image, ReasoningSummary, Text
 from perdure.providers.bedrock.capabilities import claude, family, refuses_media, same
 from perdure.providers.bedrock.parse import VENDOR, format_of, name_of
 from perdure.providers.bedrock.request import API, joined
-from perdure.providers.bedrock.settings import NAME_MAX, NAMES, Settings, tools_of
+from perdure.providers.bedrock.settings import NAME_MAX, NAMES, BedrockSettings, tools_of
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, parsed, words_of
-from perdure.providers.wire.call_pairs import Answer, Exchange
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange
 from perdure.providers.wire.fields.vendor_items import object_of
 from perdure.providers.wire.media import inline, kind_of
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.server_tools import is_account, told
 from perdure.providers.wire.tool_names import ToolNames, names_in
 
-__all__ = ["render", "Turns"]
+__all__ = ["render", "BedrockTurns"]
 
 
 _ERROR_WORDS = "The tool failed and said nothing more."
 _DOCUMENT_WORDS = "See the document."
 
 
-class Turns(BlockTurns):
+class BedrockTurns(BlockTurns):
     """The messages of one request, as they are written."""
 
     vendor = VENDOR
@@ -216,7 +216,7 @@ class Turns(BlockTurns):
             return more
         return {"name": name_of(str(add.get("name") or "document"), self._documents), **more}
 
-    def _result(self, answer: Answer) -> dict[str, Any]:
+    def _result(self, answer: CallAnswer) -> dict[str, Any]:
         result = answer.result
         inside, beside = self._inside(answer)
         shown = self._shown(result.content, inside, f"{answer.place}.content")
@@ -272,13 +272,13 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """The request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
-    turns = Turns(model, provider, names)
+    turns = BedrockTurns(model, provider, names)
     turns.write(context.messages)
     losses += turns.losses
     vendor = _vendor(context)
     body: dict[str, Any] = {"messages": _whole(turns.turns, model, losses)}
     tools = tools_of(context, vendor.get("tools"), names, losses, called=_called(body["messages"]))
-    settings = Settings(context.options, vendor, model)
+    settings = BedrockSettings(context.options, vendor, model)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))
     losses += [*settings.losses, *foreign_options(context.options, context.tools, API)]
     system = _system(context.system, turns.system, settings.words, vendor.get("system"))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
-from perdure.providers.bedrock.parse import VENDOR, Raw, Reading, as_list, as_object
+from perdure.providers.bedrock.parse import VENDOR, BedrockBlocks, Raw, as_list, as_object
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
@@ -152,7 +152,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise Invalid(f"{where}.role is {role!r}, none of Bedrock Converse. Nothing was read.")
-    reading = Reading(ids, where=f"{where}.content", assistant=role == "assistant")
+    reading = BedrockBlocks(ids, where=f"{where}.content", assistant=role == "assistant")
     reading.read(raw.get("content") or [])
     losses += reading.losses
     blocks = shown(reading.pieces, results_first=True)

@@ -17,7 +17,7 @@ from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.options import output_words
 
-__all__ = ["Settings", "NAMES", "NAME_MAX", "tools_of"]
+__all__ = ["BedrockSettings", "NAMES", "NAME_MAX", "tools_of"]
 
 
 _BUDGET_USUAL = 8_192
@@ -44,7 +44,7 @@ _KNOWN = frozenset(
 _TIERS = frozenset({"priority", "default", "flex", "reserved"})
 
 
-class Settings:
+class BedrockSettings:
     """The options of one request, as they are written."""
 
     def __init__(self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str) -> None:

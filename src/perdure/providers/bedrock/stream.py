@@ -11,13 +11,13 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
-from perdure.providers.wire.stream.aws_event_stream import Frame, Frames
+from perdure.providers.wire.stream.aws_event_stream import AwsFrame, Frames
 from perdure.providers.wire.stream.reply_events import with_events
 
-__all__ = ["Stream"]
+__all__ = ["BedrockStream"]
 
 
-class _Open:
+class _OpenContentBlock:
     """A block that is being written."""
 
     def __init__(self, start: Raw, call: int) -> None:
@@ -72,7 +72,7 @@ class _Open:
         return "".join(self.arguments) or "{}"
 
 
-class Stream:
+class BedrockStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -80,7 +80,7 @@ class Stream:
         self._provider = provider
         self._frames = Frames()
         self._begun = False
-        self._blocks: dict[int, _Open] = {}
+        self._blocks: dict[int, _OpenContentBlock] = {}
         self._calls = 0
         self._beside: dict[str, Any] = {}
         self._told: list[ModelEvent] = []
@@ -109,9 +109,9 @@ class Stream:
         reply = reply_of(body, provider=self._provider, raw_arguments=raw_arguments, losses=losses)
         return with_events(reply, self._told)
 
-    def _whole_blocks(self) -> list[_Open]:
+    def _whole_blocks(self) -> list[_OpenContentBlock]:
         """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
-        kept: list[_Open] = []
+        kept: list[_OpenContentBlock] = []
         for index in sorted(self._blocks):
             block = self._blocks[index]
             if block.whole or "toolUse" not in block.start or "stopReason" in self._beside:
@@ -123,7 +123,7 @@ class Stream:
     def _lose(self, where: str, what: str, why: str) -> None:
         self._losses.append(Loss(kind="dropped", where=where, what=what, why=why))
 
-    def _take(self, frame: Frame) -> list[ModelEvent]:
+    def _take(self, frame: AwsFrame) -> list[ModelEvent]:
         kind = frame.headers.get(":message-type", "event")
         if kind == "error":
             self._error = f"{frame.headers.get(':error-code')}: {frame.headers.get(':error-message')}"
@@ -152,18 +152,18 @@ class Stream:
         return []
 
     def _start(self, index: int, start: Raw) -> list[ModelEvent]:
-        block = _Open(start, self._calls)
+        block = _OpenContentBlock(start, self._calls)
         self._blocks[index] = block
         if not block.is_call:
             return []
         self._calls += 1
         return [CallDelta(block.call, block.name, "")]
 
-    def _block(self, index: int) -> _Open:
+    def _block(self, index: int) -> _OpenContentBlock:
         """The block; the first delta begins one that is only words."""
         block = self._blocks.get(index)
         if block is None:
-            block = self._blocks[index] = _Open({}, self._calls)
+            block = self._blocks[index] = _OpenContentBlock({}, self._calls)
         return block
 
     def _delta(self, index: int, delta: Raw) -> list[ModelEvent]:
@@ -192,7 +192,7 @@ class Stream:
         return told
 
 
-def _thought(block: _Open, delta: Raw) -> list[ModelEvent]:
+def _thought(block: _OpenContentBlock, delta: Raw) -> list[ModelEvent]:
     if isinstance(delta.get("signature"), str):
         block.signatures.append(delta["signature"])
     if isinstance(delta.get("redactedContent"), str):

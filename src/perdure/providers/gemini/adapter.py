@@ -6,7 +6,7 @@ from perdure.providers.gemini.capabilities import supports
 from perdure.providers.gemini.parse import VENDOR, parse
 from perdure.providers.gemini.render import render
 from perdure.providers.gemini.request import FIELDS, read_request
-from perdure.providers.gemini.stream import Stream
+from perdure.providers.gemini.stream import GeminiStream
 from perdure.providers.wire.format import Format
 
 __all__ = ["ADAPTER"]
@@ -17,7 +17,7 @@ ADAPTER = Format(
     renders=render,
     reads=read_request,
     parses=parse,
-    opens=Stream,
+    opens=GeminiStream,
     can=supports,
     fields=FIELDS,
 )

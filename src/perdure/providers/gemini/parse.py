@@ -17,7 +17,7 @@ from perdure.model.message import File, Image, Message
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, ModelEvent, Reply
 from perdure.providers.gemini.portable_parts import plain_parts
-from perdure.providers.wire.fields.vendor_items import Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
@@ -104,7 +104,7 @@ def native_part(part: object, where: str) -> dict[str, Any]:
     return told
 
 
-def read_part(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str, *, model: bool) -> Any:
+def read_part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str, *, model: bool) -> Any:
     """Add what a part says to its turn; its shell.  What a model says piece by piece is one text."""
     match next((name for name in DATA if name in part), None):
         case "text":
@@ -122,14 +122,14 @@ def read_part(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str, 
             return _unknown(part, turn, losses, where)
 
 
-def _words(part: dict[str, Any], turn: Turn, *, model: bool) -> Any:
+def _words(part: dict[str, Any], turn: VendorTurn, *, model: bool) -> Any:
     words = text_of(part["text"])
     if part.get("thought"):
         return turn.more_reasoning(words)
     return turn.more_text(words) if model else turn.text(words)
 
 
-def _call(call: dict[str, Any], turn: Turn, where: str) -> dict[str, Any]:
+def _call(call: dict[str, Any], turn: VendorTurn, where: str) -> dict[str, Any]:
     name = call.get("name")
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} is a call that names no tool.")
@@ -139,7 +139,7 @@ def _call(call: dict[str, Any], turn: Turn, where: str) -> dict[str, Any]:
     return {**rest, CALL: at, **({} if "args" in call else {"args": None})}
 
 
-def _inline(part: dict[str, Any], data: dict[str, Any], turn: Turn) -> Any:
+def _inline(part: dict[str, Any], data: dict[str, Any], turn: VendorTurn) -> Any:
     declared = text_of(data.get("mimeType")) or _DEFAULT_TYPE
     text = text_of(data.get("data"))
     held = inline(data_url(declared, text.replace("-", "+").replace("_", "/")))
@@ -153,7 +153,7 @@ def _inline(part: dict[str, Any], data: dict[str, Any], turn: Turn) -> Any:
     return {**part, "inlineData": {**data, **exact, "data": hole}}
 
 
-def _file(part: dict[str, Any], data: dict[str, Any], turn: Turn) -> Any:
+def _file(part: dict[str, Any], data: dict[str, Any], turn: VendorTurn) -> Any:
     uri, kind = text_of(data.get("fileUri")), text_of(data.get("mimeType"))
     block = Image if kind.startswith("image/") else File
     if uri.startswith(FILES):
@@ -162,7 +162,7 @@ def _file(part: dict[str, Any], data: dict[str, Any], turn: Turn) -> Any:
     return {**part, "fileData": {**data, "fileUri": turn.media(block(uri, kind or _DEFAULT_TYPE))}}
 
 
-def _server(kind: str, told: dict[str, Any], turn: Turn) -> None:
+def _server(kind: str, told: dict[str, Any], turn: VendorTurn) -> None:
     match kind:
         case "executableCode":
             turn.add(account(kind, "code_execution", input=told.get("code")))
@@ -178,7 +178,7 @@ def _tool(told: dict[str, Any]) -> str:
     return text_of(told.get("toolType")).lower() or "tool"
 
 
-def _unknown(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -> Any:
+def _unknown(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     told = {name: value for name, value in part.items() if name not in ("thought", "thoughtSignature")}
     if told:
         name = next(iter(told))
@@ -198,10 +198,10 @@ _SAID = ("content", "finishReason", "index")
 
 def parse(body: Mapping[str, Any] | list[Any], *, provider: str | None = None) -> Reply:
     """The answer that a response holds; also the list of responses that a stream is without `alt=sse`."""
-    from perdure.providers.gemini.stream import Stream
+    from perdure.providers.gemini.stream import GeminiStream
 
     if is_list(body):
-        stream = Stream(provider=provider)
+        stream = GeminiStream(provider=provider)
         for chunk in items_of(body):
             stream.take(object_of(chunk))
         return stream.close()
@@ -255,7 +255,7 @@ def _message(
     losses: list[Loss],
     where: str,
 ) -> Message:
-    turn = Turn()
+    turn = VendorTurn()
     natives = [
         native_part(part, f"{where}.parts[{at}]")
         for at, part in enumerate(listed(camel(candidate.get("content")).get("parts")))
@@ -280,7 +280,7 @@ def _message(
     return Message("assistant", tuple(turn.content), tuple(turn.calls), vendor_metadata=keep(VENDOR, facts))
 
 
-def _grounding(grounding: dict[str, Any], turn: Turn) -> None:
+def _grounding(grounding: dict[str, Any], turn: VendorTurn) -> None:
     """What a search of Google's own found, for others to be told of."""
     queries = listed(grounding.get("webSearchQueries")) + listed(grounding.get("retrievalQueries"))
     sources: list[Any] = []

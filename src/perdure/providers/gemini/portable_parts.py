@@ -11,7 +11,7 @@ from perdure.providers.wire.blocks import parsed
 from perdure.providers.wire.media import inline, is_web
 from perdure.providers.wire.server_tools import is_account, told
 
-__all__ = ["Writer", "plain_parts"]
+__all__ = ["PartWriter", "plain_parts"]
 
 _PICTURES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 _FILES = ("application/pdf", "application/json")
@@ -21,7 +21,7 @@ _ENDINGS = {"png": "image/png", "webp": "image/webp", "pdf": "application/pdf", 
 Part = dict[str, Any]
 
 
-class Writer:
+class PartWriter:
     """Writes messages as parts, and what could not be said in the same way."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Writer:
 
 def plain_parts(message: Message) -> list[Part]:
     """The parts of a message that was just read, for comparison: with its own ids and names."""
-    writer = Writer([])
+    writer = PartWriter([])
     results = [
         writer.result(ToolCall(result.call_id, "", ""), result, "")[0] for result in message.tool_results
     ]

@@ -12,10 +12,10 @@ from perdure.providers.contract import Loss, Rendered, losses_of
 from perdure.providers.gemini.capabilities import is_third, same_model
 from perdure.providers.gemini.options import API, is_asked_in_words, render_options, render_tools
 from perdure.providers.gemini.parse import CALL, DEFAULT_ENDPOINT, VENDOR, camel, listed, native_part
-from perdure.providers.gemini.portable_parts import Writer
+from perdure.providers.gemini.portable_parts import PartWriter
 from perdure.providers.gemini.request import RESULT
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
 from perdure.providers.wire.fields.vendor_items import (
     Changed,
     fill,
@@ -51,8 +51,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     ids = CallIds(_IDS, own=own_ids(context.messages, VENDOR, endpoint=endpoint))
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
-    writer = Writer(losses, id_of=ids.of, name_of=names.of, media_in_results=is_third(model))
-    contents = _History(context.messages, writer, endpoint, model).contents()
+    writer = PartWriter(losses, id_of=ids.of, name_of=names.of, media_in_results=is_third(model))
+    contents = _Contents(context.messages, writer, endpoint, model).contents()
     contents = _in_order(contents, losses)
     if is_third(model):
         _sign(contents, losses)
@@ -85,10 +85,10 @@ def _system(system: str, words: str, vendor: Mapping[str, Any]) -> dict[str, Any
     return {"systemInstruction": {"parts": [{"text": told}]}} if told else {}
 
 
-class _History:
+class _Contents:
     """The messages on their way to contents."""
 
-    def __init__(self, messages: Sequence[Message], writer: Writer, endpoint: str, model: str) -> None:
+    def __init__(self, messages: Sequence[Message], writer: PartWriter, endpoint: str, model: str) -> None:
         self._messages, self._writer, self._endpoint, self._model = messages, writer, endpoint, model
         self._nameless: set[str] = set()  # calls that go without an id
 
@@ -133,7 +133,7 @@ class _History:
             contents.append({"role": "user", "parts": [{"text": "From the results above:"}, *behind]})
         return contents
 
-    def _result(self, answer: Answer) -> tuple[Part, list[Part]]:
+    def _result(self, answer: CallAnswer) -> tuple[Part, list[Part]]:
         native = None if answer.where is None else self._native_result(answer, answer.where)
         if native is not None:
             return native, []
@@ -142,7 +142,7 @@ class _History:
             del part["functionResponse"]["id"]
         return part, media
 
-    def _native_result(self, answer: Answer, place: int) -> Part | None:
+    def _native_result(self, answer: CallAnswer, place: int) -> Part | None:
         message = self._messages[place]
         facts = self._facts(message)
         if facts is None:

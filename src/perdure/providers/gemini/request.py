@@ -13,7 +13,7 @@ from perdure.providers.contract import Asked, Loss
 from perdure.providers.gemini.options import API, read_options, read_tools
 from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR, camel, listed, native_part, read_part
 from perdure.providers.gemini.portable_parts import plain_parts
-from perdure.providers.wire.fields.vendor_items import TakenIds, Turn, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import TakenIds, VendorTurn, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, id_of_tool, keep
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
@@ -34,7 +34,9 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
     options, vendor = read_options(told)
     tools = read_tools(told.get("tools"), vendor)
     system = _system(told.get("systemInstruction"), vendor)
-    reader = _Reader(endpoint=provider or DEFAULT_ENDPOINT, model=model or text_of(told.get("model")) or None)
+    reader = _ContentsReader(
+        endpoint=provider or DEFAULT_ENDPOINT, model=model or text_of(told.get("model")) or None
+    )
     for at, content in enumerate(listed(told["contents"])):
         reader.take(content, f"contents[{at}]")
     if vendor:
@@ -58,7 +60,7 @@ def _system(given: object, vendor: dict[str, Any]) -> str:
     return words
 
 
-class _Reader:
+class _ContentsReader:
     """Contents on their way to messages."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
@@ -78,7 +80,7 @@ class _Reader:
         natives = [
             native_part(part, f"{where}.parts[{at}]") for at, part in enumerate(listed(told.get("parts")))
         ]
-        turn, results, shells = Turn(self._taken), list[ToolResult](), list[Any]()
+        turn, results, shells = VendorTurn(self._taken), list[ToolResult](), list[Any]()
         for at, part in enumerate(natives):
             place = f"{where}.parts[{at}]"
             if "functionResponse" in part:
@@ -94,7 +96,7 @@ class _Reader:
         self._remember(natives, turn)
         self.found.append(self._with(message, natives, shells, turn))
 
-    def _remember(self, natives: list[dict[str, Any]], turn: Turn) -> None:
+    def _remember(self, natives: list[dict[str, Any]], turn: VendorTurn) -> None:
         calls = [object_of(part["functionCall"]) for part in natives if "functionCall" in part]
         self._open += [
             (text_of(native.get("id")), call.name, call.id)
@@ -103,7 +105,7 @@ class _Reader:
 
     def _result(self, part: dict[str, Any], results: list[ToolResult], where: str) -> dict[str, Any]:
         answer = object_of(part["functionResponse"])
-        turn = Turn()
+        turn = VendorTurn()
         response, is_error = _response(answer.get("response"), turn)
         shell = {key: value for key, value in answer.items() if key != "name"}
         shell["response"] = response
@@ -125,7 +127,7 @@ class _Reader:
             return found[2]
         return id or id_of_tool(name)
 
-    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
+    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
         """The message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if _named_alike(plain_parts(message)) != _named_alike(natives):
@@ -137,7 +139,7 @@ class _Reader:
         return msgspec.structs.replace(message, vendor_metadata=keep(VENDOR, facts))
 
 
-def _response(response: object, turn: Turn) -> tuple[Any, bool]:
+def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
     """What a function gave back: words, or a value as JSON; and whether it is an error."""
     told = object_of(response)
     if len(told) == 1:

@@ -18,7 +18,7 @@ from perdure.providers.wire.fields.vendor_items import object_of, text_of
 from perdure.providers.wire.stream.reply_events import GrowingTexts
 from perdure.providers.wire.stream.sse import Events
 
-__all__ = ["Stream", "add_pieces"]
+__all__ = ["GeminiStream", "add_pieces"]
 
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\[['"]([^'"]*)['"]\]""")
@@ -115,7 +115,7 @@ class _Objects:
                 found.append(bytes(self._held[self._begun : at + 1]))
 
 
-class Stream:
+class GeminiStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:

@@ -17,7 +17,7 @@ from perdure.model.message import File, Image, Message
 from perdure.model.run import StopKind, Usage
 from perdure.providers.contract import Loss, ModelEvent, Reply
 from perdure.providers.gemini.parse import FILES
-from perdure.providers.wire.fields.vendor_items import Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
@@ -52,7 +52,7 @@ SERVER_STEPS = frozenset(f"{tool}_{half}" for tool in _SERVER_TOOLS for half in 
 
 
 def read_step(
-    step: Any, turn: Turn, losses: list[Loss], where: str, answered: frozenset[str] = frozenset()
+    step: Any, turn: VendorTurn, losses: list[Loss], where: str, answered: frozenset[str] = frozenset()
 ) -> Any:
     """Add what a step of the model says to its turn; the step's shell.
 
@@ -75,7 +75,7 @@ def read_step(
             raise Invalid(f"{where} is no step of the Interactions API: it has no type.")
 
 
-def read_contents(contents: object, turn: Turn, losses: list[Loss], where: str) -> Any:
+def read_contents(contents: object, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     """The contents of a step: one content, or a list of them."""
     if contents is not None and not object_of(contents) and not is_list(contents):
         raise Invalid(f"{where} has a content that is neither an object nor a list.")
@@ -83,7 +83,7 @@ def read_contents(contents: object, turn: Turn, losses: list[Loss], where: str) 
     return [_content(each, turn, losses, f"{where}.content[{at}]") for at, each in enumerate(listed) if each]
 
 
-def _content(content: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -> Any:
+def _content(content: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     match content.get("type"):
         case "text":
             return {**content, "text": turn.text(text_of(content.get("text")))}
@@ -98,7 +98,7 @@ def _content(content: dict[str, Any], turn: Turn, losses: list[Loss], where: str
             return content
 
 
-def _inline(kind: str, content: dict[str, Any], turn: Turn) -> Any:
+def _inline(kind: str, content: dict[str, Any], turn: VendorTurn) -> Any:
     declared = text_of(content.get("mime_type")) or MEDIA[kind]
     data = text_of(content["data"])
     held = inline(data_url(declared, data.replace("-", "+").replace("_", "/")))
@@ -111,7 +111,7 @@ def _inline(kind: str, content: dict[str, Any], turn: Turn) -> Any:
     return {**content, **exact, "data": turn.media(block, base64=True)}
 
 
-def _by_address(kind: str, content: dict[str, Any], turn: Turn) -> Any:
+def _by_address(kind: str, content: dict[str, Any], turn: VendorTurn) -> Any:
     uri, named = text_of(content["uri"]), text_of(content.get("mime_type")) or MEDIA[kind]
     block = Image if kind == "image" else File
     if uri.startswith(FILES):
@@ -120,7 +120,7 @@ def _by_address(kind: str, content: dict[str, Any], turn: Turn) -> Any:
     return {**content, "uri": turn.media(block(uri, named))}
 
 
-def _thought(step: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -> Any:
+def _thought(step: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     if "summary" not in step:
         return step
     shells: list[Any] = []
@@ -133,7 +133,7 @@ def _thought(step: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -
     return {**step, "summary": shells}
 
 
-def _call(step: dict[str, Any], turn: Turn, where: str) -> Any:
+def _call(step: dict[str, Any], turn: VendorTurn, where: str) -> Any:
     name, arguments = step.get("name"), step.get("arguments")
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} is a call that names no tool.")
@@ -144,7 +144,7 @@ def _call(step: dict[str, Any], turn: Turn, where: str) -> Any:
     return {**rest, CALL: at}
 
 
-def _server_step(kind: str, step: dict[str, Any], turn: Turn) -> None:
+def _server_step(kind: str, step: dict[str, Any], turn: VendorTurn) -> None:
     tool = text_of(step.get("name")) or kind.removesuffix("_call").removesuffix("_result")
     server = text_of(step.get("server_name"))
     name = f"{server}/{tool}" if server else tool
@@ -190,7 +190,7 @@ def reply_of(
     losses: Sequence[Loss] = (),
 ) -> Reply:
     """The answer; `events` is what a stream has told of it already."""
-    turn, found = Turn(), list(losses)
+    turn, found = VendorTurn(), list(losses)
     steps = [object_of(step) for step in items_of(body.get("steps"))]
     answered = frozenset(
         text_of(step.get("call_id")) for step in steps if step.get("type") == "function_result"

@@ -19,7 +19,7 @@ from perdure.providers.gemini_interactions.parse import CALL, DEFAULT_ENDPOINT, 
 from perdure.providers.gemini_interactions.portable_steps import Step, Writer
 from perdure.providers.gemini_interactions.request import BARE, CONTENTS
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
 from perdure.providers.wire.fields.vendor_items import Changed, fill, holes_of, items_of, object_of, size_of
 from perdure.providers.wire.fields.vendor_metadata import kept, own_ids
 from perdure.providers.wire.options import output_words
@@ -90,12 +90,12 @@ class _History:
                 steps += self._exchange(by_place[where])
         return steps
 
-    def _orphans(self) -> dict[int, list[Answer]]:
+    def _orphans(self) -> dict[int, list[CallAnswer]]:
         """Results whose calls the server has: the request continues what it stores."""
         calls = {call.id for message in self._messages for call in message.tool_calls}
         return {
             where: [
-                Answer(ToolCall(result.call_id, "", ""), result, where, at)
+                CallAnswer(ToolCall(result.call_id, "", ""), result, where, at)
                 for at, result in enumerate(message.tool_results)
                 if result.call_id not in calls
             ]
@@ -112,7 +112,7 @@ class _History:
             steps = self._writer.message(message, where)
         return [*steps, *(self._result(answer) for answer in exchange.answers)]
 
-    def _result(self, answer: Answer) -> Step:
+    def _result(self, answer: CallAnswer) -> Step:
         plain = self._writer.result
         facts = None if answer.where is None else self._facts(self._messages[answer.where])
         shells = items_of(facts["steps"]) if facts is not None else []

@@ -19,7 +19,14 @@ from perdure.providers.gemini_interactions.parse import (
     read_step,
 )
 from perdure.providers.gemini_interactions.portable_steps import plain_steps
-from perdure.providers.wire.fields.vendor_items import TakenIds, Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import (
+    TakenIds,
+    VendorTurn,
+    is_list,
+    items_of,
+    object_of,
+    text_of,
+)
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 
 __all__ = ["BARE", "CONTENTS", "read_request"]
@@ -69,7 +76,7 @@ class _Reader:
         self._found: list[Message] = []
         self._taken = TakenIds()
         self._latest: dict[str, str] = {}  # the vendor's id of a call → ours, of the latest such call
-        self._turn = Turn(self._taken)
+        self._turn = VendorTurn(self._taken)
         self._natives: list[Any] = []
         self._shells: list[Any] = []
         self.losses: list[Loss] = []
@@ -80,15 +87,15 @@ class _Reader:
         if not all(isinstance(told.get(name), str | None) for name in ("type", "id", "call_id", "name")):
             raise Invalid(f"{where} has a type, a name or an id that is no text; nothing was read.")
         if BARE in told:
-            turn = Turn()
+            turn = VendorTurn()
             self._keep("user", turn, [told], [{BARE: turn.text(told[BARE])}])
         elif CONTENTS in told:
-            turn = Turn()
+            turn = VendorTurn()
             shell = {CONTENTS: read_contents(told[CONTENTS], turn, self.losses, where)}
             self._keep("user", turn, [told], [shell])
         elif kind == "user_input":
             self._end()
-            turn = Turn()
+            turn = VendorTurn()
             self._keep("user", turn, [told], [read_step(told, turn, self.losses, where)])
         elif kind == "function_result":
             self._end()
@@ -107,13 +114,13 @@ class _Reader:
     def _end(self) -> None:
         if self._natives:
             self._keep("assistant", self._turn, self._natives, self._shells)
-        self._turn, self._natives, self._shells = Turn(self._taken), [], []
+        self._turn, self._natives, self._shells = VendorTurn(self._taken), [], []
 
     def _result(self, told: dict[str, Any], where: str) -> None:
         call_id = text_of(told.get("call_id"))
         if not call_id:
             raise Invalid(f"{where} is a result that names no call.")
-        turn = Turn()
+        turn = VendorTurn()
         result: Any = told.get("result")
         if isinstance(result, str | None):
             shell = turn.text(result or "")
@@ -129,11 +136,11 @@ class _Reader:
         message = Message("tool", tool_results=(given,))
         self._found.append(self._with(message, [told], [{**rest, "result": shell}], turn))
 
-    def _keep(self, role: Role, turn: Turn, natives: list[Any], shells: list[Any]) -> None:
+    def _keep(self, role: Role, turn: VendorTurn, natives: list[Any], shells: list[Any]) -> None:
         message = Message(role, content=tuple(turn.content), tool_calls=tuple(turn.calls))
         self._found.append(self._with(message, natives, shells, turn))
 
-    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
+    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
         """The message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if plain_steps(message) != [_nameless(each) for each in natives]:

@@ -10,7 +10,15 @@ from contextlib import suppress
 from typing import Any, cast
 
 from perdure.errors import Invalid
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, Pending, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import (
+    CallDelta,
+    Loss,
+    ModelEvent,
+    PendingReply,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
 from perdure.providers.gemini_interactions.parse import MEDIA, pending_in, reply_of
 from perdure.providers.wire.fields.vendor_items import is_list, items_of, object_of, text_of
 from perdure.providers.wire.stream.reply_events import GrowingTexts
@@ -101,7 +109,7 @@ class Stream:
         )  # agents work in the background
         if pending is not None and not self._is_announced:
             self._is_announced = True
-            self._events.append(Pending(pending))
+            self._events.append(PendingReply(pending))
 
     def _begin(self, at: int, step: dict[str, Any]) -> None:
         self._steps[at] = step = dict(step)

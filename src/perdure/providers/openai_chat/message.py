@@ -18,13 +18,13 @@ from perdure.providers.openai_chat.content import read_part, without_marks
 from perdure.providers.openai_chat.vendor_fields import BOUND, Beside, Part
 from perdure.providers.wire.server_tools import account
 
-__all__ = ["REASONING", "Said", "clean_id", "read_message", "unknown_parts", "words_of"]
+__all__ = ["REASONING", "ChatMessageParts", "clean_id", "read_message", "unknown_parts", "words_of"]
 
 REASONING = ("reasoning_content", "reasoning")
 _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "tool_call_id", *REASONING})
 
 
-class Said:
+class ChatMessageParts:
     """What one message says, on its way to a canonical one."""
 
     def __init__(self, endpoint: str, salt: str = "") -> None:
@@ -65,9 +65,9 @@ class Said:
         )
 
 
-def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: str = "") -> Said:
+def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: str = "") -> ChatMessageParts:
     """What a message of any role says; raises `Invalid` if it is none.  Missing ids are made from `salt`."""
-    said = Said(endpoint, salt or where)
+    said = ChatMessageParts(endpoint, salt or where)
     _reasoning(message, said)
     for tool in _listed(message.get("executed_tools"), f"{where}.executed_tools"):
         said.add(_executed(tool), Part())
@@ -84,7 +84,7 @@ def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: st
     return said
 
 
-def unknown_parts(said: Said, where: str) -> list[Loss]:
+def unknown_parts(said: ChatMessageParts, where: str) -> list[Loss]:
     """The parts that the canonical form can only tell of."""
     return [
         Loss(
@@ -100,7 +100,7 @@ def unknown_parts(said: Said, where: str) -> list[Loss]:
 
 def words_of(content: object, where: str, endpoint: str) -> str:
     """The words of a system message."""
-    said = Said(endpoint)
+    said = ChatMessageParts(endpoint)
     _content(content, where, said)
     return "\n\n".join(block.text for block in said.content if isinstance(block, Text))
 
@@ -118,7 +118,7 @@ def made_id(text: str) -> str:
     return "call_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def _content(content: object, where: str, said: Said) -> None:
+def _content(content: object, where: str, said: ChatMessageParts) -> None:
     match content:
         case None:
             return
@@ -141,7 +141,7 @@ def _dumped(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def _reasoning(message: Mapping[str, Any], said: Said) -> None:
+def _reasoning(message: Mapping[str, Any], said: ChatMessageParts) -> None:
     """The words of reasoning, once, and under which names they came."""
     told = {name: message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]}
     details = message.get("reasoning_details")
@@ -176,7 +176,7 @@ def _object(text: object) -> object:
         return text
 
 
-def _call(call: object, where: str, said: Said) -> None:
+def _call(call: object, where: str, said: ChatMessageParts) -> None:
     if not isinstance(call, dict):
         raise Invalid(f"{where} is {type(call).__name__}, not a tool call; nothing was read.")
     known = without_marks(cast("dict[str, Any]", call))
@@ -195,7 +195,7 @@ def _call(call: object, where: str, said: Said) -> None:
     _take(known.get("id"), name, args, extra, where, said)
 
 
-def _function_call(call: object, where: str, said: Said) -> None:
+def _function_call(call: object, where: str, said: ChatMessageParts) -> None:
     """The older form of a call, without an id."""
     if not isinstance(call, dict):
         return
@@ -211,7 +211,9 @@ def _function_call(call: object, where: str, said: Said) -> None:
         )
 
 
-def _take(id: object, name: object, args: object, extra: dict[str, Any], where: str, said: Said) -> None:
+def _take(
+    id: object, name: object, args: object, extra: dict[str, Any], where: str, said: ChatMessageParts
+) -> None:
     if not isinstance(name, str) or not name:
         raise Invalid(f"{where} names no function; nothing was read.")
     text = args if isinstance(args, str) else _dumped(args)

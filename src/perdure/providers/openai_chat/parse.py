@@ -10,7 +10,7 @@ from perdure.model.message import File, Message, Text
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, Reply
 from perdure.providers.openai_chat.content import sound_of
-from perdure.providers.openai_chat.message import Said, read_message, unknown_parts
+from perdure.providers.openai_chat.message import ChatMessageParts, read_message, unknown_parts
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import Beside, Origin, objects_of, with_beside
 from perdure.providers.wire.fields.vendor_items import object_of
@@ -90,7 +90,7 @@ def _message(
     return with_beside(message, said.beside(said=told), made, response_id=_word(id) or "")
 
 
-def _audio(audio: object, said: Said) -> None:
+def _audio(audio: object, said: ChatMessageParts) -> None:
     """Sound that the model spoke, and its words; the server takes it back by its id."""
     said.fields.pop("audio", None)
     known = object_of(audio)

@@ -18,7 +18,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss, Rendered, losses_of
 from perdure.providers.openai_chat.options import own_fields, render_options
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.openai_chat.turns import Turns, is_thinking
+from perdure.providers.openai_chat.turns import ChatTurns, is_thinking
 from perdure.providers.openai_chat.vendor_fields import Origin, objects_of
 from perdure.providers.wire.call_pairs import exchanges
 from perdure.providers.wire.fields.vendor_items import items_of, object_of
@@ -263,7 +263,7 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     names = ToolNames(names_in(context), NAMES)
     history, repairs = exchanges(context.messages)
     losses.extend(repairs)
-    turns = Turns(context, origin, place, names, losses, thinking=is_thinking(options, origin.model, own))
+    turns = ChatTurns(context, origin, place, names, losses, thinking=is_thinking(options, origin.model, own))
     messages = [*_system(context.system, leading, place), *turns.render(history)]
     messages = ordered(messages, place, losses)
     body: dict[str, Any] = {"model": origin.model or "", "messages": messages}

@@ -53,7 +53,7 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
         options["vendor"] = cast("Json", {api: fields})
     if _is_marked([*listed, *_listed(body.get("tools"), "tools")]):
         options["cache"] = True
-    history = _History(origin)
+    history = _IncomingMessages(origin)
     messages = history.read(listed, first)
     read = Asked(system=system, messages=messages, tools=tools, options=options, losses=tuple(history.losses))
     return asked(read, body, _FIELDS)
@@ -91,7 +91,7 @@ def _unmarked(content: object) -> object:
     return one["text"] if set(one) == {"type", "text"} else parts
 
 
-class _History:
+class _IncomingMessages:
     """Messages on their way in: ids that were used before become new ones, and results follow them."""
 
     def __init__(self, origin: Origin) -> None:

@@ -48,14 +48,14 @@ class Choice:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.words: dict[str, list[str]] = {}
-        self.parts: list[_Part] = []
-        self.calls: list[_Call] = []
+        self.parts: list[_StreamedPart] = []
+        self.calls: list[_StreamedCall] = []
         self.fields: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}
         self.logprobs: dict[str, list[Any]] = {}
         self.finish: str | None = None
         self.news: dict[str, Any] = {}  # what the last piece told
-        self._by_index: dict[object, _Call] = {}  # the last call of each index
+        self._by_index: dict[object, _StreamedCall] = {}  # the last call of each index
         self._detailed: dict[
             tuple[str, str, str], dict[str, Any]
         ] = {}  # the last item of each list, place and kind
@@ -138,7 +138,7 @@ class Choice:
 
     def _text(self, words: str) -> None:
         if not self.parts or not self.parts[-1].is_text:
-            self.parts.append(_Part("text"))
+            self.parts.append(_StreamedPart("text"))
         self.parts[-1].words.append(words)
         self._tell("text", words)
 
@@ -154,12 +154,12 @@ class Choice:
             case {"type": "thinking", "thinking": str(words)}:
                 self._thinking(words, known)
             case _:
-                self.parts.append(_Part(str(known.get("type")), native=known))
+                self.parts.append(_StreamedPart(str(known.get("type")), native=known))
 
     def _thinking(self, words: str, part: dict[str, Any]) -> None:
         last = self.parts[-1] if self.parts else None
         if last is None or last.kind != "thinking" or last.native is not None:
-            self.parts.append(_Part("thinking"))
+            self.parts.append(_StreamedPart("thinking"))
         self.parts[-1].words.append(words)
         more = {
             name: value
@@ -184,14 +184,14 @@ class Choice:
         call.arguments.append(text)
         self.news.setdefault("calls", []).append((call.place, call.name, text))
 
-    def _call_of(self, piece: dict[str, Any], spoken: dict[str, Any]) -> _Call:
+    def _call_of(self, piece: dict[str, Any], spoken: dict[str, Any]) -> _StreamedCall:
         """The call that a piece belongs to: by its index, unless its id says that it is another."""
         index, id = piece.get("index"), piece.get("id")
         key = index if isinstance(index, int | float | str) else repr(index)
         found = self.calls[-1] if index is None and self.calls else self._by_index.get(key)
         if found is not None and not (id and found.id and id != found.id and spoken.get("name")):
             return found
-        call = self._by_index[key] = _Call(len(self.calls))
+        call = self._by_index[key] = _StreamedCall(len(self.calls))
         self.calls.append(call)
         return call
 
@@ -253,7 +253,7 @@ class Choice:
                 self.logprobs.setdefault(name, []).extend(cast("list[Any]", listed))
 
 
-class _Part:
+class _StreamedPart:
     """One part of the content."""
 
     __slots__ = ("kind", "more", "native", "words")
@@ -276,7 +276,7 @@ class _Part:
         return {"type": "thinking", "thinking": [{"type": "text", "text": words}], **self.more}
 
 
-class _Call:
+class _StreamedCall:
     """One call that is being written."""
 
     __slots__ = ("arguments", "custom", "id", "more", "name", "place")

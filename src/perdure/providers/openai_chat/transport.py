@@ -23,41 +23,41 @@ from perdure.providers.transport.errors import AccessRefused
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
-__all__ = ["AZURE", "PLACES", "Place", "address", "client_of", "created", "send", "sent"]
+__all__ = ["AZURE", "PLACES", "ServerPlace", "address", "client_of", "created", "send", "sent"]
 
 
-class Place(NamedTuple):
+class ServerPlace(NamedTuple):
     """Where a server is."""
 
     base_url: str | None  # None: OpenAI's own; "": one has to be given
     key: str = ""  # the variable that holds the key; "": it needs none
 
 
-PLACES: dict[str, Place] = {
-    "openai": Place(None, "OPENAI_API_KEY"),
-    "azure-openai": Place("", "AZURE_OPENAI_API_KEY"),
-    "groq": Place("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "deepseek": Place("https://api.deepseek.com", "DEEPSEEK_API_KEY"),
-    "openrouter": Place("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "vercel-gateway": Place("https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY"),
-    "ollama": Place("http://localhost:11434/v1"),
-    "ollama-cloud": Place("https://ollama.com/v1", "OLLAMA_API_KEY"),
-    "llama.cpp": Place("http://localhost:8080/v1"),
-    "vllm": Place("http://localhost:8000/v1"),
-    "lmstudio": Place("http://localhost:1234/v1"),
-    "xai": Place("https://api.x.ai/v1", "XAI_API_KEY"),
-    "together": Place("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
-    "cerebras": Place("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "zai": Place("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
-    "moonshotai": Place("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-    "alibaba": Place("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "huggingface": Place("https://router.huggingface.co/v1", "HF_TOKEN"),
-    "perplexity": Place("https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
-    "fireworks": Place("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-    "nvidia": Place("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+PLACES: dict[str, ServerPlace] = {
+    "openai": ServerPlace(None, "OPENAI_API_KEY"),
+    "azure-openai": ServerPlace("", "AZURE_OPENAI_API_KEY"),
+    "groq": ServerPlace("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": ServerPlace("https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+    "openrouter": ServerPlace("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "vercel-gateway": ServerPlace("https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY"),
+    "ollama": ServerPlace("http://localhost:11434/v1"),
+    "ollama-cloud": ServerPlace("https://ollama.com/v1", "OLLAMA_API_KEY"),
+    "llama.cpp": ServerPlace("http://localhost:8080/v1"),
+    "vllm": ServerPlace("http://localhost:8000/v1"),
+    "lmstudio": ServerPlace("http://localhost:1234/v1"),
+    "xai": ServerPlace("https://api.x.ai/v1", "XAI_API_KEY"),
+    "together": ServerPlace("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "cerebras": ServerPlace("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "zai": ServerPlace("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    "moonshotai": ServerPlace("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "alibaba": ServerPlace("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "huggingface": ServerPlace("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "perplexity": ServerPlace("https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    "fireworks": ServerPlace("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "nvidia": ServerPlace("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
 _OWN = "https://api.openai.com/v1"
-_ELSEWHERE = Place("")  # an address that the user gave; whose key it would take nobody can know
+_ELSEWHERE = ServerPlace("")  # an address that the user gave; whose key it would take nobody can know
 _OPENAI = "openai.com"
 _SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
 # Where Microsoft serves models itself, in its three clouds; other names under azure.com are its customers' machines.
@@ -154,7 +154,7 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
     return base_url, key or NO_KEY
 
 
-def _key(base_url: str, request: Request, place: Place) -> str | None:
+def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
     """The key in the variable of whoever is at an address; None where that cannot be known."""
     host = host_of(base_url)
     if is_under(host, _OPENAI):

@@ -14,11 +14,11 @@ from perdure.providers.openai_chat.message import REASONING
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import Beside, Origin, beside
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import NO_PLACE, Answer, Exchange
+from perdure.providers.wire.call_pairs import NO_PLACE, CallAnswer, Exchange
 from perdure.providers.wire.server_tools import is_account, told
 from perdure.providers.wire.tool_names import ToolNames
 
-__all__ = ["Turns", "is_thinking"]
+__all__ = ["ChatTurns", "is_thinking"]
 
 _NONE = Beside()
 
@@ -45,7 +45,7 @@ class _Moved(NamedTuple):
     at: str = ""  # its place, as `own` knows it
 
 
-class Turns:
+class ChatTurns:
     """The messages of one request."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Turns:
             spoken[self.place.reasoning[0]] = ""
             self._lost("repaired", where, "reasoning", "the server wants the field on turns with calls")
 
-    def _call(self, answer: Answer, at: int, own: Beside, where: str) -> dict[str, Any]:
+    def _call(self, answer: CallAnswer, at: int, own: Beside, where: str) -> dict[str, Any]:
         call, place = answer.call, f"{where}.tool_calls[{at}]"
         id = self._id(call.id, own.ids[at] if at < len(own.ids) else None, place)
         name = self.names.of(call.name)
@@ -240,7 +240,7 @@ class Turns:
         self._lost("repaired", place, "arguments", "the server reads them, and they are no JSON object")
         return json.dumps({"arguments": args}) if args else "{}"
 
-    def _result(self, answer: Answer, call: dict[str, Any], moved: list[_Moved]) -> None:
+    def _result(self, answer: CallAnswer, call: dict[str, Any], moved: list[_Moved]) -> None:
         own = _NONE
         if answer.where is not None:
             source = self.context.messages[answer.where]
@@ -248,7 +248,7 @@ class Turns:
         words = self._result_words(answer, own, moved)
         self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": words, **own.fields})
 
-    def _result_words(self, answer: Answer, own: Beside, moved: list[_Moved]) -> str:
+    def _result_words(self, answer: CallAnswer, own: Beside, moved: list[_Moved]) -> str:
         result, where = answer.result, answer.place
         words: list[str] = []
         media = 0

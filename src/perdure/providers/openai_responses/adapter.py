@@ -6,7 +6,7 @@ from perdure.providers.openai_responses.capabilities import supports
 from perdure.providers.openai_responses.parse import VENDOR, parse
 from perdure.providers.openai_responses.render import render
 from perdure.providers.openai_responses.request import read_request
-from perdure.providers.openai_responses.stream import Stream
+from perdure.providers.openai_responses.stream import ResponsesStream
 from perdure.providers.wire.format import Format
 
 __all__ = ["ADAPTER"]
@@ -17,6 +17,6 @@ ADAPTER = Format(
     renders=render,
     reads=read_request,
     parses=parse,
-    opens=Stream,
+    opens=ResponsesStream,
     can=supports,
 )

@@ -18,7 +18,7 @@ from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import File, Image, Text, ToolResult
 from perdure.providers.contract import Loss
-from perdure.providers.wire.fields.vendor_items import Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.media import data_url, inline, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account
 
@@ -222,7 +222,7 @@ _GAVE = ("output", "outputs", "results", "result", "approve", "error")
 
 
 def read_item(
-    item: Any, turn: Turn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
+    item: Any, turn: VendorTurn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
 ) -> Any:
     """Add what an item of the model says to its turn; the item's shell.
 
@@ -248,7 +248,7 @@ def read_item(
             raise Invalid(f"{where} is no item of the Responses API: it has neither a type nor content.")
 
 
-def read_parts(parts: Any, turn: Turn, losses: list[Loss], where: str) -> Any:
+def read_parts(parts: Any, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     """The content of a message or a result: words, or a list of parts."""
     if parts is None or isinstance(parts, str):
         return turn.text(parts or "")
@@ -260,7 +260,7 @@ def read_parts(parts: Any, turn: Turn, losses: list[Loss], where: str) -> Any:
     ]
 
 
-def _part(part: dict[str, Any], turn: Turn, losses: list[Loss], where: str) -> Any:
+def _part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     match part.get("type"):
         case "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text":
             return {**part, "text": turn.text(text_of(part.get("text")))}
@@ -300,7 +300,7 @@ def file_of(url: str, name: str = "") -> File:
     return File(uri=uri, mime_type=held.media_type)
 
 
-def _file(part: dict[str, Any], data: str, turn: Turn) -> Any:
+def _file(part: dict[str, Any], data: str, turn: VendorTurn) -> Any:
     if data.startswith("data:"):
         return {**part, "file_data": turn.media(file_of(data))}
     declared = _by_ending(text_of(part.get("filename")), "application/octet-stream")
@@ -337,7 +337,7 @@ _ENDINGS = {
 }
 
 
-def _reasoning(item: dict[str, Any], turn: Turn) -> Any:
+def _reasoning(item: dict[str, Any], turn: VendorTurn) -> Any:
     parts = [
         {**object_of(part), "text": turn.reasoning(text_of(object_of(part).get("text")))}
         for part in items_of(item.get("summary"))
@@ -345,7 +345,7 @@ def _reasoning(item: dict[str, Any], turn: Turn) -> Any:
     return {**item, "summary": parts} if "summary" in item else item
 
 
-def _call(item: dict[str, Any], turn: Turn, where: str) -> Any:
+def _call(item: dict[str, Any], turn: VendorTurn, where: str) -> Any:
     field = CALLS[item["type"]]
     name, args = item.get("name"), item.get(field, "")
     if not isinstance(name, str) or not name:
@@ -357,7 +357,7 @@ def _call(item: dict[str, Any], turn: Turn, where: str) -> Any:
     return {**rest, CALL: at}
 
 
-def _picture(item: dict[str, Any], turn: Turn) -> Any:
+def _picture(item: dict[str, Any], turn: VendorTurn) -> Any:
     turn.add(
         account(item["type"], "image_generation", input=item.get("revised_prompt") or item.get("prompt"))
     )
@@ -378,7 +378,7 @@ def _picture(item: dict[str, Any], turn: Turn) -> Any:
 
 
 def _server_item(
-    kind: str, item: dict[str, Any], turn: Turn, losses: list[Loss], where: str
+    kind: str, item: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str
 ) -> dict[str, Any]:
     name = text_of(item.get("name")) or kind.removesuffix("_output").removesuffix("_call")
     asked = next((item[key] for key in _ASKED if item.get(key) not in (None, "", [], {})), None)

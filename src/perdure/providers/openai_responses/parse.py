@@ -10,7 +10,7 @@ from perdure.model.message import Message
 from perdure.model.run import StopKind, Usage
 from perdure.providers.contract import Loss, ModelEvent, Reply
 from perdure.providers.openai_responses.items import read_item
-from perdure.providers.wire.fields.vendor_items import Turn, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import VendorTurn, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 from perdure.providers.wire.stream.reply_events import count_of, with_events
 
@@ -46,7 +46,7 @@ def reply_of(
     losses: Sequence[Loss] = (),
 ) -> Reply:
     """The answer; `events` is what a stream has told of it already."""
-    turn, found = Turn(), list(losses)
+    turn, found = VendorTurn(), list(losses)
     items = items_of(body["output"])
     answered = frozenset(text_of(told.get("call_id")) for told in map(object_of, items) if _is_output(told))
     shells = [read_item(item, turn, found, f"output[{at}]", answered) for at, item in enumerate(items)]
@@ -67,7 +67,9 @@ def reply_of(
     return with_events(reply, events)
 
 
-def _facts(body: Mapping[str, Any], provider: str | None, shells: list[Any], turn: Turn) -> dict[str, Any]:
+def _facts(
+    body: Mapping[str, Any], provider: str | None, shells: list[Any], turn: VendorTurn
+) -> dict[str, Any]:
     return {
         "endpoint": provider or DEFAULT_ENDPOINT,
         "model": body.get("model"),

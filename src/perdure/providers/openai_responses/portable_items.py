@@ -13,7 +13,7 @@ from perdure.providers.wire.fields.vendor_items import is_object, object_of
 from perdure.providers.wire.media import inline, is_web
 from perdure.providers.wire.server_tools import is_account, told
 
-__all__ = ["Writer", "plain_items"]
+__all__ = ["ItemWriter", "plain_items"]
 
 _PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/*")
 _NAMES = {
@@ -29,7 +29,7 @@ _NAMES = {
 _FILE_ID = "file-id://openai/"
 
 
-class Writer:
+class ItemWriter:
     """Writes messages as items, and what could not be said in the same way."""
 
     def __init__(
@@ -200,7 +200,7 @@ class Writer:
 
 def plain_items(message: Message) -> list[dict[str, Any]]:
     """The items of a message that was just read, for comparison: with its own ids and names."""
-    writer = Writer([])
+    writer = ItemWriter([])
     if message.tool_results:
         result = message.tool_results[0]
         return [writer.result(ToolCall(result.call_id, "", ""), result, "")]

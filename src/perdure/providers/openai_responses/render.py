@@ -14,10 +14,10 @@ from perdure.providers.contract import Loss, Rendered, losses_of
 from perdure.providers.openai_responses.items import CALL, CALLS, is_client_call, output_of
 from perdure.providers.openai_responses.options import API, custom_tools, render_options, render_tools
 from perdure.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
-from perdure.providers.openai_responses.portable_items import Writer
+from perdure.providers.openai_responses.portable_items import ItemWriter
 from perdure.providers.openai_responses.request import BARE, OUTPUTS
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
 from perdure.providers.wire.fields.vendor_items import (
     Changed,
     fill,
@@ -181,8 +181,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     body = render_options(context, model=model, endpoint=endpoint, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     custom = custom_tools(vendor)
-    writer = Writer(losses, id_of=ids.of, name_of=names.of, is_custom=custom.__contains__)
-    history = _History(context.messages, writer, endpoint, body)
+    writer = ItemWriter(losses, id_of=ids.of, name_of=names.of, is_custom=custom.__contains__)
+    history = _InputItems(context.messages, writer, endpoint, body)
     instructions, first = _system(context.system, vendor)
     items = [*first, *history.items()]
     items = mended(items, losses, history.places_of, continues=history.continues, endpoint=endpoint)
@@ -232,11 +232,11 @@ class _Origin(NamedTuple):
     at: int
 
 
-class _History:
+class _InputItems:
     """The messages on their way to items."""
 
     def __init__(
-        self, messages: Sequence[Message], writer: Writer, endpoint: str, body: Mapping[str, Any]
+        self, messages: Sequence[Message], writer: ItemWriter, endpoint: str, body: Mapping[str, Any]
     ) -> None:
         self._messages, self._writer, self._endpoint = messages, writer, endpoint
         self._stateless = body.get("store") is False
@@ -301,7 +301,7 @@ class _History:
         answers = [self._answer(answer, calls) for answer in exchange.answers]
         return [*(item for item in items if id(item) not in self._in_words), *answers, *moved]
 
-    def _answer(self, answer: Answer, calls: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    def _answer(self, answer: CallAnswer, calls: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
         id = self._writer.id_of(answer.call.id)
         asked = calls.get(id, {})
         if is_client_call(asked):
@@ -312,7 +312,7 @@ class _History:
             item["type"] = f"{call_kind}_output"
         return item
 
-    def _told_in_words(self, answer: Answer, asked: dict[str, Any]) -> dict[str, Any]:
+    def _told_in_words(self, answer: CallAnswer, asked: dict[str, Any]) -> dict[str, Any]:
         """A result that OpenAI's own tool cannot give, and its call, which is refused without one."""
         why = "OpenAI's own tool takes no such answer; call and result are told in words"
         self._in_words.add(id(asked))

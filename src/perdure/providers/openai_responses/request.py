@@ -14,7 +14,14 @@ from perdure.providers.openai_responses.items import CALLS, read_item, read_part
 from perdure.providers.openai_responses.options import API, read_options, read_tools
 from perdure.providers.openai_responses.parse import DEFAULT_ENDPOINT, VENDOR
 from perdure.providers.openai_responses.portable_items import plain_items
-from perdure.providers.wire.fields.vendor_items import TakenIds, Turn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import (
+    TakenIds,
+    VendorTurn,
+    is_list,
+    items_of,
+    object_of,
+    text_of,
+)
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 
 __all__ = ["BARE", "OUTPUTS", "read_request"]
@@ -50,7 +57,9 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
     options = read_options(body)
     vendor = object_of(object_of(options.get("vendor")).get(API))
     tools = read_tools(body.get("tools"), vendor)
-    reader = _Reader(endpoint=provider or DEFAULT_ENDPOINT, model=model or text_of(body.get("model")) or None)
+    reader = _ItemsReader(
+        endpoint=provider or DEFAULT_ENDPOINT, model=model or text_of(body.get("model")) or None
+    )
     items: list[Any] = [{BARE: given}] if isinstance(given, str) else items_of(given)
     items, system = _system(body.get("instructions"), items, vendor)
     for at, item in enumerate(items):
@@ -89,7 +98,7 @@ def _system_words(item: object) -> str | None:
     return "\n\n".join(part["text"] for part in parts)
 
 
-class _Reader:
+class _ItemsReader:
     """Items on their way to messages: what the model said in one go is one message."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
@@ -98,7 +107,7 @@ class _Reader:
         self._taken = TakenIds()
         self._latest: dict[str, str] = {}  # the vendor's id of a call → ours, of the latest such call
         self._server_calls: set[Any] = set()  # ids of calls of OpenAI's own tools
-        self._turn = Turn(self._taken)
+        self._turn = VendorTurn(self._taken)
         self._natives: list[Any] = []
         self._shells: list[Any] = []
         self.losses: list[Loss] = []
@@ -139,10 +148,10 @@ class _Reader:
     def _end(self) -> None:
         if self._natives:
             self._keep("assistant", self._turn, self._natives, self._shells)
-        self._turn, self._natives, self._shells = Turn(self._taken), [], []
+        self._turn, self._natives, self._shells = VendorTurn(self._taken), [], []
 
     def _bare(self, words: str) -> None:
-        turn = Turn()
+        turn = VendorTurn()
         self._keep("user", turn, [{BARE: words}], [{BARE: turn.text(words)}])
 
     def _other(self, told: dict[str, Any], where: str) -> None:
@@ -155,12 +164,12 @@ class _Reader:
         self._one("user" if role == "user" else "system", told, where)
 
     def _one(self, role: Role, item: Any, where: str) -> None:
-        turn = Turn()
+        turn = VendorTurn()
         self._keep(role, turn, [item], [read_item(item, turn, self.losses, where)])
 
     def _result(self, told: dict[str, Any], where: str) -> None:
         self._end()
-        turn = Turn()
+        turn = VendorTurn()
         call_id = text_of(told.get("call_id"))
         if not call_id:
             raise Invalid(f"{where} is a result that names no call.")
@@ -171,11 +180,11 @@ class _Reader:
         message = Message("tool", tool_results=(result,))
         self._found.append(self._with(message, [told], [shell], turn))
 
-    def _keep(self, role: Role, turn: Turn, natives: list[Any], shells: list[Any]) -> None:
+    def _keep(self, role: Role, turn: VendorTurn, natives: list[Any], shells: list[Any]) -> None:
         message = Message(role, content=tuple(turn.content), tool_calls=tuple(turn.calls))
         self._found.append(self._with(message, natives, shells, turn))
 
-    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: Turn) -> Message:
+    def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
         """The message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if plain_items(message) != natives:

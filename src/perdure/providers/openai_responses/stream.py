@@ -11,20 +11,28 @@ from contextlib import suppress
 from typing import Any
 
 from perdure.errors import Invalid
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, Pending, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import (
+    CallDelta,
+    Loss,
+    ModelEvent,
+    PendingReply,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
 from perdure.providers.openai_responses.items import CALLS, arguments_of, is_client_call, name_of
 from perdure.providers.openai_responses.parse import pending_in, reply_of
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
 from perdure.providers.wire.stream.sse import Events, ServerEvent
 
-__all__ = ["Stream"]
+__all__ = ["ResponsesStream"]
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 _TEXTS = ("response.output_text.delta", "response.refusal.delta")
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
 
 
-class Stream:
+class ResponsesStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -104,7 +112,7 @@ class Stream:
         pending = pending_in(response) if response.get("background") is True else None
         if pending is not None and not self._is_announced:
             self._is_announced = True
-            self._events.append(Pending(pending))
+            self._events.append(PendingReply(pending))
 
     def _begin(self, at: int, item: dict[str, Any]) -> None:
         self._items[at] = item

@@ -9,6 +9,6 @@ the API refuses; a `warn` is what only some models or servers do.
 from __future__ import annotations
 
 from perdure.providers.validator.check import RULES, check
-from perdure.providers.validator.rule import Broken, Rule
+from perdure.providers.validator.rule import BrokenRule, Rule
 
-__all__ = ["RULES", "Broken", "Rule", "check"]
+__all__ = ["RULES", "BrokenRule", "Rule", "check"]

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from perdure.providers.validator.rule import (
+    CheckedRequest,
     Found,
-    Request,
     Rule,
     items,
     looks_like_token,
@@ -33,7 +33,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 Block = tuple[str, dict[str, Any]]
 
 
-class _Turn(msgspec.Struct):
+class _RoleRun(msgspec.Struct):
     """Messages of one role in a row, which the API takes as one."""
 
     role: str
@@ -45,7 +45,7 @@ class _Turn(msgspec.Struct):
         return [each for each in self.blocks if each[1].get("type") in kinds]
 
 
-def _messages(request: Request) -> list[Block]:
+def _messages(request: CheckedRequest) -> list[Block]:
     return list(numbered(request.body.get("messages"), "messages"))
 
 
@@ -56,19 +56,19 @@ def _blocks(holder: dict[str, Any], where: str, field: str = "content") -> list[
     return list(numbered(content, f"{where}.{field}"))
 
 
-def _turns(request: Request) -> list[_Turn]:
-    turns: list[_Turn] = []
+def _turns(request: CheckedRequest) -> list[_RoleRun]:
+    turns: list[_RoleRun] = []
     for where, message in _messages(request):
         role = words(message.get("role"))
         if role == "system":
             continue  # words of the system may stand between turns
         if not turns or turns[-1].role != role:
-            turns.append(_Turn(role, where, []))
+            turns.append(_RoleRun(role, where, []))
         turns[-1].blocks += _blocks(message, where)
     return turns
 
 
-def _texts(request: Request) -> Iterator[Block]:
+def _texts(request: CheckedRequest) -> Iterator[Block]:
     """Every text block of messages and of their tool results, and of the system."""
     for where, message in _messages(request):
         for place, block in _blocks(message, where):
@@ -83,14 +83,14 @@ def _ids(blocks: list[Block], field: str) -> list[str]:
     return [words(block.get(field)) for _, block in blocks]
 
 
-def a01(request: Request) -> Iterator[Found]:
+def a01(request: CheckedRequest) -> Iterator[Found]:
     """The first message."""
     for where, message in _messages(request)[:1]:
         if message.get("role") != "user":
             yield where, f"it is the first message, and its role is {message.get('role')}"
 
 
-def a02(request: Request) -> Iterator[Found]:
+def a02(request: CheckedRequest) -> Iterator[Found]:
     """Calls without results."""
     turns = _turns(request)
     for at, turn in enumerate(turns):
@@ -101,7 +101,7 @@ def a02(request: Request) -> Iterator[Found]:
                 yield where, f"the call {block.get('id')} has no tool_result in the next user turn"
 
 
-def a03(request: Request) -> Iterator[Found]:
+def a03(request: CheckedRequest) -> Iterator[Found]:
     """Results without calls."""
     before: set[str] = set()
     for turn in _turns(request):
@@ -111,7 +111,7 @@ def a03(request: Request) -> Iterator[Found]:
         before = set(_ids(turn.of("tool_use"), "id"))
 
 
-def a04(request: Request) -> Iterator[Found]:
+def a04(request: CheckedRequest) -> Iterator[Found]:
     """Results behind other blocks."""
     for turn in _turns(request):
         other: str | None = None
@@ -122,14 +122,14 @@ def a04(request: Request) -> Iterator[Found]:
                 yield where, f"a {other} block stands before it"
 
 
-def a05(request: Request) -> Iterator[Found]:
+def a05(request: CheckedRequest) -> Iterator[Found]:
     """Empty text blocks."""
     for where, block in _texts(request):
         if block.get("type") == "text" and block.get("text") == "":
             yield where, "its text is empty"
 
 
-def a06(request: Request) -> Iterator[Found]:
+def a06(request: CheckedRequest) -> Iterator[Found]:
     """Empty content."""
     messages = _messages(request)
     for at, (where, message) in enumerate(messages):
@@ -138,7 +138,7 @@ def a06(request: Request) -> Iterator[Found]:
             yield where, "its content is empty"
 
 
-def a07(request: Request) -> Iterator[Found]:
+def a07(request: CheckedRequest) -> Iterator[Found]:
     """Call ids of other vendors."""
     for turn in _turns(request):
         for where, block in turn.of("tool_use", "tool_result"):
@@ -150,7 +150,7 @@ def a07(request: Request) -> Iterator[Found]:
                 )
 
 
-def a08(request: Request) -> Iterator[Found]:
+def a08(request: CheckedRequest) -> Iterator[Found]:
     """Call ids, or results, twice in one turn."""
     for turn in _turns(request):
         for kind, field in (("tool_use", "id"), ("tool_result", "tool_use_id")):
@@ -162,7 +162,7 @@ def a08(request: Request) -> Iterator[Found]:
                 seen.add(id)
 
 
-def _marked(request: Request) -> Iterator[Block]:
+def _marked(request: CheckedRequest) -> Iterator[Block]:
     places = [*numbered(request.body.get("tools"), "tools"), *_texts(request)]
     seen = {where for where, _ in places}
     for where, message in _messages(request):
@@ -170,21 +170,21 @@ def _marked(request: Request) -> Iterator[Block]:
     return (each for each in places if each[1].get("cache_control"))
 
 
-def a09(request: Request) -> Iterator[Found]:
+def a09(request: CheckedRequest) -> Iterator[Found]:
     """Too many marks for the prompt cache."""
     marks = list(_marked(request))
     if len(marks) > _MARKS_MAX:
         yield marks[_MARKS_MAX][0], f"there are {len(marks)} cache_control marks"
 
 
-def a10(request: Request) -> Iterator[Found]:
+def a10(request: CheckedRequest) -> Iterator[Found]:
     """Marks on nothing."""
     for where, block in _marked(request):
         if block.get("type") == "text" and not words(block.get("text")):
             yield where, "cache_control stands on an empty text"
 
 
-def a11(request: Request) -> Iterator[Found]:
+def a11(request: CheckedRequest) -> Iterator[Found]:
     """A tool loop whose last step has no thinking."""
     turns = _turns(request)
     if object_at(request.body, "thinking").get("type") != "enabled" or len(turns) < 2:
@@ -196,7 +196,7 @@ def a11(request: Request) -> Iterator[Found]:
             yield where, "thinking is on, tools have just answered this turn, and it begins without thinking"
 
 
-def a12(request: Request) -> Iterator[Found]:
+def a12(request: CheckedRequest) -> Iterator[Found]:
     """Thinking that Anthropic did not sign."""
     for turn in _turns(request):
         for where, block in turn.of(*_THOUGHTS):
@@ -206,7 +206,7 @@ def a12(request: Request) -> Iterator[Found]:
                 yield f"{where}.{field}", "it is no signature of Anthropic's"
 
 
-def a13(request: Request) -> Iterator[Found]:
+def a13(request: CheckedRequest) -> Iterator[Found]:
     """A budget for thinking that is too small or too large."""
     thinking = object_at(request.body, "thinking")
     budget, most = thinking.get("budget_tokens"), request.body.get("max_tokens")
@@ -218,14 +218,14 @@ def a13(request: Request) -> Iterator[Found]:
         yield "thinking.budget_tokens", f"it is {budget}, not less than max_tokens, which is {most}"
 
 
-def a14(request: Request) -> Iterator[Found]:
+def a14(request: CheckedRequest) -> Iterator[Found]:
     """Thinking with a forced call."""
     choice = object_at(request.body, "tool_choice").get("type")
     if object_at(request.body, "thinking").get("type") == "enabled" and choice in ("any", "tool"):
         yield "tool_choice", f"thinking is on, and tool_choice is {choice}"
 
 
-def a15(request: Request) -> Iterator[Found]:
+def a15(request: CheckedRequest) -> Iterator[Found]:
     """Pictures that are not what they are declared to be."""
     for where, message in _messages(request):
         for place, block in _blocks(message, where):
@@ -237,7 +237,7 @@ def a15(request: Request) -> Iterator[Found]:
                         yield spot, fault
 
 
-def a16(request: Request) -> Iterator[Found]:
+def a16(request: CheckedRequest) -> Iterator[Found]:
     """Tools that cannot be declared."""
     tools = list(numbered(request.body.get("tools"), "tools"))
     counted = Counter(words(tool.get("name")) for _, tool in tools if tool.get("name"))
@@ -253,7 +253,7 @@ def a16(request: Request) -> Iterator[Found]:
             yield f"{where}.input_schema", "it is no schema of an object"
 
 
-def a17(request: Request) -> Iterator[Found]:
+def a17(request: CheckedRequest) -> Iterator[Found]:
     """Calls of Anthropic's own tools without their results."""
     for turn in [turn for turn in _turns(request) if turn.role == "assistant"][:-1]:
         results = {words(block.get("tool_use_id")) for _, block in turn.blocks}
@@ -262,14 +262,14 @@ def a17(request: Request) -> Iterator[Found]:
                 yield where, f"{block.get('id')} has no result in the same turn"
 
 
-def a18(request: Request) -> Iterator[Found]:
+def a18(request: CheckedRequest) -> Iterator[Found]:
     """A last turn of the assistant."""
     for where, message in _messages(request)[-1:]:
         if message.get("role") == "assistant":
             yield where, "the conversation ends with an assistant turn"
 
 
-def a19(request: Request) -> Iterator[Found]:
+def a19(request: CheckedRequest) -> Iterator[Found]:
     """White space at the end of a prefilled turn."""
     turns = _turns(request)
     if turns and turns[-1].role == "assistant" and turns[-1].blocks:
@@ -279,7 +279,7 @@ def a19(request: Request) -> Iterator[Found]:
             yield where, "the last assistant text ends in white space"
 
 
-def a20(request: Request) -> Iterator[Found]:
+def a20(request: CheckedRequest) -> Iterator[Found]:
     """A choice of a tool that is not there."""
     choice = object_at(request.body, "tool_choice")
     named = {words(tool.get("name")) for tool in items(request.body.get("tools"))}
@@ -287,7 +287,7 @@ def a20(request: Request) -> Iterator[Found]:
         yield "tool_choice.name", f"no declared tool is called {choice.get('name')}"
 
 
-def a21(request: Request) -> Iterator[Found]:
+def a21(request: CheckedRequest) -> Iterator[Found]:
     """Tool blocks without tools."""
     if request.body.get("tools"):
         return
@@ -296,7 +296,7 @@ def a21(request: Request) -> Iterator[Found]:
             yield where, f"there is a {block['type']}, but no tools are declared"
 
 
-def a22(request: Request) -> Iterator[Found]:
+def a22(request: CheckedRequest) -> Iterator[Found]:
     """Call ids of earlier turns."""
     seen: set[str] = set()
     for turn in _turns(request):
@@ -307,7 +307,7 @@ def a22(request: Request) -> Iterator[Found]:
         seen.update(_ids(here, "id"))
 
 
-def a23(request: Request) -> Iterator[Found]:
+def a23(request: CheckedRequest) -> Iterator[Found]:
     """Texts of white space."""
     for where, block in _texts(request):
         text = words(block.get("text"))
@@ -315,7 +315,7 @@ def a23(request: Request) -> Iterator[Found]:
             yield where, "its text is only white space"
 
 
-def a24(request: Request) -> Iterator[Found]:
+def a24(request: CheckedRequest) -> Iterator[Found]:
     """Temperatures out of bounds."""
     given: object = request.body.get("temperature")
     if isinstance(given, int | float) and not 0 <= cast("float", given) <= 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.providers.validator.rule import Found, Request, Rule, items, numbered, object_at, words
+from perdure.providers.validator.rule import CheckedRequest, Found, Rule, items, numbered, object_at, words
 
 __all__ = ["RULES"]
 
@@ -28,7 +28,7 @@ _FORMATS = {
 Block = tuple[str, dict[str, Any]]
 
 
-class _Turn(msgspec.Struct):
+class _BedrockTurn(msgspec.Struct):
     """Messages of one role in a row."""
 
     role: str
@@ -41,35 +41,35 @@ class _Turn(msgspec.Struct):
         ]
 
 
-def _messages(request: Request) -> list[Block]:
+def _messages(request: CheckedRequest) -> list[Block]:
     return list(numbered(request.body.get("messages"), "messages"))
 
 
-def _blocks(request: Request) -> list[Block]:
+def _blocks(request: CheckedRequest) -> list[Block]:
     found: list[Block] = []
     for where, message in _messages(request):
         found += numbered(message.get("content"), f"{where}.content")
     return found
 
 
-def _turns(request: Request) -> list[_Turn]:
-    turns: list[_Turn] = []
+def _turns(request: CheckedRequest) -> list[_BedrockTurn]:
+    turns: list[_BedrockTurn] = []
     for where, message in _messages(request):
         role = words(message.get("role"))
         if not turns or turns[-1].role != role:
-            turns.append(_Turn(role, []))
+            turns.append(_BedrockTurn(role, []))
         turns[-1].blocks += numbered(message.get("content"), f"{where}.content")
     return turns
 
 
-def b01(request: Request) -> Iterator[Found]:
+def b01(request: CheckedRequest) -> Iterator[Found]:
     """The first message."""
     for where, message in _messages(request)[:1]:
         if message.get("role") != "user":
             yield where, f"it is the first message, and its role is {message.get('role')}"
 
 
-def b02(request: Request) -> Iterator[Found]:
+def b02(request: CheckedRequest) -> Iterator[Found]:
     """Two of one role."""
     before = None
     for where, message in _messages(request):
@@ -78,7 +78,7 @@ def b02(request: Request) -> Iterator[Found]:
         before = message.get("role")
 
 
-def b03(request: Request) -> Iterator[Found]:
+def b03(request: CheckedRequest) -> Iterator[Found]:
     """Calls without results, and results without calls."""
     asked: dict[str, str] = {}
     for turn in _turns(request):
@@ -94,7 +94,7 @@ def b03(request: Request) -> Iterator[Found]:
     yield from ((where, f"the call {id} has no toolResult") for id, where in asked.items())
 
 
-def b04(request: Request) -> Iterator[Found]:
+def b04(request: CheckedRequest) -> Iterator[Found]:
     """Tool blocks without tools."""
     if object_at(request.body, "toolConfig").get("tools"):
         return
@@ -104,14 +104,14 @@ def b04(request: Request) -> Iterator[Found]:
             return
 
 
-def b05(request: Request) -> Iterator[Found]:
+def b05(request: CheckedRequest) -> Iterator[Found]:
     """Empty texts."""
     for where, block in (*_blocks(request), *numbered(request.body.get("system"), "system")):
         if block.get("text") == "":
             yield where, "its text is empty"
 
 
-def b06(request: Request) -> Iterator[Found]:
+def b06(request: CheckedRequest) -> Iterator[Found]:
     """Errors that say nothing."""
     for where, block in _blocks(request):
         result = object_at(block, "toolResult")
@@ -119,7 +119,7 @@ def b06(request: Request) -> Iterator[Found]:
             yield where, "it is an error without content"
 
 
-def _documents(request: Request) -> Iterator[Block]:
+def _documents(request: CheckedRequest) -> Iterator[Block]:
     for where, block in _blocks(request):
         inner = numbered(object_at(block, "toolResult").get("content"), f"{where}.toolResult.content")
         for place, each in ((where, block), *inner):
@@ -127,7 +127,7 @@ def _documents(request: Request) -> Iterator[Block]:
                 yield place, object_at(each, "document")
 
 
-def b07(request: Request) -> Iterator[Found]:
+def b07(request: CheckedRequest) -> Iterator[Found]:
     """Names of documents."""
     seen: set[str] = set()
     for where, document in _documents(request):
@@ -139,7 +139,7 @@ def b07(request: Request) -> Iterator[Found]:
         seen.add(name)
 
 
-def b08(request: Request) -> Iterator[Found]:
+def b08(request: CheckedRequest) -> Iterator[Found]:
     """Documents without words."""
     for where, message in _messages(request):
         blocks = items(message.get("content"))
@@ -147,7 +147,7 @@ def b08(request: Request) -> Iterator[Found]:
             yield where, "it has a document, but no text"
 
 
-def b09(request: Request) -> Iterator[Found]:
+def b09(request: CheckedRequest) -> Iterator[Found]:
     """Too many marks for the prompt cache."""
     tools = numbered(object_at(request.body, "toolConfig").get("tools"), "toolConfig.tools")
     places = [*tools, *numbered(request.body.get("system"), "system"), *_blocks(request)]
@@ -156,7 +156,7 @@ def b09(request: Request) -> Iterator[Found]:
         yield marks[_MARKS_MAX], f"there are {len(marks)} cachePoint blocks"
 
 
-def b10(request: Request) -> Iterator[Found]:
+def b10(request: CheckedRequest) -> Iterator[Found]:
     """What the service's own model refuses."""
     for where, message in _messages(request):
         if message.get("role") not in ("user", "assistant"):
@@ -189,14 +189,14 @@ def _faults(block: dict[str, Any], where: str) -> Iterator[Found]:
             yield where, f"{held.get('name')!r} is no name of 1 to 64 characters of [a-zA-Z0-9_-]"
 
 
-def b11(request: Request) -> Iterator[Found]:
+def b11(request: CheckedRequest) -> Iterator[Found]:
     """A last turn of the assistant."""
     for where, message in _messages(request)[-1:]:
         if message.get("role") == "assistant":
             yield where, "the conversation ends with an assistant message"
 
 
-def b12(request: Request) -> Iterator[Found]:
+def b12(request: CheckedRequest) -> Iterator[Found]:
     """Texts of white space."""
     for where, block in _blocks(request):
         text = words(block.get("text"))

@@ -14,7 +14,7 @@ from perdure.providers.validator import (
     openai_chat,
     openai_responses,
 )
-from perdure.providers.validator.rule import Broken, Request, Rule
+from perdure.providers.validator.rule import BrokenRule, CheckedRequest, Rule
 
 __all__ = ["RULES", "check"]
 
@@ -45,7 +45,7 @@ _OWNERS = {
 
 def check(
     body: Mapping[str, Any], api: str, *, provider: str | None = None, model: str | None = None
-) -> list[Broken]:
+) -> list[BrokenRule]:
     """The rules of `api` that a request breaks, in the order of their codes; raises `NotFound` if it has none.
 
     `provider` is whose server it goes to, the vendor's own if None; `model` the one in the body if None.
@@ -53,9 +53,9 @@ def check(
     if api not in RULES:
         raise NotFound(f"there are no rules for '{api}'; nothing was checked. There are: {', '.join(RULES)}.")
     named = model or body.get("model") or ""
-    request = Request(body=body, provider=provider or _OWNERS[api], model=str(named))
+    request = CheckedRequest(body=body, provider=provider or _OWNERS[api], model=str(named))
     return [
-        Broken(code=rule.code, level=rule.level, where=where, why=why)
+        BrokenRule(code=rule.code, level=rule.level, where=where, why=why)
         for rule in RULES[api]
         for where, why in rule.broken(request)
     ]

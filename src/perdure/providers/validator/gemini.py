@@ -15,8 +15,8 @@ import msgspec
 
 from perdure.providers.validator.rule import (
     PICTURES,
+    CheckedRequest,
     Found,
-    Request,
     Rule,
     decoded,
     looks_like_token,
@@ -110,7 +110,7 @@ def _listed(value: object) -> object:
     return [cast("object", value)] if isinstance(value, dict) else value
 
 
-def _contents(request: Request) -> list[_Content]:
+def _contents(request: CheckedRequest) -> list[_Content]:
     found: list[_Content] = []
     for where, each in numbered(_listed(_field(request.body, "contents")), "contents"):
         parts = _field(each, "parts")
@@ -120,7 +120,7 @@ def _contents(request: Request) -> list[_Content]:
     return found
 
 
-def _turns(request: Request) -> list[_Content]:
+def _turns(request: CheckedRequest) -> list[_Content]:
     """Contents of the model in a row are one turn."""
     turns: list[_Content] = []
     for content in _contents(request):
@@ -131,41 +131,41 @@ def _turns(request: Request) -> list[_Content]:
     return turns
 
 
-def _declarations(request: Request) -> Iterator[Place]:
+def _declarations(request: CheckedRequest) -> Iterator[Place]:
     tools = _field(request.body, "tools")
     for where, tool in numbered(_listed(tools), "tools"):
         listed = _field(tool, "functionDeclarations")
         yield from numbered(_listed(listed), f"{where}.functionDeclarations")
 
 
-def _config(request: Request) -> dict[str, Any]:
+def _config(request: CheckedRequest) -> dict[str, Any]:
     return object_at(request.body, "generationConfig", "generation_config")
 
 
-def _schemas(request: Request) -> Iterator[Place]:
+def _schemas(request: CheckedRequest) -> Iterator[Place]:
     """Every schema in Gemini's own dialect."""
     for where, each in _declarations(request):
         yield from within(_field(each, "parameters"), f"{where}.parameters")
     yield from within(_field(_config(request), "responseSchema"), "generationConfig.responseSchema")
 
 
-def _inline(request: Request) -> Iterator[Place]:
+def _inline(request: CheckedRequest) -> Iterator[Place]:
     for content in _contents(request):
         yield from ((where, held) for where, held, _ in content.of("inlineData", "inline_data"))
 
 
-def _is_three(request: Request) -> bool:
+def _is_three(request: CheckedRequest) -> bool:
     return "gemini-3" in request.model
 
 
-def g01(request: Request) -> Iterator[Found]:
+def g01(request: CheckedRequest) -> Iterator[Found]:
     """Roles of other vendors."""
     for content in _contents(request):
         if content.role not in ("user", "model", "function", None):
             yield f"{content.where}.role", f"{content.role!r} is neither user nor model"
 
 
-def g02(request: Request) -> Iterator[Found]:
+def g02(request: CheckedRequest) -> Iterator[Found]:
     """Contents and parts of nothing."""
     contents = _contents(request)
     if not contents:
@@ -179,7 +179,7 @@ def g02(request: Request) -> Iterator[Found]:
                 yield where, f"it has {len(data)} data fields, not one"
 
 
-def g03(request: Request) -> Iterator[Found]:
+def g03(request: CheckedRequest) -> Iterator[Found]:
     """Responses that follow no call."""
     before: _Content | None = None
     for content in _turns(request):
@@ -188,7 +188,7 @@ def g03(request: Request) -> Iterator[Found]:
         before = content
 
 
-def g04(request: Request) -> Iterator[Found]:
+def g04(request: CheckedRequest) -> Iterator[Found]:
     """Other numbers of responses than of calls."""
     contents = _turns(request)
     for at, content in enumerate(contents[:-1]):
@@ -206,7 +206,7 @@ def g04(request: Request) -> Iterator[Found]:
             )
 
 
-def g05(request: Request) -> Iterator[Found]:
+def g05(request: CheckedRequest) -> Iterator[Found]:
     """Calls at the wrong moment."""
     before: _Content | None = None
     for content in _turns(request):
@@ -215,7 +215,7 @@ def g05(request: Request) -> Iterator[Found]:
         before = content
 
 
-def g06(request: Request) -> Iterator[Found]:
+def g06(request: CheckedRequest) -> Iterator[Found]:
     """Calls that Gemini 3 did not sign."""
     contents = _contents(request)
     begun = max(
@@ -230,7 +230,7 @@ def g06(request: Request) -> Iterator[Found]:
                 )
 
 
-def g07(request: Request) -> Iterator[Found]:
+def g07(request: CheckedRequest) -> Iterator[Found]:
     """Names of functions."""
     longest = _NAME_MAX_VERTEX if "vertex" in request.provider else _NAME_MAX
     named = list(_declarations(request))
@@ -245,7 +245,7 @@ def g07(request: Request) -> Iterator[Found]:
             )
 
 
-def g08(request: Request) -> Iterator[Found]:
+def g08(request: CheckedRequest) -> Iterator[Found]:
     """Responses of other functions."""
     asked: Counter[str] = Counter()
     ids: set[str] = set()
@@ -262,14 +262,14 @@ def g08(request: Request) -> Iterator[Found]:
             asked[name] -= 1
 
 
-def g09(request: Request) -> Iterator[Found]:
+def g09(request: CheckedRequest) -> Iterator[Found]:
     """A last turn of the model."""
     for content in _contents(request)[-1:]:
         if content.role == "model":
             yield content.where, "the conversation ends with a model turn"
 
 
-def g10(request: Request) -> Iterator[Found]:
+def g10(request: CheckedRequest) -> Iterator[Found]:
     """Schemas of another dialect."""
     for where, schema in _schemas(request):
         for key in schema:
@@ -279,7 +279,7 @@ def g10(request: Request) -> Iterator[Found]:
             yield where, "an array has no items"
 
 
-def g11(request: Request) -> Iterator[Found]:
+def g11(request: CheckedRequest) -> Iterator[Found]:
     """Bytes that are no picture."""
     for where, held in _inline(request):
         declared = words(_field(held, "mimeType"))
@@ -291,7 +291,7 @@ def g11(request: Request) -> Iterator[Found]:
             yield where, f"it is declared as {declared}, and its bytes are no picture"
 
 
-def g12(request: Request) -> Iterator[Found]:
+def g12(request: CheckedRequest) -> Iterator[Found]:
     """What Gemini did not do together before 3."""
     if _is_three(request) or not list(_declarations(request)):
         return
@@ -302,7 +302,7 @@ def g12(request: Request) -> Iterator[Found]:
         yield "generationConfig.responseMimeType", "it is JSON, and there are functions"
 
 
-def g13(request: Request) -> Iterator[Found]:
+def g13(request: CheckedRequest) -> Iterator[Found]:
     """Enumerations of what is no text."""
     for where, schema in _schemas(request):
         values = schema.get("enum")
@@ -315,7 +315,7 @@ def g13(request: Request) -> Iterator[Found]:
             yield f"{where}.enum", f"it stands on {kind}"
 
 
-def g14(request: Request) -> Iterator[Found]:
+def g14(request: CheckedRequest) -> Iterator[Found]:
     """Signatures of others."""
     for content in _contents(request):
         for where, part in content.parts:
@@ -324,7 +324,7 @@ def g14(request: Request) -> Iterator[Found]:
                 yield where, "its thoughtSignature is no base64"
 
 
-def g15(request: Request) -> Iterator[Found]:
+def g15(request: CheckedRequest) -> Iterator[Found]:
     """Pictures of another type."""
     for where, held in _inline(request):
         fault = picture_fault(held.get("data"), declared := words(_field(held, "mimeType")))
@@ -332,7 +332,7 @@ def g15(request: Request) -> Iterator[Found]:
             yield where, fault
 
 
-def g16(request: Request) -> Iterator[Found]:
+def g16(request: CheckedRequest) -> Iterator[Found]:
     """Responses in several contents."""
     before: _Content | None = None
     for content in _contents(request):
@@ -341,7 +341,7 @@ def g16(request: Request) -> Iterator[Found]:
         before = content
 
 
-def g17(request: Request) -> Iterator[Found]:
+def g17(request: CheckedRequest) -> Iterator[Found]:
     """Temperatures out of bounds."""
     given: object = _config(request).get("temperature")
     if isinstance(given, int | float) and not 0 <= cast("float", given) <= 2:

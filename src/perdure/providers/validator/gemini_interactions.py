@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from perdure.providers.validator.rule import Found, Request, Rule, items, numbered, object_at, words
+from perdure.providers.validator.rule import CheckedRequest, Found, Rule, items, numbered, object_at, words
 
 __all__ = ["RULES"]
 
@@ -23,15 +23,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 Place = tuple[str, dict[str, Any]]
 
 
-def _input(request: Request) -> list[Place]:
+def _input(request: CheckedRequest) -> list[Place]:
     return list(numbered(request.body.get("input"), "input"))
 
 
-def _steps(request: Request, kind: str) -> list[Place]:
+def _steps(request: CheckedRequest, kind: str) -> list[Place]:
     return [(where, step) for where, step in _input(request) if step.get("type") == kind]
 
 
-def _contents(request: Request) -> Iterator[Place]:
+def _contents(request: CheckedRequest) -> Iterator[Place]:
     """All contents of a request, wherever they stand."""
     given = _input(request)
     yield from ((where, each) for where, each in given if words(each.get("type")) in _CONTENTS)
@@ -41,7 +41,7 @@ def _contents(request: Request) -> Iterator[Place]:
             yield from numbered(step.get("result"), f"{where}.result")
 
 
-def i01(request: Request) -> Iterator[Found]:
+def i01(request: CheckedRequest) -> Iterator[Found]:
     """Steps of other formats, and contents among steps."""
     given = request.body.get("input")
     if isinstance(given, list) and not all(isinstance(each, dict) for each in cast("list[object]", given)):
@@ -55,7 +55,7 @@ def i01(request: Request) -> Iterator[Found]:
             yield f"{where}.type", f"{kind!r} is no kind of step"
 
 
-def i02(request: Request) -> Iterator[Found]:
+def i02(request: CheckedRequest) -> Iterator[Found]:
     """Results without their calls."""
     if request.body.get("previous_interaction_id"):
         return
@@ -67,7 +67,7 @@ def i02(request: Request) -> Iterator[Found]:
             yield f"{where}.call_id", f"no call {step.get('call_id')!r} stands before it"
 
 
-def i03(request: Request) -> Iterator[Found]:
+def i03(request: CheckedRequest) -> Iterator[Found]:
     """Calls without their results."""
     answered = {words(step.get("call_id")) for _, step in _steps(request, "function_result")}
     for where, step in _steps(request, "function_call"):
@@ -75,7 +75,7 @@ def i03(request: Request) -> Iterator[Found]:
             yield where, f"nothing answers the call {step.get('id')!r}"
 
 
-def i04(request: Request) -> Iterator[Found]:
+def i04(request: CheckedRequest) -> Iterator[Found]:
     """Calls without id, name or an object of arguments."""
     for where, step in _steps(request, "function_call"):
         if not words(step.get("id")) or not words(step.get("name")):
@@ -84,7 +84,7 @@ def i04(request: Request) -> Iterator[Found]:
             yield f"{where}.arguments", "they are no object"
 
 
-def i05(request: Request) -> Iterator[Found]:
+def i05(request: CheckedRequest) -> Iterator[Found]:
     """Two addressees, or settings that an agent does not take."""
     if request.body.get("agent") is None:
         return
@@ -93,7 +93,7 @@ def i05(request: Request) -> Iterator[Found]:
             yield name, "a request to an agent has no such field"
 
 
-def i06(request: Request) -> Iterator[Found]:
+def i06(request: CheckedRequest) -> Iterator[Found]:
     """Functions without a legal name, or declared twice."""
     seen: set[str] = set()
     for where, tool in numbered(request.body.get("tools"), "tools"):
@@ -107,7 +107,7 @@ def i06(request: Request) -> Iterator[Found]:
         seen.add(name)
 
 
-def i07(request: Request) -> Iterator[Found]:
+def i07(request: CheckedRequest) -> Iterator[Found]:
     """Media without bytes or address, and bytes that are no base64."""
     for where, content in _contents(request):
         if words(content.get("type")) not in _CONTENTS - {"text"}:
@@ -118,7 +118,7 @@ def i07(request: Request) -> Iterator[Found]:
             yield f"{where}.data", "it is not base64"
 
 
-def i08(request: Request) -> Iterator[Found]:
+def i08(request: CheckedRequest) -> Iterator[Found]:
     """A schema in place of a form of the answer."""
     for form in items(request.body.get("response_format")):
         if form.get("type") not in ("text", "audio", "image", "video"):

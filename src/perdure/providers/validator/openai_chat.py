@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.providers.validator.rule import (
+    CheckedRequest,
     Found,
-    Request,
     Rule,
     items,
     not_strict,
@@ -53,7 +53,7 @@ _SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
 Message = tuple[str, dict[str, Any]]
 
 
-def _messages(request: Request) -> list[Message]:
+def _messages(request: CheckedRequest) -> list[Message]:
     return list(numbered(request.body.get("messages"), "messages"))
 
 
@@ -61,18 +61,18 @@ def _calls(message: dict[str, Any], where: str) -> list[Message]:
     return list(numbered(message.get("tool_calls"), f"{where}.tool_calls"))
 
 
-def _is_openai(request: Request) -> bool:
+def _is_openai(request: CheckedRequest) -> bool:
     return request.provider in _OF_OPENAI
 
 
-def _parts(request: Request) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _parts(request: CheckedRequest) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every part of every message: its place, the role, and the part."""
     for where, message in _messages(request):
         for place, part in numbered(message.get("content"), f"{where}.content"):
             yield place, words(message.get("role")), part
 
 
-def c01(request: Request) -> Iterator[Found]:
+def c01(request: CheckedRequest) -> Iterator[Found]:
     """Results without calls."""
     asked: set[str] = set()
     for where, message in _messages(request):
@@ -88,7 +88,7 @@ def c01(request: Request) -> Iterator[Found]:
             asked = set()
 
 
-def c02(request: Request) -> Iterator[Found]:
+def c02(request: CheckedRequest) -> Iterator[Found]:
     """Calls without results."""
     waiting: dict[str, str] = {}
     for where, message in _messages(request):
@@ -102,7 +102,7 @@ def c02(request: Request) -> Iterator[Found]:
     yield from ((place, f"the call {id} is not answered") for id, place in waiting.items())
 
 
-def c03(request: Request) -> Iterator[Found]:
+def c03(request: CheckedRequest) -> Iterator[Found]:
     """Call ids that are empty or too long."""
     longest = _ID_MAX if _is_openai(request) else 10_000
     for where, message in _messages(request):
@@ -113,14 +113,14 @@ def c03(request: Request) -> Iterator[Found]:
             yield f"{where}.tool_call_id", "it is empty"
 
 
-def c04(request: Request) -> Iterator[Found]:
+def c04(request: CheckedRequest) -> Iterator[Found]:
     """Assistants that say nothing."""
     for where, message in _messages(request):
         if message.get("role") == "assistant" and all(message.get(field) is None for field in _SAYING):
             yield where, f"it has none of {', '.join(_SAYING)}"
 
 
-def c05(request: Request) -> Iterator[Found]:
+def c05(request: CheckedRequest) -> Iterator[Found]:
     """Lists of nothing."""
     if request.provider in _LAX:
         return
@@ -131,7 +131,7 @@ def c05(request: Request) -> Iterator[Found]:
             yield f"{where}.tool_calls", "it is an empty list"
 
 
-def c06(request: Request) -> Iterator[Found]:
+def c06(request: CheckedRequest) -> Iterator[Found]:
     """Choices among tools that are not there."""
     tools = items(request.body.get("tools"))
     if not tools:
@@ -146,7 +146,7 @@ def c06(request: Request) -> Iterator[Found]:
         yield "tool_choice", f"no declared tool is called {name}"
 
 
-def c07(request: Request) -> Iterator[Found]:
+def c07(request: CheckedRequest) -> Iterator[Found]:
     """Names of functions."""
     named = list(numbered(request.body.get("tools"), "tools"))
     for where, message in _messages(request):
@@ -157,7 +157,7 @@ def c07(request: Request) -> Iterator[Found]:
             yield f"{where}.function.name", f"{name!r} is no name of 1 to 64 characters of [a-zA-Z0-9_-]"
 
 
-def c08(request: Request) -> Iterator[Found]:
+def c08(request: CheckedRequest) -> Iterator[Found]:
     """Messages and content of nothing."""
     if not _messages(request):
         yield "messages", "there are none"
@@ -166,7 +166,7 @@ def c08(request: Request) -> Iterator[Found]:
             yield f"{where}.content", "it is an empty list"
 
 
-def c09(request: Request) -> Iterator[Found]:
+def c09(request: CheckedRequest) -> Iterator[Found]:
     """Pictures that cannot be looked at."""
     for where, _, part in _parts(request):
         if part.get("type") == "image_url":
@@ -178,14 +178,14 @@ def c09(request: Request) -> Iterator[Found]:
                 yield where, fault
 
 
-def c10(request: Request) -> Iterator[Found]:
+def c10(request: CheckedRequest) -> Iterator[Found]:
     """Pictures where there may be none."""
     for where, role, part in _parts(request):
         if part.get("type") == "image_url" and role != "user":
             yield where, f"it is an image in a message of role {role}"
 
 
-def c11(request: Request) -> Iterator[Found]:
+def c11(request: CheckedRequest) -> Iterator[Found]:
     """JSON that nobody asked for."""
     if object_at(request.body, "response_format").get("type") != "json_object" or not _is_openai(request):
         return
@@ -194,7 +194,7 @@ def c11(request: Request) -> Iterator[Found]:
         yield "response_format", 'it is json_object, and no message has the word "json"'
 
 
-def c12(request: Request) -> Iterator[Found]:
+def c12(request: CheckedRequest) -> Iterator[Found]:
     """Strict schemas that are not strict."""
     for where, tool in numbered(request.body.get("tools"), "tools"):
         function = object_at(tool, "function")
@@ -205,7 +205,7 @@ def c12(request: Request) -> Iterator[Found]:
         yield from not_strict(wanted.get("schema"), "response_format.json_schema.schema")
 
 
-def c13(request: Request) -> Iterator[Found]:
+def c13(request: CheckedRequest) -> Iterator[Found]:
     """Calls that are answered twice."""
     seen: set[str] = set()
     for where, message in _messages(request):
@@ -218,7 +218,7 @@ def c13(request: Request) -> Iterator[Found]:
         seen.add(id)
 
 
-def c14(request: Request) -> Iterator[Found]:
+def c14(request: CheckedRequest) -> Iterator[Found]:
     """Arguments that are no JSON object."""
     for where, message in _messages(request):
         for place, call in _calls(message, where):
@@ -234,14 +234,14 @@ def _is_object(given: object) -> bool:
         return False
 
 
-def c15(request: Request) -> Iterator[Found]:
+def c15(request: CheckedRequest) -> Iterator[Found]:
     """Developers where there are none."""
     for where, message in _messages(request):
         if message.get("role") == "developer" and not _is_openai(request):
             yield where, f"{request.provider} may not know the role developer"
 
 
-def c16(request: Request) -> Iterator[Found]:
+def c16(request: CheckedRequest) -> Iterator[Found]:
     """What local chat templates do not take."""
     if request.provider not in _LOCAL:
         return
@@ -255,7 +255,7 @@ def c16(request: Request) -> Iterator[Found]:
         before = role
 
 
-def c17(request: Request) -> Iterator[Found]:
+def c17(request: CheckedRequest) -> Iterator[Found]:
     """Fields that Groq does not know."""
     if request.provider != "groq":
         return
@@ -264,7 +264,7 @@ def c17(request: Request) -> Iterator[Found]:
             yield f"{where}.{field}", "Groq refuses fields of messages that it does not know"
 
 
-def c18(request: Request) -> Iterator[Found]:
+def c18(request: CheckedRequest) -> Iterator[Found]:
     """Reasoning that DeepSeek wants back."""
     thinks = object_at(request.body, "thinking").get("type") == "enabled" or "reasoner" in request.model
     if request.provider != "deepseek" or not thinks:
@@ -274,7 +274,7 @@ def c18(request: Request) -> Iterator[Found]:
             yield where, "it has tool calls, but no reasoning_content"
 
 
-def c19(request: Request) -> Iterator[Found]:
+def c19(request: CheckedRequest) -> Iterator[Found]:
     """Pictures that Ollama does not fetch."""
     if request.provider != "ollama":
         return
@@ -336,11 +336,11 @@ SHARED = tuple(
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def _mistral_messages(request: Request) -> list[tuple[str, dict[str, Any]]]:
+def _mistral_messages(request: CheckedRequest) -> list[tuple[str, dict[str, Any]]]:
     return list(numbered(request.body.get("messages"), "messages"))
 
 
-def m01(request: Request) -> Iterator[Found]:
+def m01(request: CheckedRequest) -> Iterator[Found]:
     """Call ids of other vendors."""
     for where, message in _mistral_messages(request):
         for place, call in numbered(message.get("tool_calls"), f"{where}.tool_calls"):
@@ -348,7 +348,7 @@ def m01(request: Request) -> Iterator[Found]:
                 yield f"{place}.id", f"{call.get('id')!r} is not 9 characters of [a-zA-Z0-9]"
 
 
-def m02(request: Request) -> Iterator[Found]:
+def m02(request: CheckedRequest) -> Iterator[Found]:
     """Users who cut in."""
     before = None
     for where, message in _mistral_messages(request):
@@ -357,7 +357,7 @@ def m02(request: Request) -> Iterator[Found]:
         before = message.get("role")
 
 
-def m03(request: Request) -> Iterator[Found]:
+def m03(request: CheckedRequest) -> Iterator[Found]:
     """A last message of the assistant."""
     for where, message in _mistral_messages(request)[-1:]:
         role = message.get("role")
@@ -365,7 +365,7 @@ def m03(request: Request) -> Iterator[Found]:
             yield where, f"the last message is of role {role}"
 
 
-def m04(request: Request) -> Iterator[Found]:
+def m04(request: CheckedRequest) -> Iterator[Found]:
     """Other numbers of results than of calls."""
     asked, answered, place = 0, 0, ""
     for where, message in (*_mistral_messages(request), ("messages", {})):
@@ -389,25 +389,25 @@ MISTRAL_RULES = (
 _ROLES = ("system", "user", "assistant", "tool")
 
 
-def _ollama_messages(request: Request) -> list[tuple[str, dict[str, Any]]]:
+def _ollama_messages(request: CheckedRequest) -> list[tuple[str, dict[str, Any]]]:
     return list(numbered(request.body.get("messages"), "messages"))
 
 
-def o01(request: Request) -> Iterator[Found]:
+def o01(request: CheckedRequest) -> Iterator[Found]:
     """Roles of other formats."""
     for where, message in _ollama_messages(request):
         if message.get("role") not in _ROLES:
             yield f"{where}.role", f"{message.get('role')!r} is none of {', '.join(_ROLES)}"
 
 
-def o02(request: Request) -> Iterator[Found]:
+def o02(request: CheckedRequest) -> Iterator[Found]:
     """Content in parts."""
     for where, message in _ollama_messages(request):
         if not isinstance(message.get("content", ""), str):
             yield f"{where}.content", "it is no text"
 
 
-def o03(request: Request) -> Iterator[Found]:
+def o03(request: CheckedRequest) -> Iterator[Found]:
     """Images by their address."""
     for where, message in _ollama_messages(request):
         for at, image in enumerate(items_of(message.get("images"))):
@@ -415,7 +415,7 @@ def o03(request: Request) -> Iterator[Found]:
                 yield f"{where}.images[{at}]", "it is not base64"
 
 
-def o04(request: Request) -> Iterator[Found]:
+def o04(request: CheckedRequest) -> Iterator[Found]:
     """Arguments as text."""
     for where, message in _ollama_messages(request):
         for place, call in numbered(message.get("tool_calls"), f"{where}.tool_calls"):
@@ -423,7 +423,7 @@ def o04(request: Request) -> Iterator[Found]:
                 yield f"{place}.function.arguments", "they are no object"
 
 
-def o05(request: Request) -> Iterator[Found]:
+def o05(request: CheckedRequest) -> Iterator[Found]:
     """Tools without a name."""
     for place, tool in numbered(request.body.get("tools"), "tools"):
         if tool.get("type") != "function" or not words(object_at(tool, "function").get("name")):

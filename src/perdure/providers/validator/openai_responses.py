@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.providers.validator.rule import Found, Request, Rule, numbered, words
+from perdure.providers.validator.rule import CheckedRequest, Found, Rule, numbered, words
 from perdure.providers.wire.media import inline, kind_of
 
 __all__ = ["RULES"]
@@ -34,7 +34,7 @@ _ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 Item = tuple[str, dict[str, Any]]
 
 
-def _items(request: Request) -> list[Item]:
+def _items(request: CheckedRequest) -> list[Item]:
     return list(numbered(request.body.get("input"), "input"))
 
 
@@ -46,20 +46,20 @@ def _is_output(item: dict[str, Any]) -> bool:
     return _kind(item).endswith("_output")
 
 
-def _continues(request: Request) -> bool:
+def _continues(request: CheckedRequest) -> bool:
     """Whether a part of the history is on the server."""
     return any(request.body.get(field) for field in _ELSEWHERE)
 
 
-def _refers(request: Request) -> bool:
+def _refers(request: CheckedRequest) -> bool:
     return any(_kind(item) == "item_reference" for _, item in _items(request))
 
 
-def _is_openai(request: Request) -> bool:
+def _is_openai(request: CheckedRequest) -> bool:
     return request.provider in _OF_OPENAI
 
 
-def r01(request: Request) -> Iterator[Found]:
+def r01(request: CheckedRequest) -> Iterator[Found]:
     """Results without calls."""
     if _continues(request) or _refers(request):
         return
@@ -71,7 +71,7 @@ def r01(request: Request) -> Iterator[Found]:
             called.add(words(item.get("call_id")))
 
 
-def r02(request: Request) -> Iterator[Found]:
+def r02(request: CheckedRequest) -> Iterator[Found]:
     """Calls without results."""
     items = _items(request)
     for at, (where, item) in enumerate(items):
@@ -80,7 +80,7 @@ def r02(request: Request) -> Iterator[Found]:
             yield where, f"the call {item.get('call_id')} has no output behind it"
 
 
-def r03(request: Request) -> Iterator[Found]:
+def r03(request: CheckedRequest) -> Iterator[Found]:
     """Reasoning without what it led to."""
     items = _items(request)
     for at, (where, item) in enumerate(items):
@@ -100,7 +100,7 @@ def _is_of_model(item: dict[str, Any]) -> bool:
     return not _is_output(item) or kind == "tool_search_output"
 
 
-def r04(request: Request) -> Iterator[Found]:
+def r04(request: CheckedRequest) -> Iterator[Found]:
     """What is not stored and cannot be found."""
     if request.body.get("store") is not False:
         return
@@ -111,7 +111,7 @@ def r04(request: Request) -> Iterator[Found]:
             yield where, "store is false, and it refers to an item"
 
 
-def r05(request: Request) -> Iterator[Found]:
+def r05(request: CheckedRequest) -> Iterator[Found]:
     """Item ids of other kinds."""
     for where, item in _items(request):
         id, prefix = item.get("id"), _PREFIXES.get(_kind(item))
@@ -121,7 +121,7 @@ def r05(request: Request) -> Iterator[Found]:
             yield f"{where}.id", f"{id!r} is no id of a {_kind(item)}: {prefix}_… of at most 64 characters"
 
 
-def r06(request: Request) -> Iterator[Found]:
+def r06(request: CheckedRequest) -> Iterator[Found]:
     """Call ids that are empty or too long."""
     for where, item in _items(request):
         needed = _kind(item) in _CALLS or _kind(item) in ("function_call_output", "custom_tool_call_output")
@@ -129,7 +129,7 @@ def r06(request: Request) -> Iterator[Found]:
             yield f"{where}.call_id", f"it has {len(words(item.get('call_id')))} characters"
 
 
-def r07(request: Request) -> Iterator[Found]:
+def r07(request: CheckedRequest) -> Iterator[Found]:
     """Parts of the other side."""
     for where, item in _items(request):
         if _kind(item) != "message":
@@ -141,7 +141,7 @@ def r07(request: Request) -> Iterator[Found]:
                 yield place, f"a message of role {item.get('role')} holds no {kind}"
 
 
-def r08(request: Request) -> Iterator[Found]:
+def r08(request: CheckedRequest) -> Iterator[Found]:
     """Item ids twice."""
     seen: set[str] = set()
     for where, item in _items(request) if _is_openai(request) else ():
@@ -151,13 +151,13 @@ def r08(request: Request) -> Iterator[Found]:
         seen.add(words(id) or where)
 
 
-def r09(request: Request) -> Iterator[Found]:
+def r09(request: CheckedRequest) -> Iterator[Found]:
     """Two histories."""
     if request.body.get("previous_response_id") and request.body.get("conversation"):
         yield "conversation", "previous_response_id is set too"
 
 
-def r10(request: Request) -> Iterator[Found]:
+def r10(request: CheckedRequest) -> Iterator[Found]:
     """Reasoning that another vendor encrypted."""
     for where, item in _items(request):
         token = item.get("encrypted_content")
@@ -170,7 +170,7 @@ def r10(request: Request) -> Iterator[Found]:
             yield f"{where}.encrypted_content", "it is no token of OpenAI's"
 
 
-def r11(request: Request) -> Iterator[Found]:
+def r11(request: CheckedRequest) -> Iterator[Found]:
     """Calls that are answered twice."""
     seen: set[str] = set()
     for where, item in _items(request):
@@ -182,13 +182,13 @@ def r11(request: Request) -> Iterator[Found]:
         seen.add(id)
 
 
-def r12(request: Request) -> Iterator[Found]:
+def r12(request: CheckedRequest) -> Iterator[Found]:
     """No input."""
     if not request.body.get("input") and not _continues(request):
         yield "input", "there is none"
 
 
-def r13(request: Request) -> Iterator[Found]:
+def r13(request: CheckedRequest) -> Iterator[Found]:
     """What DeepSeek does not take between a call and its output."""
     if request.provider != "deepseek":
         return
@@ -202,7 +202,7 @@ def r13(request: Request) -> Iterator[Found]:
             yield where, "an assistant message stands between a call and its output"
 
 
-def r14(request: Request) -> Iterator[Found]:
+def r14(request: CheckedRequest) -> Iterator[Found]:
     """Files that are no documents."""
     for where, item in _items(request):
         inner = [

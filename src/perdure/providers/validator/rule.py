@@ -23,11 +23,11 @@ from perdure.model.artifact import sniff
 from perdure.providers.wire.media import inline
 
 __all__ = [
-    "Broken",
+    "BrokenRule",
     "Check",
     "Found",
     "Level",
-    "Request",
+    "CheckedRequest",
     "Rule",
     "items",
     "numbered",
@@ -49,7 +49,7 @@ Found: TypeAlias = tuple[str, str]
 """Where in the request, and why."""
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True):
+class BrokenRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that a request breaks, and where."""
 
     code: str
@@ -58,7 +58,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # in words
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the rules see it."""
 
     body: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     model: str  # empty: not known
 
 
-Check: TypeAlias = Callable[[Request], Iterable[Found]]
+Check: TypeAlias = Callable[[CheckedRequest], Iterable[Found]]
 
 
 class Rule(msgspec.Struct, frozen=True):

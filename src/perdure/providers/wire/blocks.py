@@ -16,12 +16,12 @@ from perdure.model.message import Block, File, Image, Message, ReasoningSummary
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.block_order import Piece, fits, layout_of
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import Answer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
 from perdure.providers.wire.fields.vendor_metadata import kept, own_ids
 from perdure.providers.wire.nesting import is_shallow, is_shallow_text
 from perdure.providers.wire.server_tools import is_account
 
-__all__ = ["BlockTurns", "Called", "Layout", "parsed", "words_of"]
+__all__ = ["BlockTurns", "TargetCall", "Layout", "parsed", "words_of"]
 
 _STANDS_FOR = " "  # in the place of thinking that has no words, so that it counts as something said
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     thinking: bool  # whether its model is the one that is asked now
 
 
-class Called(NamedTuple):
+class TargetCall(NamedTuple):
     """A call as the target takes it."""
 
     id: str
@@ -102,7 +102,7 @@ class BlockTurns:
         message = exchange.message
         return message, _plain(len(message.content), len(exchange.answers)), None
 
-    def _called(self, answer: Answer, where: str) -> Called:
+    def _called(self, answer: CallAnswer, where: str) -> TargetCall:
         """A call by the id and the name that it has here; `where` is its place in the context."""
         call = answer.call
         id_here = self._ids.of(call.id)
@@ -112,7 +112,7 @@ class BlockTurns:
         name = self._names.get(call.name, call.name)
         if name != call.name:
             self._lose("converted", where, "tool name", f"'{call.name}' is called '{name}' here")
-        return Called(id_here, name, self._input(call.args, where))
+        return TargetCall(id_here, name, self._input(call.args, where))
 
     def _input(self, args: str, where: str) -> dict[str, Any]:
         value = parsed(args or "{}", default=args)
@@ -122,7 +122,7 @@ class BlockTurns:
         self._lose("repaired", where, "arguments", why)
         return {"arguments": value}
 
-    def _inside(self, answer: Answer) -> tuple[Sequence[Piece], dict[str, Any]]:
+    def _inside(self, answer: CallAnswer) -> tuple[Sequence[Piece], dict[str, Any]]:
         """The pieces that a result is written in, and what the vendor said beside it."""
         piece = self._piece_of(answer)
         count = len(answer.result.content)
@@ -139,7 +139,7 @@ class BlockTurns:
                 why = "a system message is told in words alone"
                 self._lose("dropped", f"{where}.content[{at}]", what, why)
 
-    def _piece_of(self, answer: Answer) -> Piece | None:
+    def _piece_of(self, answer: CallAnswer) -> Piece | None:
         layout = self._layouts.get(answer.where) if answer.where is not None else None
         if layout is None:
             return None

@@ -16,13 +16,13 @@ import msgspec
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import Loss
 
-__all__ = ["NO_PLACE", "NO_RESULT", "Answer", "Exchange", "exchanges"]
+__all__ = ["NO_PLACE", "NO_RESULT", "CallAnswer", "Exchange", "exchanges"]
 
 NO_RESULT = "No result of this call was recorded."
 NO_PLACE = "messages"  # of a result that the history does not hold: nothing of it can be lost
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class CallAnswer(msgspec.Struct, frozen=True, gc=False):
     """A call, and what came of it."""
 
     call: ToolCall
@@ -44,10 +44,10 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
     where: int  # its place in the context
     message: Message
-    answers: tuple[Answer, ...] = ()  # in the order of the calls
+    answers: tuple[CallAnswer, ...] = ()  # in the order of the calls
 
 
-class _Call:
+class _OpenCall:
     """A call on its way to a result."""
 
     __slots__ = ("at", "call", "result", "where")
@@ -63,7 +63,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     """The history in exchanges, and what had to be mended."""
     losses: list[Loss] = []
     asked = {
-        where: [_Call(call) for call in message.tool_calls]
+        where: [_OpenCall(call) for call in message.tool_calls]
         for where, message in enumerate(messages)
         if message.tool_calls
     }
@@ -73,7 +73,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     for where, message in enumerate(messages):
         bare = msgspec.structs.replace(message, tool_results=()) if message.tool_results else message
         says = _says(where, message, losses)
-        answers: tuple[Answer, ...] = ()
+        answers: tuple[CallAnswer, ...] = ()
         if where in asked:
             answers = tuple([_answer(where, at, each, losses) for at, each in enumerate(asked[where])])
             bare, answers = _distinct(where, bare, answers, taken, losses)
@@ -84,7 +84,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     return found, losses
 
 
-def _match(messages: Sequence[Message], asked: Mapping[int, list[_Call]], losses: list[Loss]) -> None:
+def _match(messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], losses: list[Loss]) -> None:
     """Give every result to its call: the first open one of that id before it, else the last that has one."""
     by_id: dict[str, _SameId] = {}
     for where, calls in asked.items():
@@ -106,11 +106,11 @@ class _SameId:
     __slots__ = ("_calls", "_open", "_places")
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
+        self._calls: list[_OpenCall] = []
         self._places: list[int] = []  # the message of each
         self._open = 0  # the first that has no result
 
-    def add(self, where: int, call: _Call) -> None:
+    def add(self, where: int, call: _OpenCall) -> None:
         self._calls.append(call)
         self._places.append(where)
 
@@ -131,23 +131,23 @@ class _SameId:
         call.result, call.where, call.at = result, where, at
 
 
-def _answer(where: int, at: int, each: _Call, losses: list[Loss]) -> Answer:
+def _answer(where: int, at: int, each: _OpenCall, losses: list[Loss]) -> CallAnswer:
     if each.result is not None:
-        return Answer(each.call, each.result, each.where, each.at)
+        return CallAnswer(each.call, each.result, each.where, each.at)
     place = f"{where}].tool_calls[{at}"
     losses.append(_loss("repaired", place, "tool call", "it had no result; one that says so was put there"))
-    return Answer(each.call, ToolResult(each.call.id, "error", (Text(NO_RESULT),)), None)
+    return CallAnswer(each.call, ToolResult(each.call.id, "error", (Text(NO_RESULT),)), None)
 
 
 def _distinct(
-    where: int, message: Message, answers: tuple[Answer, ...], taken: dict[str, int], losses: list[Loss]
-) -> tuple[Message, tuple[Answer, ...]]:
+    where: int, message: Message, answers: tuple[CallAnswer, ...], taken: dict[str, int], losses: list[Loss]
+) -> tuple[Message, tuple[CallAnswer, ...]]:
     """The calls of a message under ids that no other call of the history has."""
     ids = {answer.call.id for answer in answers}
     if len(ids) == len(answers) and taken.keys().isdisjoint(ids):
         taken.update(dict.fromkeys(ids, 1))
         return message, answers
-    named: list[Answer] = []
+    named: list[CallAnswer] = []
     for at, answer in enumerate(answers):
         id = answer.call.id
         while id in taken:
@@ -160,7 +160,7 @@ def _distinct(
             )
             call = msgspec.structs.replace(answer.call, id=id)
             result = msgspec.structs.replace(answer.result, call_id=id)
-            answer = Answer(call, result, answer.where, answer.at)
+            answer = CallAnswer(call, result, answer.where, answer.at)
         named.append(answer)
     calls = tuple(answer.call for answer in named)
     return msgspec.structs.replace(message, tool_calls=calls), tuple(named)

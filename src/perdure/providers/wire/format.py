@@ -32,7 +32,7 @@ class _Parse(Protocol):
     def __call__(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply: ...
 
 
-class _Open(Protocol):
+class _OpenStream(Protocol):
     def __call__(self, *, provider: str | None = None) -> StreamParser: ...
 
 
@@ -50,7 +50,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     renders: _Render
     reads: _Read
     parses: _Parse
-    opens: _Open
+    opens: _OpenStream
     can: _Supports
     fields: Known = {}  # of requests, where the reader keeps no others
 

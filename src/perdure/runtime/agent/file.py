@@ -33,8 +33,8 @@ from perdure.switching.route import Route, Trigger
 __all__ = [
     "API_VERSION",
     "Definition",
-    "Memory",
-    "Shown",
+    "MemorySpec",
+    "ShownSpec",
     "Way",
     "agent_of",
     "read_definition",
@@ -48,7 +48,7 @@ _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 _PLACE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class MemorySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What of the owner's memory its runs are shown."""
 
     limit: int = ContextLimits.memory  # items at the most; 0: none
@@ -58,7 +58,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         ContextLimits(memory=self.limit)
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ShownSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How much of a conversation it is shown."""
 
     turns: int = ContextLimits.turns
@@ -101,8 +101,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     instructions: str = ""
     personality: str = ""  # how it speaks; stands after the instructions
     tools: tuple[str, ...] = ()  # by name
-    memory: Memory = Memory()
-    context: Shown = Shown()
+    memory: MemorySpec = MemorySpec()
+    context: ShownSpec = ShownSpec()
     policy: Policy = Policy()
     route: Way | None = None
     options: dict[str, Any] = {}  # handed to the backend
@@ -130,7 +130,9 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
+class _AgentFile(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}
+):
     api_version: str
     kind: str
     metadata: _Metadata
@@ -153,7 +155,7 @@ def read_definition(
     if value.get("apiVersion") not in _GROUPS:
         raise document.wrong(("apiVersion",), f"apiVersion is {API_VERSION}, not {value.get('apiVersion')!r}")
     try:
-        found = msgspec.convert(cast("object", value), _File)
+        found = msgspec.convert(cast("object", value), _AgentFile)
     except msgspec.ValidationError as error:
         raise _unfit(document, str(error)) from error
     _check(document, found, models)
@@ -212,7 +214,7 @@ def _tool(each: Tool | Callable[..., Any]) -> Tool:
     return each if isinstance(each, Tool) else tool(each)
 
 
-def _check(document: Document, found: _File, models: Catalog | None) -> None:
+def _check(document: Document, found: _AgentFile, models: Catalog | None) -> None:
     """Raise `Invalid` for what has the right form and cannot be."""
     spec, route = found.spec, found.spec.route
     with _at(document, ("metadata", "name")):
@@ -282,8 +284,8 @@ def _fields_at(place: list[str | int]) -> Iterable[str]:
         (): ("apiVersion", "kind", "metadata", "spec"),
         ("metadata",): _Metadata.__struct_fields__,
         ("spec",): Definition.__struct_fields__,
-        ("spec", "memory"): Memory.__struct_fields__,
-        ("spec", "context"): Shown.__struct_fields__,
+        ("spec", "memory"): MemorySpec.__struct_fields__,
+        ("spec", "context"): ShownSpec.__struct_fields__,
         ("spec", "policy"): Policy.__struct_fields__,
         ("spec", "route"): Way.__struct_fields__,
     }

@@ -22,21 +22,21 @@ from perdure.errors import Busy, Conflict, Invalid, Moved, PerdureError, StaleHe
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, tickets
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.model import names
 from perdure.model.call import SETTLED, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.message import ToolCall, ToolResult
 from perdure.model.ticket import Ticket
-from perdure.runtime.calls.executor import Carrier
-from perdure.runtime.calls.pending_call import Slot
+from perdure.runtime.calls.executor import CallExecutor
+from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan
 from perdure.runtime.calls.recovery import take_up
 from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import Desk, args_body, fingerprint_for
+from perdure.runtime.calls.round_context import RoundContext, args_body, fingerprint_for
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools.call import Ruling
 from perdure.runtime.tools.call_state import scratch_prefix
@@ -71,7 +71,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def call(
-    ground: Ground, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
+    ground: RunEnvironment, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
 ) -> CallResult:
     """Carry out one call, once, whatever happens and however often it is asked for.
 
@@ -99,8 +99,8 @@ async def call(
         return await ground.hands(partial(_overtaken, desk, asked, check))
 
 
-async def _carried_out(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> CallResult:
-    carrier = Carrier(desk, desk.journal.root, rulings)
+async def _carried_out(desk: RoundContext, slot: PendingCall, rulings: dict[str, Ruling]) -> CallResult:
+    carrier = CallExecutor(desk, desk.journal.root, rulings)
     try:
         await carrier.carry_out([slot])
     except asyncio.CancelledError:
@@ -111,7 +111,7 @@ async def _carried_out(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> Ca
     return await desk.do(partial(_result, desk, slot))
 
 
-def _overtaken(desk: Desk, asked: ToolCall, check: Callable[[CallRecord], None]) -> CallResult:
+def _overtaken(desk: RoundContext, asked: ToolCall, check: Callable[[CallRecord], None]) -> CallResult:
     """What another caller, who was first, has made of the call; raises `Busy` while that caller is at it."""
     held = calls.read(desk.ground.space, asked.id)
     check(held.record)
@@ -119,17 +119,17 @@ def _overtaken(desk: Desk, asked: ToolCall, check: Callable[[CallRecord], None])
         return _settled(desk, asked, held)
     if held.record.state != "awaiting_approval":
         raise Busy(asked.id, "it is settled", call=True)
-    slot = Slot(asked, None)
+    slot = PendingCall(asked, None)
     slot.held = held
     slot.suspend(None)
     return _result(desk, slot)
 
 
-def _desk(ground: Ground, declared: Tool, id: str) -> Desk:
+def _desk(ground: RunEnvironment, declared: Tool, id: str) -> RoundContext:
     """A desk with that tool, and no other of its name."""
     head = reader.head_to_move(ground.space, ground.timeline)
     journal = Journal(ground, _turn_of(id), head, Feed(id))
-    desk = Desk(ground, journal, None, lambda: True, origin="call")
+    desk = RoundContext(ground, journal, None, lambda: True, origin="call")
     desk.toolbox = {**desk.toolbox, declared.name: declared}
     desk.label = ""  # no history tells what it came to until its commit does
     return desk
@@ -142,7 +142,7 @@ def _turn_of(id: str) -> str:
     return f"{BY_HAND}~{sha256(id.encode()).hexdigest()}"
 
 
-def _entered(desk: Desk, asked: ToolCall) -> Slot:
+def _entered(desk: RoundContext, asked: ToolCall) -> PendingCall:
     """Enter the call, and start it if it may; what is refused or has to be asked enters with the commit that says so.
 
     Raises `Moved` if another caller has entered it first.
@@ -166,12 +166,14 @@ def _entered(desk: Desk, asked: ToolCall) -> Slot:
     )
 
 
-def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, Ruling]]:
+def _taken_up(
+    desk: RoundContext, asked: ToolCall, held: VersionedCall
+) -> tuple[PendingCall, dict[str, Ruling]]:
     """Go on with a call that was asked for before."""
     record = held.record
     if record.state == "started" and record.holder is not None and not desk.space.engine.gone(record.holder):
         raise Busy(record.id, "it is settled", call=True)
-    slot = Slot(asked, desk.toolbox.get(asked.name))
+    slot = PendingCall(asked, desk.toolbox.get(asked.name))
     slot.held = held
     slot.told = True  # the commit that says so is the write that asked
     rulings: dict[str, Ruling] = {}
@@ -179,7 +181,7 @@ def _taken_up(desk: Desk, asked: ToolCall, held: Held) -> tuple[Slot, dict[str, 
     return slot, rulings
 
 
-def _commit(desk: Desk, slot: Slot) -> None:
+def _commit(desk: RoundContext, slot: PendingCall) -> None:
     """One commit applies what the call changes and says what became of it; one that waits says so once.
 
     It holds the call's next posting, and without one there is nothing to commit: the call's revision
@@ -209,14 +211,14 @@ def _commit(desk: Desk, slot: Slot) -> None:
     )
 
 
-def _place(desk: Desk, slot: Slot) -> None:
+def _place(desk: RoundContext, slot: PendingCall) -> None:
     """Give a call that the ledger knows to be settled, and no commit tells of, a posting for that commit."""
     held = slot.held
     if slot.posting is None and slot.stage == "settled" and held and not held.record.result_label:
         slot.posting = calls.learn(held, at=desk.now(), result_label="")
 
 
-def _keep_question(desk: Desk, slot: Slot) -> None:
+def _keep_question(desk: RoundContext, slot: PendingCall) -> None:
     """Record that a call which was started waits for a decision, though no commit can say so."""
     if slot.stage == "suspended" and slot.posting is not None and slot.held is not None:
         with suppress(PerdureError):  # the call stays started, until its process has ended
@@ -224,7 +226,7 @@ def _keep_question(desk: Desk, slot: Slot) -> None:
             slot.written()
 
 
-def _kept(slot: Slot, stale: StaleHead) -> StaleHead:
+def _kept(slot: PendingCall, stale: StaleHead) -> StaleHead:
     """The same refusal, saying that the ledger has what the call came to, if it has."""
     if slot.posting is not None or slot.record.state not in SETTLED:
         return stale
@@ -240,8 +242,8 @@ def _kept(slot: Slot, stale: StaleHead) -> StaleHead:
     )
 
 
-def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
-    slot = Slot(asked, None)
+def _settled(desk: RoundContext, asked: ToolCall, held: VersionedCall) -> CallResult:
+    slot = PendingCall(asked, None)
     slot.held = held
     take_up(desk, slot, {})
     if _is_left(desk, held.record):
@@ -250,7 +252,7 @@ def _settled(desk: Desk, asked: ToolCall, held: Held) -> CallResult:
     return _result(desk, slot)
 
 
-def _is_left(desk: Desk, record: CallRecord) -> bool:
+def _is_left(desk: RoundContext, record: CallRecord) -> bool:
     """Whether no commit tells of a call that was settled on this line, and something follows from that.
 
     What it changes was never applied, because the line had gone another way; or its scratch is still there.
@@ -262,7 +264,7 @@ def _is_left(desk: Desk, record: CallRecord) -> bool:
     return bool(desk.journal.draft("call").ops.paths(scratch_prefix(record.id)))
 
 
-def _result(desk: Desk, slot: Slot) -> CallResult:
+def _result(desk: RoundContext, slot: PendingCall) -> CallResult:
     record = slot.record
     ticket = (
         tickets.read(desk.space, record.ticket).ticket

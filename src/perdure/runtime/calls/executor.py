@@ -25,9 +25,9 @@ from perdure.model.call import UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.model.message import ToolResult
 from perdure.runtime import failpoints
-from perdure.runtime.calls.pending_call import Slot, lent
-from perdure.runtime.calls.plan import Ask, Borrow, Deny, Go, clearance
-from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.calls.pending_call import PendingCall, lent
+from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, clearance
+from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.calls.settlement import (
     late,
     noted,
@@ -42,12 +42,12 @@ from perdure.runtime.calls.settlement import (
 )
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call import Outcome, Ruling, Suspension
-from perdure.runtime.tools.call_state import NoMemory, Room
-from perdure.runtime.tools.execution import Attempted, ask_reconcile, attempt
+from perdure.runtime.tools.call_state import CallStateView, NoMemory
+from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.result import Told, told
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["ATTEMPTS_MAX", "Carrier", "attempts_max"]
+__all__ = ["ATTEMPTS_MAX", "CallExecutor", "attempts_max"]
 
 ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, where its tool does not say otherwise
 
@@ -55,16 +55,16 @@ _STARTABLE: frozenset[CallState] = frozenset({"requested", "approved"})
 _BEFORE: dict[CallState, tuple[CallState, ...]] = {"started": (), "approved": ("requested", "started")}
 
 
-class Carrier:
+class CallExecutor:
     """Whoever carries out the calls of one round."""
 
-    def __init__(self, desk: Desk, root: Digest, rulings: dict[str, Ruling]) -> None:
+    def __init__(self, desk: RoundContext, root: Digest, rulings: dict[str, Ruling]) -> None:
         """Let every call see the state of that root; `rulings` are what was decided, by call."""
         self._desk, self._root, self._rulings = desk, root, rulings
         self._left = 0
         self._cancelled: asyncio.CancelledError | None = None
 
-    async def carry_out(self, slots: Sequence[Slot]) -> None:
+    async def carry_out(self, slots: Sequence[PendingCall]) -> None:
         """Take every ready slot to its end, or to a question.
 
         Raises `Lost` if the lease is gone, and `CancelledError` once everything that was under way
@@ -91,7 +91,7 @@ class Carrier:
         if self._cancelled is not None:
             raise self._cancelled
 
-    def abandon(self, slot: Slot) -> None:
+    def abandon(self, slot: PendingCall) -> None:
         """Say of a call that the run leaves behind what can be said: cut off, or never begun."""
         if slot.stage != "ready":
             return
@@ -101,7 +101,7 @@ class Carrier:
         else:
             self._settle_bare(slot, "cancelled", "cancelled", "the run ended before it began")
 
-    async def _side_by_side(self, lines: list[list[Slot]]) -> None:
+    async def _side_by_side(self, lines: list[list[PendingCall]]) -> None:
         tasks = [asyncio.create_task(self._one_after_another(line, alone=False)) for line in lines]
         try:
             await asyncio.shield(asyncio.gather(*tasks))
@@ -116,7 +116,7 @@ class Carrier:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _one_after_another(self, line: list[Slot], *, alone: bool) -> None:
+    async def _one_after_another(self, line: list[PendingCall], *, alone: bool) -> None:
         for slot in line:
             if self._cancelled is None:
                 try:
@@ -127,12 +127,12 @@ class Carrier:
                 self._settle_bare(slot, "cancelled", "cancelled", "the run was cancelled")
             await self._record(slot)
 
-    async def _yield_to_result(self, slot: Slot, moved: Moved) -> None:
+    async def _yield_to_result(self, slot: PendingCall, moved: Moved) -> None:
         """Let a result that came by another way stand; raises `moved` if there is none."""
         if not await self._desk.do(partial(overtaken, self._desk, slot)):
             raise moved
 
-    async def _carry(self, slot: Slot, *, alone: bool) -> None:
+    async def _carry(self, slot: PendingCall, *, alone: bool) -> None:
         tool = slot.tool
         assert tool is not None
         if slot.recovering:
@@ -147,7 +147,7 @@ class Carrier:
             if tool.retry is not None:
                 await asyncio.sleep(tool.retry.wait(slot.attempts))
 
-    async def _recover(self, slot: Slot, tool: Tool) -> bool:
+    async def _recover(self, slot: PendingCall, tool: Tool) -> bool:
         """Take up a call whose last attempt was cut off; True: it is to be attempted again."""
         record = slot.record
         repeatable = record.state == "started" and record.reach.repeatable and slot.arguments is not None
@@ -166,13 +166,13 @@ class Carrier:
         work = partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
         return await self._desk.do(work) and await self._start(slot, tool)
 
-    async def _start(self, slot: Slot, tool: Tool) -> bool:
+    async def _start(self, slot: PendingCall, tool: Tool) -> bool:
         """Make the start durable where that is needed; False: it does not start."""
         while slot.stage == "ready":
             assert slot.held is not None
             cleared = await self._desk.do(partial(clearance, self._desk, tool, slot.held.record))
             match cleared:
-                case Go(cells, claim):
+                case Start(cells, claim):
                     if not slot.record.reach.writes:
                         return True
                     try:
@@ -184,12 +184,12 @@ class Carrier:
                         slot.held = held
                         continue
                     return True
-                case Ask(ticket):
+                case AskApproval(ticket):
                     slot.told = False  # another question than the one before
                     slot.suspend(tickets.ask(slot.held, ticket))
                 case Deny(why):
                     self._settle_bare(slot, "denied", "denied", why)
-                case Borrow(reuse):
+                case ReuseResult(reuse):
                     staged, preview = await self._desk.do(
                         partial(key_claims.borrowed, self._desk.space, reuse)
                     )
@@ -197,7 +197,7 @@ class Carrier:
         return False
 
     def _begin(
-        self, slot: Slot, tool: Tool, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None
+        self, slot: PendingCall, tool: Tool, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None
     ) -> None:
         desk = self._desk
         assert slot.held is not None
@@ -210,14 +210,16 @@ class Carrier:
         posting = calls.advance(slot.held, *hops, at=desk.now(), **changes)
         slot.held = desk.journal.post(posting.also(cells=cells))[0]
 
-    async def _attempt(self, slot: Slot, tool: Tool, *, alone: bool) -> tuple[Attempted, Room]:
+    async def _attempt(
+        self, slot: PendingCall, tool: Tool, *, alone: bool
+    ) -> tuple[ToolOutcome, CallStateView]:
         desk = self._desk
         assert slot.arguments is not None
         slot.attempts += 1
         number = max(slot.record.attempt, slot.attempts)
         slot.base = self._root
         call, room = desk.call(slot, self._root, attempt=number, ruling=self._rulings.get(slot.call.id))
-        failpoints.reach("after_started")
+        failpoints.hit("after_started")
         if not desk.ours():
             assert desk.journal.lease is not None
             raise Lost(desk.journal.lease)
@@ -225,7 +227,7 @@ class Carrier:
         inline = desk.ground.sole and alone
         run = None if desk.origin else desk.journal.run
         done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline, run=run)
-        failpoints.reach("after_effect")
+        failpoints.hit("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):
                 await desk.do(partial(self._interrupted, slot, done.why))
@@ -235,7 +237,7 @@ class Carrier:
             self._wait_for_late(slot, done.later)
         return done, room
 
-    async def _judge(self, slot: Slot, tool: Tool, done: Attempted, room: Room) -> bool:
+    async def _judge(self, slot: PendingCall, tool: Tool, done: ToolOutcome, room: CallStateView) -> bool:
         """Settle the slot by what came of an attempt; True: it is to be attempted again."""
         reach = slot.record.reach
         match done.kind:
@@ -261,7 +263,7 @@ class Carrier:
                 self._fail(slot, "timed_out" if done.kind == "timed_out" else "failed", done.why)
         return False
 
-    async def _reconcile(self, slot: Slot, tool: Tool, done: Attempted) -> bool:
+    async def _reconcile(self, slot: PendingCall, tool: Tool, done: ToolOutcome) -> bool:
         """Ask what became of an external write that did not say so itself."""
         if tool.reconciler is None:
             self._leave_open(slot, "unknown", done.why)
@@ -271,7 +273,7 @@ class Carrier:
         work = partial(self.reconciled, slot, outcome, done.why, believed=believed)
         return await self._desk.do(work) and await self._start(slot, tool)
 
-    async def _asked(self, slot: Slot, tool: Tool) -> Outcome:
+    async def _asked(self, slot: PendingCall, tool: Tool) -> Outcome:
         """What the hook says; what it wrote counts if it was done, in place of what the tool would have written."""
         call, room = self._desk.call(slot, self._root, attempt=slot.record.attempt)
         crew, inline = self._desk.ground.crew, self._desk.ground.sole
@@ -284,7 +286,7 @@ class Carrier:
             await self._desk.do(partial(take_changes, slot, room, keep_scratch=False))
         return outcome
 
-    def reconciled(self, slot: Slot, outcome: Outcome, why: str, *, believed: bool) -> bool:
+    def reconciled(self, slot: PendingCall, outcome: Outcome, why: str, *, believed: bool) -> bool:
         """Take a call whose outcome was not known to what its hook found; True: it is to be started again."""
         assert slot.held is not None
         state = slot.held.record.state
@@ -306,7 +308,7 @@ class Carrier:
                 self._leave_open(slot, "needs_human", outcome.why or why, hops=asks)
         return False
 
-    def _request_again(self, slot: Slot, hops: tuple[CallState, ...]) -> None:
+    def _request_again(self, slot: PendingCall, hops: tuple[CallState, ...]) -> None:
         """Request once more what is proven not to have been done: same key, same approval.
 
         Its start has to be cleared like any other: meanwhile another line may have sent the same thing.
@@ -315,44 +317,46 @@ class Carrier:
         posting = calls.advance(slot.held, *hops, "requested", at=self._desk.now())
         slot.held = self._desk.journal.post(posting)[0]
 
-    async def _again(self, slot: Slot, tool: Tool) -> bool:
+    async def _again(self, slot: PendingCall, tool: Tool) -> bool:
         if slot.record.reach.writes:
             await self._desk.do(partial(self._restart, slot, tool))
         return True
 
-    def _restart(self, slot: Slot, tool: Tool) -> None:
+    def _restart(self, slot: PendingCall, tool: Tool) -> None:
         desk = self._desk
         assert slot.held is not None
         changes = desk.starting(tool, slot.held.record)
         posting = calls.advance(slot.held, "started", at=desk.now(), **changes)
         slot.held = desk.journal.post(posting)[0]
 
-    def _may_retry(self, slot: Slot, tool: Tool) -> bool:
+    def _may_retry(self, slot: PendingCall, tool: Tool) -> bool:
         if tool.retry is None or self._cancelled is not None:
             return False
         return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
 
-    def _returned(self, slot: Slot, room: Room, value: object) -> None:
+    def _returned(self, slot: PendingCall, room: CallStateView, value: object) -> None:
         if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
             slot.changes(None, None, room.memory.finish())
         else:
             take_changes(slot, room, keep_scratch=False)
         self._succeed(slot, value)
 
-    def _succeed(self, slot: Slot, value: object, *, hops: tuple[CallState, ...] | None = None) -> None:
+    def _succeed(
+        self, slot: PendingCall, value: object, *, hops: tuple[CallState, ...] | None = None
+    ) -> None:
         kept, staged = stage_result(self._desk.space, value)
         slot.staged = staged
         said = noted(shown(slot.call.id, kept, staged), slot.note)
         self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
 
     def _fail(
-        self, slot: Slot, as_what: Told, why: str, *, hops: tuple[CallState, ...] | None = None
+        self, slot: PendingCall, as_what: Told, why: str, *, hops: tuple[CallState, ...] | None = None
     ) -> None:
         slot.changes(None, None)
         said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
         self._settle(slot, hops or self._ending(slot, "failed"), said, why=why or as_what)
 
-    def _cut_off(self, slot: Slot, why: str) -> None:
+    def _cut_off(self, slot: PendingCall, why: str) -> None:
         """Nobody waits for it any more: what writes may have happened, and the rest had no effect."""
         if slot.record.reach.writes:
             self._leave_open(slot, "unknown", why)
@@ -360,7 +364,7 @@ class Carrier:
             self._fail(slot, "cancelled", why)
 
     def _leave_open(
-        self, slot: Slot, state: CallState, why: str, *, hops: tuple[CallState, ...] | None = None
+        self, slot: PendingCall, state: CallState, why: str, *, hops: tuple[CallState, ...] | None = None
     ) -> None:
         """Nobody knows what became of it: the model is told so, and the guard treats it as maybe done."""
         slot.changes(None, None)
@@ -369,14 +373,14 @@ class Carrier:
         passed = hops if hops is not None else ("unknown",) if slot.record.state == "started" else ()
         self._settle(slot, passed, said, why=why)
 
-    def _settle_bare(self, slot: Slot, state: CallState, as_what: Told, why: str) -> None:
+    def _settle_bare(self, slot: PendingCall, state: CallState, as_what: Told, why: str) -> None:
         said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
         hops = ("requested", state) if (slot.record.state, state) == ("approved", "denied") else (state,)
         self._settle(slot, hops, said, why=why)
 
     def _settle(
         self,
-        slot: Slot,
+        slot: PendingCall,
         hops: tuple[CallState, ...],
         said: ToolResult,
         *,
@@ -395,11 +399,11 @@ class Carrier:
         else:
             slot.settle(post(told=False), said)
 
-    def _ending(self, slot: Slot, state: CallState) -> tuple[CallState, ...]:
+    def _ending(self, slot: PendingCall, state: CallState) -> tuple[CallState, ...]:
         """The states to pass: a start that did not have to be durable is passed now."""
         return (*_BEFORE.get(slot.record.state, ("started",)), state)
 
-    def _ask(self, slot: Slot, wanted: Suspension) -> None:
+    def _ask(self, slot: PendingCall, wanted: Suspension) -> None:
         desk = self._desk
         assert slot.held is not None
         now = desk.now()
@@ -419,20 +423,20 @@ class Carrier:
         )
         slot.suspend(with_values(tickets.ask(held, ticket), slot))
 
-    async def _record(self, slot: Slot) -> None:
+    async def _record(self, slot: PendingCall) -> None:
         """Make what the slot came to durable, unless the round's commit is about to."""
         self._left -= 1
         if slot.posting is None or self._left == 0:
             return
-        failpoints.reach("while_recording")
+        failpoints.hit("while_recording")
         try:
             await self._desk.do(partial(self._post, slot))
         except Moved as moved:
             await self._yield_to_result(slot, moved)
             await self._desk.do(partial(self._post, slot))
-        failpoints.reach("after_result")
+        failpoints.hit("after_result")
 
-    def _post(self, slot: Slot) -> None:
+    def _post(self, slot: PendingCall) -> None:
         posting = slot.alone
         if posting is not None:
             self._desk.journal.post(posting)
@@ -440,16 +444,16 @@ class Carrier:
             if slot.stage == "settled":
                 self._desk.tell(slot)
 
-    def _interrupted(self, slot: Slot, why: str) -> None:
+    def _interrupted(self, slot: PendingCall, why: str) -> None:
         """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
         self._cut_off(slot, why)
         self._post(slot)
 
-    def _wait_for_late(self, slot: Slot, later: Future[Attempted]) -> None:
+    def _wait_for_late(self, slot: PendingCall, later: Future[ToolOutcome]) -> None:
         """When code that could not be stopped comes to an end after all, record what it came to."""
         record, desk = slot.record, self._desk
 
-        def arrived(later: Future[Attempted]) -> None:
+        def arrived(later: Future[ToolOutcome]) -> None:
             if later.cancelled() or later.result().kind != "returned":
                 return
             work = partial(record_late, desk, record, later.result().value)
@@ -461,9 +465,9 @@ class Carrier:
         later.add_done_callback(arrived)
 
 
-def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
+def _lines(slots: Sequence[PendingCall]) -> list[list[PendingCall]]:
     """Slots that go side by side; equal external writes form one line."""
-    lines: dict[str, list[Slot]] = {}
+    lines: dict[str, list[PendingCall]] = {}
     for slot in slots:
         record = slot.record
         name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
@@ -471,7 +475,7 @@ def _lines(slots: Sequence[Slot]) -> list[list[Slot]]:
     return list(lines.values())
 
 
-def _has_no_memory(slot: Slot, done: Attempted, room: Room) -> bool:
+def _has_no_memory(slot: PendingCall, done: ToolOutcome, room: CallStateView) -> bool:
     """Whether it ended at a memory that its thread does not have, before it wrote anything, and reaches no further."""
     return isinstance(done.error, NoMemory) and slot.record.effect == "local_write" and not room.has_written
 

@@ -16,13 +16,13 @@ from functools import lru_cache
 from perdure.errors import Conflict, Forgotten, Invalid, Moved
 from perdure.ledger import calls, repeat_guard
 from perdure.ledger.call_identity import fingerprint_of
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model.call import CallState
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest
 from perdure.model.message import Message, Text
 from perdure.providers import registry
-from perdure.runtime.calls.round_context import Desk, fingerprint_for
+from perdure.runtime.calls.round_context import RoundContext, fingerprint_for
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.tool import Tool
 
@@ -50,13 +50,13 @@ def fingerprint_here(tool: Tool, args: str) -> str:
         return fingerprint_of(tool.name, tool.version, args)
 
 
-def learn(desk: Desk, tool: Tool) -> None:
+def learn(desk: RoundContext, tool: Tool) -> None:
     """Let the repeat guard know the calls to `tool` that were brought in when nobody here had it."""
     for name in (tool.name, *_spellings(desk.toolbox, tool)):
         _learn(desk, tool, name)
 
 
-def _learn(desk: Desk, tool: Tool, name: str) -> None:
+def _learn(desk: RoundContext, tool: Tool, name: str) -> None:
     """The same for the calls that were brought in under one name."""
     tries = 0
     while found := repeat_guard.unlearnt(desk.space, name, limit=_PAGE):
@@ -90,7 +90,7 @@ def _spelled(name: str, api: str) -> str:
     return next((here for here, meant in names.items() if meant == name), name)
 
 
-def _learnt(desk: Desk, tool: Tool, held: Held) -> Posting:
+def _learnt(desk: RoundContext, tool: Tool, held: VersionedCall) -> CallTransition:
     """What is known of an imported call once its tool is; an error of one that only reads is a failure."""
     record = held.record
     is_error = record.state == "unknown" and record.result is not None
@@ -106,7 +106,7 @@ def _learnt(desk: Desk, tool: Tool, held: Held) -> Posting:
     )
 
 
-def _fingerprint(desk: Desk, tool: Tool, args: Digest) -> str:
+def _fingerprint(desk: RoundContext, tool: Tool, args: Digest) -> str:
     try:
         return fingerprint_here(tool, desk.space.body(args).decode("utf-8", "surrogatepass"))
     except Forgotten:

@@ -14,7 +14,7 @@ import msgspec
 from perdure.history.artifacts import Staged
 from perdure.history.changes.patch_builder import Patched
 from perdure.history.space import Space
-from perdure.ledger.calls import Held, Posting, propose, reference, settle
+from perdure.ledger.calls import CallTransition, VersionedCall, propose, reference, settle
 from perdure.ledger.results import shown
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord
 from perdure.model.canonical import encode_struct
@@ -25,14 +25,14 @@ from perdure.model.patch import Patch, decode_patch
 from perdure.runtime.tools.arguments import Arguments
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["Slot", "encode_result", "lent", "recalled"]
+__all__ = ["PendingCall", "encode_result", "lent", "recalled"]
 
 Stage: TypeAlias = Literal["ready", "settled", "suspended"]
 
 _results = msgspec.json.Decoder(ToolResult)
 
 
-class Slot:
+class PendingCall:
     """One call of a round."""
 
     __slots__ = (
@@ -61,9 +61,9 @@ class Slot:
         """A call that nothing is known of yet."""
         self.call, self.tool, self.arguments = call, tool, arguments
         self.stage: Stage = "ready"
-        self.held: Held | None = None  # as it stands in the ledger; None: it is not there yet
-        self.posting: Posting | None = None  # its next transition, still to be written
-        self._alone: Callable[[], Posting] | None = None
+        self.held: VersionedCall | None = None  # as it stands in the ledger; None: it is not there yet
+        self.posting: CallTransition | None = None  # its next transition, still to be written
+        self._alone: Callable[[], CallTransition] | None = None
         self.result: ToolResult | None = None  # what the model is told, once it is settled
         self.patch: Patch | None = None  # what it changes in the thread's state
         self.patched: Patched | None = (
@@ -98,7 +98,11 @@ class Slot:
             self.held, self.posting = self.posting.held, None
 
     def settle(
-        self, posting: Posting | None, result: ToolResult, *, alone: Callable[[], Posting] | None = None
+        self,
+        posting: CallTransition | None,
+        result: ToolResult,
+        *,
+        alone: Callable[[], CallTransition] | None = None,
     ) -> None:
         """The call has come to its end, or nobody knows: either way the model is told.
 
@@ -108,11 +112,11 @@ class Slot:
         self._alone = alone
 
     @property
-    def alone(self) -> Posting | None:
+    def alone(self) -> CallTransition | None:
         """Its next transition, for a write that tells nobody."""
         return self.posting if self.posting is None or self._alone is None else self._alone()
 
-    def suspend(self, posting: Posting | None) -> None:
+    def suspend(self, posting: CallTransition | None) -> None:
         """The call waits for somebody's decision."""
         self.posting, self.stage = posting, "suspended"
 
@@ -125,7 +129,7 @@ class Slot:
         self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
 
 
-def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
+def recalled(slot: PendingCall, space: Space, otherwise: tuple[Block, ...]) -> None:
     """Fill a slot whose call has come to its end from what the ledger says; `otherwise` where it holds no words."""
     record = slot.record
     assert record.state in SETTLED or record.state in UNCLEAR
@@ -141,7 +145,7 @@ def recalled(slot: Slot, space: Space, otherwise: tuple[Block, ...]) -> None:
     slot.settle(slot.posting, result)
 
 
-def lent(slot: Slot, staged: Staged | None, preview: bytes | None, *, at: int) -> None:
+def lent(slot: PendingCall, staged: Staged | None, preview: bytes | None, *, at: int) -> None:
     """Settle a slot with the result of another call that had the same key."""
     assert slot.posting is not None or slot.held is not None
     record = slot.record

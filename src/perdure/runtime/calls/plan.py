@@ -36,25 +36,25 @@ from perdure.model.effect import within
 from perdure.model.message import ToolCall, ToolResult
 from perdure.model.ticket import Ticket
 from perdure.runtime.calls.imported import learn
-from perdure.runtime.calls.pending_call import Slot, encode_result, lent
-from perdure.runtime.calls.round_context import Desk, args_body, fingerprint_for
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.calls.pending_call import PendingCall, encode_result, lent
+from perdure.runtime.calls.round_context import RoundContext, args_body, fingerprint_for
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.tools.arguments import why_refused
 from perdure.runtime.tools.call import Call
 from perdure.runtime.tools.result import Told, told
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["plan", "Ask", "Borrow", "Clearance", "Deny", "Go", "clearance", "rework_with"]
+__all__ = ["plan", "AskApproval", "ReuseResult", "Clearance", "Deny", "Start", "clearance", "rework_with"]
 
 
-class Go(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True):
     """It may start, if these cells are written in the same write."""
 
     cells: tuple[CellWrite, ...] = ()
     claim: Free | Mine | Waits | None = None  # of a key that holds store-wide: to be claimed first
 
 
-class Ask(msgspec.Struct, frozen=True):
+class AskApproval(msgspec.Struct, frozen=True):
     """Somebody has to be asked."""
 
     ticket: Ticket
@@ -66,16 +66,16 @@ class Deny(msgspec.Struct, frozen=True):
     why: str
 
 
-class Borrow(msgspec.Struct, frozen=True):
+class ReuseResult(msgspec.Struct, frozen=True):
     """A call with the same key was done: its result is this one's."""
 
     reuse: Reuse
 
 
-Clearance: TypeAlias = Go | Ask | Deny | Borrow
+Clearance: TypeAlias = Start | AskApproval | Deny | ReuseResult
 
 
-def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
+def clearance(desk: RoundContext, tool: Tool, record: CallRecord) -> Clearance:
     """Whether `record` may start."""
     most = desk.ground.effect_max
     if not within(record.effect, most):
@@ -99,17 +99,17 @@ def clearance(desk: Desk, tool: Tool, record: CallRecord) -> Clearance:
     standing = key_claims.owner_of_key(home, desk.space, record)
     match standing:
         case Reuse():
-            return Borrow(standing)
+            return ReuseResult(standing)
         case Waits() if not seen and repeat_guard.allowed(record, ticket).get("claim") != standing.revision:
-            return Ask(_question(desk, tool, record, standing))
+            return AskApproval(_question(desk, tool, record, standing))
         case _:
             cells = repeat_guard.starting(record, verdict)
             if record.key_scope == "store":
-                return Go(cells, standing)
-            return Go((*cells, *key_claims.claiming(desk.space, record, standing, at=desk.now())))
+                return Start(cells, standing)
+            return Start((*cells, *key_claims.claiming(desk.space, record, standing, at=desk.now())))
 
 
-def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
+def _repeats(desk: RoundContext, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
     if tool.repeat_guard == "deny":
         return Deny(_words(found))
     ticket = tickets.repetition(
@@ -120,10 +120,10 @@ def _repeats(desk: Desk, tool: Tool, record: CallRecord, found: Repeats) -> Clea
         message=_words(found),
         arguments_schema=tool.arguments_schema,
     )
-    return Ask(ticket)
+    return AskApproval(ticket)
 
 
-def _question(desk: Desk, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
+def _question(desk: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
     """The question whether this call may run though another has its key; approving covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
     if waits.record is not None and repeat_guard.done(waits.record):
@@ -154,7 +154,7 @@ def _words(found: Repeats) -> str:
 
 
 def plan(
-    desk: Desk,
+    desk: RoundContext,
     call: ToolCall,
     label: str,
     *,
@@ -162,14 +162,14 @@ def plan(
     taken: set[str],
     start: bool = True,
     cut_off: str | None = None,
-) -> Slot:
+) -> PendingCall:
     """What is to be done about `call`, with the posting that says so.
 
     `taken` holds the fingerprints of external writes that this round starts; an equal one waits
     for its turn.  With `start` off nothing is started yet, because what was to fence it has moved.
     `cut_off` says why the answer that holds the call is not complete; such a call is never run.
     """
-    slot = Slot(call, desk.toolbox.get(call.name))
+    slot = PendingCall(call, desk.toolbox.get(call.name))
     tool = slot.tool
     if cut_off is not None:
         _refuse(slot, desk.record(call, label, tool, None, vendor_id), "failed", "cut_off", cut_off)
@@ -189,19 +189,21 @@ def plan(
     return _with_arguments(slot)
 
 
-def _decide(desk: Desk, slot: Slot, tool: Tool, record: CallRecord, taken: set[str], *, start: bool) -> None:
+def _decide(
+    desk: RoundContext, slot: PendingCall, tool: Tool, record: CallRecord, taken: set[str], *, start: bool
+) -> None:
     if record.reach.guarded and record.fingerprint in taken:
         slot.posting = calls.propose(record, "requested")  # its twin goes first
         return
     match clearance(desk, tool, record):
         case Deny(why):
             _refuse(slot, record, "denied", "denied", why)
-        case Borrow(reuse):
+        case ReuseResult(reuse):
             slot.posting = calls.propose(record, "requested")
             lent(slot, *key_claims.borrowed(desk.space, reuse), at=record.at)
-        case Ask(ticket):
+        case AskApproval(ticket):
             slot.suspend(tickets.ask(record, ticket))
-        case Go(cells, claim):
+        case Start(cells, claim):
             if _asks(slot, tool, record):
                 slot.suspend(tickets.ask(record, _approval(desk, tool, record)))
                 return
@@ -213,7 +215,7 @@ def _decide(desk: Desk, slot: Slot, tool: Tool, record: CallRecord, taken: set[s
                 slot.posting = calls.propose(record, "requested")
 
 
-def _asks(slot: Slot, tool: Tool, record: CallRecord) -> bool:
+def _asks(slot: PendingCall, tool: Tool, record: CallRecord) -> bool:
     if isinstance(tool.ask, bool):
         return tool.ask
     assert slot.arguments is not None
@@ -222,7 +224,7 @@ def _asks(slot: Slot, tool: Tool, record: CallRecord) -> bool:
     )
 
 
-def _approval(desk: Desk, tool: Tool, record: CallRecord) -> Ticket:
+def _approval(desk: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
     return tickets.question(
         record,
         id=desk.space.ids(),
@@ -232,7 +234,7 @@ def _approval(desk: Desk, tool: Tool, record: CallRecord) -> Ticket:
     )
 
 
-def _refuse(slot: Slot, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
+def _refuse(slot: PendingCall, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
     """The call is not made; the model is told why."""
     result = ToolResult(record.id, "error", told(as_what, why, record.tool))
     body = Object.of(Kind.BODY, encode_result(result))
@@ -240,13 +242,13 @@ def _refuse(slot: Slot, record: CallRecord, state: CallState, as_what: Told, why
     slot.settle(calls.propose(record, state).also(objects=(body,)), result)
 
 
-def _with_arguments(slot: Slot) -> Slot:
+def _with_arguments(slot: PendingCall) -> PendingCall:
     assert slot.posting is not None
     slot.posting = slot.posting.also(objects=(args_body(slot.call.args),))
     return slot
 
 
-def rework_with(ground: Ground) -> Rework:
+def rework_with(ground: RunEnvironment) -> Rework:
     """How the tools of this agent see new arguments; without the tool they are looked at when it runs."""
     toolbox = ground.agent.toolbox
 

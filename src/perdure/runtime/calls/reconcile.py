@@ -17,19 +17,19 @@ from perdure.errors import Busy, Conflict, Forgotten, Invalid, Unsupported
 from perdure.history import artifacts, reader
 from perdure.history.space import Space
 from perdure.ledger import calls, settlement
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.model import names
 from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.message import Text, ToolCall, ToolResult
 from perdure.model.run import ENDED
-from perdure.runtime.calls.executor import Carrier, attempts_max
-from perdure.runtime.calls.pending_call import Slot, encode_result
+from perdure.runtime.calls.executor import CallExecutor, attempts_max
+from perdure.runtime.calls.pending_call import PendingCall, encode_result
 from perdure.runtime.calls.recovery import open_calls
-from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.broadcast import Feed
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools import result
 from perdure.runtime.tools.arguments import Arguments
@@ -44,7 +44,7 @@ _CUT_OFF = "it was cut off while it ran"
 _NOT_DONE = "its tool found that it was not done"
 
 
-async def reconcile(ground: Ground, id: str, *, by: str | None = None) -> CallRecord:
+async def reconcile(ground: RunEnvironment, id: str, *, by: str | None = None) -> CallRecord:
     """Ask the call's tool what became of it, and settle it by the answer; the call as it stands then.
 
     `by` is who wants to know, for the record: what counts is the tool's answer.
@@ -54,7 +54,7 @@ async def reconcile(ground: Ground, id: str, *, by: str | None = None) -> CallRe
     names.check_person(by)
     held = await ground.hands(partial(_to_ask_about, ground, id))
     tool = _tool(ground, held.record)
-    slot = Slot(ToolCall(held.record.id, held.record.tool, ""), tool)
+    slot = PendingCall(ToolCall(held.record.id, held.record.tool, ""), tool)
     slot.held = held
     slot.arguments = await ground.hands(partial(_arguments, ground.space, held.record, tool))
     desk = await ground.hands(partial(_desk, ground, held.record))
@@ -104,7 +104,7 @@ def _is_gone(space: Space, record: CallRecord) -> bool:
     return record.holder is not None and space.engine.gone(record.holder)
 
 
-def _to_ask_about(ground: Ground, id: str) -> Held:
+def _to_ask_about(ground: RunEnvironment, id: str) -> VersionedCall:
     space = ground.space
     held = calls.read(space, id)
     record = held.record
@@ -123,7 +123,7 @@ def _to_ask_about(ground: Ground, id: str) -> Held:
     return held
 
 
-def _tool(ground: Ground, record: CallRecord) -> Tool:
+def _tool(ground: RunEnvironment, record: CallRecord) -> Tool:
     tool = ground.agent.toolbox.get(record.tool)
     if tool is None:
         raise Invalid(
@@ -146,10 +146,10 @@ def _arguments(space: Space, record: CallRecord, tool: Tool) -> Arguments | None
         return None
 
 
-def _desk(ground: Ground, record: CallRecord) -> Desk:
+def _desk(ground: RunEnvironment, record: CallRecord) -> RoundContext:
     head = reader.head_of(ground.space, record.timeline)
     journal = Journal(ground, record.run or record.id, head, Feed(record.id))
-    desk = Desk(ground, journal, record.backend, lambda: True, origin=record.origin)
+    desk = RoundContext(ground, journal, record.backend, lambda: True, origin=record.origin)
     desk.label = _label(ground.space, record)
     journal.look_around()
     return desk
@@ -170,7 +170,9 @@ def _label(space: Space, record: CallRecord) -> str:
     return space.ids()
 
 
-def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool, by: str | None) -> CallRecord:
+def _settled(
+    desk: RoundContext, slot: PendingCall, outcome: Outcome, *, gone: bool, by: str | None
+) -> CallRecord:
     """Take the call to what its hook found, and make that durable."""
     assert slot.held is not None
     assert slot.tool is not None
@@ -181,13 +183,13 @@ def _settled(desk: Desk, slot: Slot, outcome: Outcome, *, gone: bool, by: str | 
         _not_done(desk, slot)
     else:
         why = record.why or _CUT_OFF
-        Carrier(desk, desk.journal.root, {}).reconciled(slot, outcome, why, believed=believed)
+        CallExecutor(desk, desk.journal.root, {}).reconciled(slot, outcome, why, believed=believed)
     if slot.posting is not None:
         slot.held = desk.journal.post(calls.attributed(slot.posting, by))[0]
     return slot.held.record
 
 
-def _not_done(desk: Desk, slot: Slot) -> None:
+def _not_done(desk: RoundContext, slot: PendingCall) -> None:
     """It was not done: whoever goes on with it starts it once more; if nobody does, it has failed."""
     assert slot.held is not None
     record = slot.held.record

@@ -24,15 +24,15 @@ from perdure.errors import Decided, Invalid
 from perdure.history import artifacts, reader
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
-from perdure.ledger.calls import Held
+from perdure.ledger.calls import VersionedCall
 from perdure.model.call import SETTLED, UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.model.effect import higher
 from perdure.model.event import MessageAppended, ToolCallSuspended
 from perdure.model.message import ToolCall, ToolResult, decode_message
 from perdure.model.ticket import Decision, Ticket
-from perdure.runtime.calls.pending_call import Slot, encode_result, recalled
-from perdure.runtime.calls.round_context import Desk, fingerprint_for
+from perdure.runtime.calls.pending_call import PendingCall, encode_result, recalled
+from perdure.runtime.calls.round_context import RoundContext, fingerprint_for
 from perdure.runtime.calls.settlement import recall, unclear
 from perdure.runtime.session.result import begin_of
 from perdure.runtime.tools import result
@@ -51,7 +51,7 @@ _BEFORE_START: dict[CallState, tuple[CallState, ...]] = {
 }
 
 
-class _Open(msgspec.Struct):
+class _OpenCalls(msgspec.Struct):
     """What the conversation says of the calls of a run."""
 
     calls: list[ToolCall]
@@ -66,7 +66,7 @@ def open_calls(
 
     `continued_by` is the run that goes on with it on another line; None: it goes on itself.
     """
-    found = _Open([], set(), set())
+    found = _OpenCalls([], set(), set())
     for step in since_begin(space, run, at):
         for event in step.changeset.events:
             if isinstance(event, ToolCallSuspended):
@@ -79,14 +79,14 @@ def open_calls(
     return [call for call in found.calls if call.id not in found.answered], found.told
 
 
-def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
+def open_slots(desk: RoundContext, run: str) -> tuple[list[PendingCall], dict[str, Ruling]]:
     """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
     left, suspended = open_calls(desk.space, run, desk.journal.head.commit, continued_by=desk.journal.run)
     desk.label = _label(desk, left)
-    slots: list[Slot] = []
+    slots: list[PendingCall] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
-        slot = Slot(call, desk.toolbox.get(call.name))
+        slot = PendingCall(call, desk.toolbox.get(call.name))
         slot.told = call.id in suspended
         slot.held = decisions.standing(desk.space, call.id, desk.ground.timeline)
         if slot.held is None:
@@ -99,7 +99,7 @@ def open_slots(desk: Desk, run: str) -> tuple[list[Slot], dict[str, Ruling]]:
     return slots, rulings
 
 
-def _label(desk: Desk, left: list[ToolCall]) -> str:
+def _label(desk: RoundContext, left: list[ToolCall]) -> str:
     """The id of the message that will hold the results: the one that some of them were recorded for already."""
     for call in left:
         held = decisions.standing(desk.space, call.id, desk.ground.timeline)
@@ -119,7 +119,7 @@ def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
     return found[::-1]
 
 
-def _is_elsewhere(desk: Desk, held: Held) -> bool:
+def _is_elsewhere(desk: RoundContext, held: VersionedCall) -> bool:
     """Whether the call is another line's business: nobody has decided it here, or it is under way there."""
     record = held.record
     if record.timeline == desk.ground.timeline:
@@ -127,7 +127,7 @@ def _is_elsewhere(desk: Desk, held: Held) -> bool:
     return record.ticket is not None or record.state not in SETTLED
 
 
-def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
+def take_up(desk: RoundContext, slot: PendingCall, rulings: dict[str, Ruling]) -> None:
     """Take a call up where the ledger says that it stands: settled, suspended or ready; fill in what was decided."""
     assert slot.held is not None
     state = slot.held.record.state
@@ -145,7 +145,7 @@ def take_up(desk: Desk, slot: Slot, rulings: dict[str, Ruling]) -> None:
         _go_on(desk, slot, slot.tool, rulings)
 
 
-def _go_on(desk: Desk, slot: Slot, tool: Tool, rulings: dict[str, Ruling]) -> None:
+def _go_on(desk: RoundContext, slot: PendingCall, tool: Tool, rulings: dict[str, Ruling]) -> None:
     assert slot.held is not None
     state = slot.held.record.state
     if state == "approved":
@@ -154,7 +154,7 @@ def _go_on(desk: Desk, slot: Slot, tool: Tool, rulings: dict[str, Ruling]) -> No
         slot.recovering = state == "started" or state in UNCLEAR
 
 
-def _raise_reach(desk: Desk, slot: Slot, tool: Tool) -> None:
+def _raise_reach(desk: RoundContext, slot: PendingCall, tool: Tool) -> None:
     """Let the call reach as far as its tool now says, if that is further: the higher of the two governs.
 
     What was requested as a call that writes nothing may have run without a durable start: as one that
@@ -175,7 +175,7 @@ def _raise_reach(desk: Desk, slot: Slot, tool: Tool) -> None:
     slot.held = desk.journal.post(posting)[0]
 
 
-def withdrawn(desk: Desk, slot: Slot, why: str, *, by: str | None = None) -> None:
+def withdrawn(desk: RoundContext, slot: PendingCall, why: str, *, by: str | None = None) -> None:
     """Take back the question of a call that waits, so that it is cancelled; one decided just now is taken up.
 
     What another line asks is left to that line.
@@ -190,7 +190,7 @@ def withdrawn(desk: Desk, slot: Slot, why: str, *, by: str | None = None) -> Non
     take_up(desk, slot, {})
 
 
-def _lapse(desk: Desk, slot: Slot) -> None:
+def _lapse(desk: RoundContext, slot: PendingCall) -> None:
     """Close the ticket if its time is up."""
     assert slot.held is not None
     asked = tickets.find(desk.space, slot.held.record.ticket or "")
@@ -199,7 +199,7 @@ def _lapse(desk: Desk, slot: Slot) -> None:
         slot.held = calls.read(desk.space, slot.held.record.id)
 
 
-def _approved(desk: Desk, slot: Slot, tool: Tool, rulings: dict[str, Ruling]) -> None:
+def _approved(desk: RoundContext, slot: PendingCall, tool: Tool, rulings: dict[str, Ruling]) -> None:
     """Somebody agreed: run the tool, or take the decision for the result."""
     assert slot.held is not None
     record = slot.held.record
@@ -222,7 +222,7 @@ def _runs_on(ticket: Ticket, decision: Decision) -> bool:
     )
 
 
-def _check_bound(desk: Desk, slot: Slot, tool: Tool, decision: Decision) -> None:
+def _check_bound(desk: RoundContext, slot: PendingCall, tool: Tool, decision: Decision) -> None:
     """Go on only with what was approved; anything else is asked anew."""
     assert slot.held is not None
     record = slot.held.record
@@ -247,7 +247,7 @@ def _check_bound(desk: Desk, slot: Slot, tool: Tool, decision: Decision) -> None
     slot.suspend(tickets.ask(slot.held, ticket))
 
 
-def _answered(desk: Desk, slot: Slot, ruling: Ruling) -> None:
+def _answered(desk: RoundContext, slot: PendingCall, ruling: Ruling) -> None:
     """The decision is the result."""
     assert slot.held is not None
     value = (
@@ -273,7 +273,7 @@ def _answered(desk: Desk, slot: Slot, ruling: Ruling) -> None:
     )
 
 
-def _validated(desk: Desk, slot: Slot, tool: Tool) -> bool:
+def _validated(desk: RoundContext, slot: PendingCall, tool: Tool) -> bool:
     """Read the arguments that the record names; False: the tool refuses them now, and the call has failed."""
     assert slot.held is not None
     record = slot.held.record
@@ -288,7 +288,7 @@ def _validated(desk: Desk, slot: Slot, tool: Tool) -> bool:
     return True
 
 
-def _without_tool(desk: Desk, slot: Slot) -> None:
+def _without_tool(desk: RoundContext, slot: PendingCall) -> None:
     """The tool is not there any more: what was not started fails, and of the rest nobody knows."""
     assert slot.held is not None
     state = slot.held.record.state
@@ -300,7 +300,7 @@ def _without_tool(desk: Desk, slot: Slot) -> None:
         _settle(desk, slot, "failed", "no_such_tool", "")
 
 
-def _settle(desk: Desk, slot: Slot, state: CallState, as_what: Told, why: str) -> None:
+def _settle(desk: RoundContext, slot: PendingCall, state: CallState, as_what: Told, why: str) -> None:
     assert slot.held is not None
     said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
     posting = calls.settle(
@@ -309,14 +309,14 @@ def _settle(desk: Desk, slot: Slot, state: CallState, as_what: Told, why: str) -
     slot.settle(posting, said)
 
 
-def _never_entered(slot: Slot) -> None:
+def _never_entered(slot: PendingCall) -> None:
     """A call that was put into the conversation by other means: nothing is known of it."""
     slot.settle(
         None, ToolResult(slot.call.id, "error", told("unknown", "it was never recorded here", slot.call.name))
     )
 
 
-def _ruling(desk: Desk, decision: Decision) -> Ruling:
+def _ruling(desk: RoundContext, decision: Decision) -> Ruling:
     value = None
     if decision.value is not None:
         value = json.loads(desk.space.body(decision.value))

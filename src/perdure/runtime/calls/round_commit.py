@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.errors import Forgotten, Moved, PerdureError
-from perdure.history.changes.patch_builder import Source, covered, reapply
-from perdure.history.changes.values import Kept
+from perdure.history.changes.patch_builder import ValueSource, covered, reapply
+from perdure.history.changes.values import StoredValue
 from perdure.ledger import calls, tickets
-from perdure.ledger.calls import Posting
+from perdure.ledger.calls import CallTransition
 from perdure.memory import write
 from perdure.model.call import CallRecord
 from perdure.model.canonical import encode_struct
@@ -30,17 +30,19 @@ from perdure.model.event import (
 from perdure.model.message import Message
 from perdure.model.patch import Op, Patch, Stored
 from perdure.runtime import failpoints
-from perdure.runtime.calls.pending_call import Slot
-from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.calls.pending_call import PendingCall
+from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.calls.settlement import late, overtaken, record_alone
-from perdure.runtime.session.journal import Draft
+from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call_state import scratch_prefix
 
 __all__ = ["commit_round", "source_of"]
 
 
-def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool = True) -> Message | None:
+def commit_round(
+    desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft, *, spoken: bool = True
+) -> Message | None:
     """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
 
     With `spoken` off nothing is said in the conversation: no model there requested the calls.  Then the
@@ -57,7 +59,7 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
         news = [slot for slot in slots if slot.posting is not None and slot.stage == "settled"]
         try:
             message = _stage(desk, slots, draft, spoken=spoken)
-            failpoints.reach("while_recording")
+            failpoints.hit("while_recording")
             desk.journal.write(postings=_postings(desk, slots, spoken=spoken))
         except Lost:
             for slot in slots:
@@ -76,11 +78,11 @@ def commit_round(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: boo
         slot.written()
     for slot in news:
         desk.tell(slot)
-    failpoints.reach("after_turn")
+    failpoints.hit("after_turn")
     return message
 
 
-def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Posting]:
+def _postings(desk: RoundContext, slots: Sequence[PendingCall], *, spoken: bool) -> list[CallTransition]:
     """What the calls came to; what nobody is told in words is named by the turn that holds it."""
     found = [(slot.stage, slot.posting) for slot in slots if slot.posting is not None]
     if spoken:
@@ -89,7 +91,9 @@ def _postings(desk: Desk, slots: Sequence[Slot], *, spoken: bool) -> list[Postin
     return [calls.placed(posting, run) if stage == "settled" else posting for stage, posting in found]
 
 
-def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> Message | None:
+def _stage(
+    desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft, *, spoken: bool
+) -> Message | None:
     is_chained = desk.ground.agent.chain_writes and draft.is_untouched
     if is_chained:
         draft.extend(event for slot in slots for event in _covered(desk, slot, draft.root))
@@ -109,7 +113,7 @@ def _stage(desk: Desk, slots: Sequence[Slot], draft: Draft, *, spoken: bool) -> 
     return message
 
 
-def _stage_writes(desk: Desk, slots: Sequence[Slot], reason: str) -> None:
+def _stage_writes(desk: RoundContext, slots: Sequence[PendingCall], reason: str) -> None:
     """Stage a commit for each write of the calls, in their order."""
     for slot in slots:
         source = source_of(desk, slot)
@@ -120,7 +124,7 @@ def _stage_writes(desk: Desk, slots: Sequence[Slot], reason: str) -> None:
             desk.journal.stage(draft)
 
 
-def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:
+def _apply(desk: RoundContext, slots: Sequence[PendingCall], slot: PendingCall, draft: CommitDraft) -> None:
     """Apply what a call changes; what was made on the very state that the draft begins on is taken as it is."""
     patched = slot.patched
     alone = draft.is_untouched and all(each is slot or not each.changes_state for each in slots)
@@ -134,7 +138,7 @@ def _apply(desk: Desk, slots: Sequence[Slot], slot: Slot, draft: Draft) -> None:
         reapply(draft.ops, op, source)
 
 
-def _covered(desk: Desk, slot: Slot, root: Digest) -> list[ConflictCovered]:
+def _covered(desk: RoundContext, slot: PendingCall, root: Digest) -> list[ConflictCovered]:
     """What others wrote, after the call had read the state, to paths of a patch that comes from the ledger.
 
     A patch that was made here needs no look: the journal stands on the head that the call saw.
@@ -148,7 +152,7 @@ def _covered(desk: Desk, slot: Slot, root: Digest) -> list[ConflictCovered]:
         return []
 
 
-def _clean(draft: Draft, slot: Slot) -> None:
+def _clean(draft: CommitDraft, slot: PendingCall) -> None:
     """Call scope ends when the call settles; only one that was suspended has left anything there."""
     if slot.record.ticket is None:
         return
@@ -158,21 +162,21 @@ def _clean(draft: Draft, slot: Slot) -> None:
         draft.act("scope_cleanup", f"tool:{slot.call.name}")
 
 
-def source_of(desk: Desk, slot: Slot) -> Source:
+def source_of(desk: RoundContext, slot: PendingCall) -> ValueSource:
     """Where the values of a call's patch are: in the store, or on their way there."""
     brought, space = slot.brought, desk.ground.space
 
     def body(digest: Digest) -> bytes:
         return brought[digest].body if digest in brought else space.body(digest)
 
-    def kept(stored: Stored) -> Kept:
+    def kept(stored: Stored) -> StoredValue:
         new = brought.get(stored.value)
-        return Kept(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
+        return StoredValue(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
 
-    return Source(kept, body)
+    return ValueSource(kept, body)
 
 
-def _told(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
+def _told(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> Message | None:
     results = tuple(slot.result for slot in slots if slot.result is not None)
     if not results:
         return None
@@ -181,7 +185,7 @@ def _told(desk: Desk, slots: Sequence[Slot], draft: Draft) -> Message | None:
     return message
 
 
-def _events(desk: Desk, slot: Slot) -> list[Event]:
+def _events(desk: RoundContext, slot: PendingCall) -> list[Event]:
     record = slot.record
     ids = desk.space.ids
     if slot.stage == "suspended":
@@ -203,7 +207,7 @@ def _events(desk: Desk, slot: Slot) -> list[Event]:
     return found
 
 
-def _decided(desk: Desk, record: CallRecord, call: str) -> list[Event]:
+def _decided(desk: RoundContext, record: CallRecord, call: str) -> list[Event]:
     asked = tickets.find(desk.space, record.ticket) if record.ticket else None
     decision = asked.ticket.decision if asked else None
     if asked is None or decision is None:
@@ -220,7 +224,7 @@ def _decided(desk: Desk, record: CallRecord, call: str) -> list[Event]:
     ]
 
 
-def _hand_over(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
+def _hand_over(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> None:
     """What the calls change in the agent's own map, as one event: it is taken over by one write."""
     ops: list[Op] = [op for slot in slots if slot.agent_patch for op in slot.agent_patch.ops]
     agent = desk.ground.standing.agent
@@ -239,7 +243,7 @@ def _hand_over(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
     )
 
 
-def _remember(desk: Desk, slots: Sequence[Slot], draft: Draft) -> None:
+def _remember(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> None:
     """What the calls did to their owner's memory: an event for each item, and the root that was looked at."""
     memory = desk.ground.memory
     for slot in slots:

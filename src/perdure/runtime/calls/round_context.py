@@ -14,26 +14,26 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import Reach
 from perdure.model.message import ToolCall
 from perdure.runtime.agent.builtin_tools import BUILT_IN
-from perdure.runtime.calls.pending_call import Slot
+from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.events import CallProgress
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools.arguments import Arguments
 from perdure.runtime.tools.call import Call, Ruling
-from perdure.runtime.tools.call_state import Room
+from perdure.runtime.tools.call_state import CallStateView
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["Desk", "args_body", "fingerprint_for"]
+__all__ = ["RoundContext", "args_body", "fingerprint_for"]
 
 _T = TypeVar("_T")
 
 
-class Desk:
+class RoundContext:
     """A live run as its rounds see it."""
 
     def __init__(
         self,
-        ground: Ground,
+        ground: RunEnvironment,
         journal: Journal,
         backend: str | None,
         ours: Callable[[], bool],
@@ -68,7 +68,7 @@ class Desk:
         """Do blocking work."""
         return await self.ground.hands(work)
 
-    def tell(self, slot: Slot, state: str | None = None) -> None:
+    def tell(self, slot: PendingCall, state: str | None = None) -> None:
         """Tell whoever watches how far a call has come; None: as far as its record says, which is durable then."""
         feed = self.journal.feed
         if feed.watched:
@@ -121,15 +121,15 @@ class Desk:
         return changes
 
     def call(
-        self, slot: Slot, root: Digest, *, attempt: int, ruling: Ruling | None = None
-    ) -> tuple[Call, Room]:
+        self, slot: PendingCall, root: Digest, *, attempt: int, ruling: Ruling | None = None
+    ) -> tuple[Call, CallStateView]:
         """The handle that a tool gets for one attempt, and the state behind it."""
         record = slot.record
         standing = self.ground.standing
         agent = None
         if standing.agent is not None:
             agent = (standing.agent, self.journal.reads.agent_root or EMPTY)
-        room = Room(
+        room = CallStateView(
             record.id,
             self.ground.space,
             root,

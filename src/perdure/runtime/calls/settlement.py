@@ -17,18 +17,18 @@ from perdure.history import artifacts
 from perdure.history.artifacts import Staged
 from perdure.history.space import Space
 from perdure.ledger import calls, settlement
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model.call import SETTLED, CallRecord, CallState
 from perdure.model.canonical import encode_struct
 from perdure.model.digest import Kind, Object
 from perdure.model.memory import Remembering
 from perdure.model.message import Block, Text, ToolResult
 from perdure.model.patch import Patch
-from perdure.runtime.calls.pending_call import Slot, encode_result, recalled
-from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.calls.pending_call import PendingCall, encode_result, recalled
+from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.tools import result
-from perdure.runtime.tools.call_state import Room
-from perdure.runtime.tools.result import Kept, Told, told
+from perdure.runtime.tools.call_state import CallStateView
+from perdure.runtime.tools.result import StoredResult, Told, told
 
 __all__ = [
     "noted",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def recall(desk: Desk, slot: Slot) -> None:
+def recall(desk: RoundContext, slot: PendingCall) -> None:
     """Take what the ledger says that a call came to; if no conversation was told yet, this one is."""
     assert slot.held is not None
     recalled(slot, desk.space, unclear(slot))
@@ -55,7 +55,7 @@ def recall(desk: Desk, slot: Slot) -> None:
         slot.posting = calls.learn(slot.held, at=desk.now(), result_label=desk.label)
 
 
-def overtaken(desk: Desk, slot: Slot) -> bool:
+def overtaken(desk: RoundContext, slot: PendingCall) -> bool:
     """Whether the call came to its end by another way meanwhile: a late result.  Then that is what it came to."""
     if slot.held is None:
         return False
@@ -67,7 +67,7 @@ def overtaken(desk: Desk, slot: Slot) -> bool:
     return True
 
 
-def late(desk: Desk, slot: Slot) -> None:
+def late(desk: RoundContext, slot: PendingCall) -> None:
     """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
     if slot.posting is None or slot.staged is None or slot.result is None or slot.held is None:
         return
@@ -89,7 +89,7 @@ def late(desk: Desk, slot: Slot) -> None:
         )
 
 
-def record_alone(desk: Desk, slot: Slot) -> None:
+def record_alone(desk: RoundContext, slot: PendingCall) -> None:
     """Record what a call came to though there is no commit to say so: its effect has happened."""
     posting = slot.alone
     if posting is not None and slot.stage == "settled":
@@ -98,7 +98,7 @@ def record_alone(desk: Desk, slot: Slot) -> None:
             slot.written()
 
 
-def record_late(desk: Desk, record: CallRecord, value: object) -> None:
+def record_late(desk: RoundContext, record: CallRecord, value: object) -> None:
     """A result that came after its time was up: evidence of what happened."""
     space = desk.ground.space
     with suppress(PerdureError):  # it was settled meanwhile, or the store is closed: the call stays unknown
@@ -115,7 +115,7 @@ def record_late(desk: Desk, record: CallRecord, value: object) -> None:
         )
 
 
-def unclear(slot: Slot) -> tuple[Block, ...]:
+def unclear(slot: PendingCall) -> tuple[Block, ...]:
     """What a model is told of a call that the ledger holds no words for."""
     record = slot.record
     words: dict[CallState, Told] = {
@@ -128,7 +128,7 @@ def unclear(slot: Slot) -> tuple[Block, ...]:
     return told(words.get(record.state, "unknown"), record.why or "", record.tool)
 
 
-def stage_result(space: Space, value: object) -> tuple[Kept, Staged]:
+def stage_result(space: Space, value: object) -> tuple[StoredResult, Staged]:
     """A result on its way into the store; of one beyond all limits, as much as can be kept."""
     kept, most = result.keep(value), space.limits.artifact_bytes_max
     if len(kept.content) > most:
@@ -137,7 +137,7 @@ def stage_result(space: Space, value: object) -> tuple[Kept, Staged]:
     return kept, artifacts.stage(space, (kept.content,), media_type=kept.media_type)
 
 
-def shown(call: str, kept: Kept, staged: Staged) -> ToolResult:
+def shown(call: str, kept: StoredResult, staged: Staged) -> ToolResult:
     """What a model is shown of a result."""
     return ToolResult(call, kept.status, result.preview(kept, calls.reference(staged.digest)))
 
@@ -147,15 +147,15 @@ def encoded(change: Patch | Remembering | None) -> bytes | None:
     return None if change is None else encode_struct(change)
 
 
-def values_of(slot: Slot) -> list[Object]:
+def values_of(slot: PendingCall) -> list[Object]:
     """What the call's patches name."""
     return [each for each in slot.brought.values() if each.kind is not Kind.NODE]
 
 
 def settlement_of(
-    desk: Desk,
-    slot: Slot,
-    held: Held,
+    desk: RoundContext,
+    slot: PendingCall,
+    held: VersionedCall,
     hops: tuple[CallState, ...],
     said: ToolResult,
     staged: Staged | None,
@@ -163,7 +163,7 @@ def settlement_of(
     *,
     at: int,
     told: bool,
-) -> Posting:
+) -> CallTransition:
     """The posting that takes a call to its end, with what it changes.
 
     `told`: the write that it goes with tells the conversation what was `said`, so it is not kept here.
@@ -185,13 +185,13 @@ def settlement_of(
     return with_values(posting, slot)
 
 
-def with_values(posting: Posting, slot: Slot) -> Posting:
+def with_values(posting: CallTransition, slot: PendingCall) -> CallTransition:
     """The posting with the values that the call's patches name."""
     values = values_of(slot)
     return posting.also(objects=values) if values else posting
 
 
-def take_changes(slot: Slot, room: Room, *, keep_scratch: bool) -> None:
+def take_changes(slot: PendingCall, room: CallStateView, *, keep_scratch: bool) -> None:
     """Let the slot have what its call has changed; scratch only if it is to be kept."""
     slot.changes(*room.finish(keep_scratch=keep_scratch), room.memory.finish())
 

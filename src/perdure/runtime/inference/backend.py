@@ -17,13 +17,13 @@ from perdure.errors import Invalid, NotFound, ServerChanged, Unsupported
 from perdure.history import reader
 from perdure.model.digest import Digest
 from perdure.providers.contract import Model, sent_by, server_of
-from perdure.providers.profile import Given, name_of, same
+from perdure.providers.profile import BackendRef, name_of, same
 from perdure.providers.transport.address import UNRESOLVED
 from perdure.runtime.agent.agent import Agent, model_of, taking_steps
 from perdure.switching.current_backend import RecordedBackend, server_on_record
 
 if TYPE_CHECKING:
-    from perdure.runtime.session.environment import Ground
+    from perdure.runtime.session.environment import RunEnvironment
 
 __all__ = [
     "check_server",
@@ -35,11 +35,11 @@ __all__ = [
     "line_backend",
     "model_for",
     "warn_of_end",
-    "whose",
+    "current_model",
 ]
 
 
-def warn_of_end(ground: Ground, model: Model) -> None:
+def warn_of_end(ground: RunEnvironment, model: Model) -> None:
     """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
     sent = sent_by(model)
     if sent is None or not ground.lines.is_first_run(model.backend):
@@ -56,14 +56,14 @@ def warn_of_end(ground: Ground, model: Model) -> None:
     )
 
 
-def line_backend(ground: Ground, *, line: str | None = None) -> RecordedBackend | None:
+def line_backend(ground: RunEnvironment, *, line: str | None = None) -> RecordedBackend | None:
     """The backend of the line as it stands now; None: its history names none, and the agent's counts."""
     timeline = line or ground.timeline
     head = reader.head_of(ground.space, timeline)
     return ground.lines.backend(ground.space, timeline, head.commit)
 
 
-def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Model:
+def current_model(ground: RunEnvironment, *, line: str | None = None, sure: bool = False) -> Model:
     """The model whose turn it is on the line; unless it has to be `sure`, what was found last will do.
 
     Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's, and
@@ -81,10 +81,12 @@ def whose(ground: Ground, *, line: str | None = None, sure: bool = False) -> Mod
     except ServerChanged:
         if known is None:
             raise
-        return whose(ground, line=line, sure=True)  # the run that named that server may have been undone
+        return current_model(
+            ground, line=line, sure=True
+        )  # the run that named that server may have been undone
 
 
-def model_for(ground: Ground, recorded: RecordedBackend) -> Model:
+def model_for(ground: RunEnvironment, recorded: RecordedBackend) -> Model:
     """What takes the steps of the line's backend; warns if the agent is declared on another.
 
     Raises `ServerChanged` if nothing here that goes by its name leads to its server.
@@ -109,27 +111,27 @@ def model_for(ground: Ground, recorded: RecordedBackend) -> Model:
     return found
 
 
-def given_as(ground: Ground, given: Given) -> Given:
+def given_as(ground: RunEnvironment, given: BackendRef) -> BackendRef:
     """What a name stands for on this handle: the object that was given under it, else the name."""
     if not isinstance(given, str):
         return given
     return next((each for each in _known(ground) if is_on(ground, name_of(each), given)), given)
 
 
-def given_for(ground: Ground, recorded: RecordedBackend) -> Given:
+def given_for(ground: RunEnvironment, recorded: RecordedBackend) -> BackendRef:
     """What was given for the line's backend: at its server if there is one, else under its name, else the name."""
     found = [each for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
     there = (each for each in found if server_of(taking_steps(each)) == recorded.server)
     return next(there, found[0] if found else recorded.name)
 
 
-def check_server(ground: Ground, recorded: RecordedBackend, model: Model) -> None:
+def check_server(ground: RunEnvironment, recorded: RecordedBackend, model: Model) -> None:
     """Raise `ServerChanged` if the model would send to another server than the recorded one."""
     if not is_same_server(recorded.server, server_of(model)):
         raise _changed(ground, recorded, model)
 
 
-def check_server_on_record(ground: Ground, at: Digest | None, model: Model) -> None:
+def check_server_on_record(ground: RunEnvironment, at: Digest | None, model: Model) -> None:
     """Raise `ServerChanged` if the line had this backend before, at another server than the model leads to."""
     recorded = server_on_record(ground.space, at, lambda name: is_on(ground, name, model.backend))
     if recorded is not None:
@@ -141,22 +143,22 @@ def is_same_server(recorded: str | None, resolved: str | None) -> bool:
     return recorded in (resolved, UNRESOLVED)
 
 
-def _changed(ground: Ground, recorded: RecordedBackend, model: Model) -> ServerChanged:
+def _changed(ground: RunEnvironment, recorded: RecordedBackend, model: Model) -> ServerChanged:
     return ServerChanged(
         recorded.name, recorded=recorded.server, resolved=server_of(model), thread=ground.space.label
     )
 
 
-def is_on(ground: Ground, one: str, other: str) -> bool:
+def is_on(ground: RunEnvironment, one: str, other: str) -> bool:
     """Whether two names mean the same backend."""
     return one == other or same(one, other, ground.models())
 
 
-def _own(ground: Ground) -> str | None:
+def _own(ground: RunEnvironment) -> str | None:
     return None if ground.agent.backend is None else name_of(ground.agent.backend)
 
 
-def _known(ground: Ground) -> Iterator[Given]:
+def _known(ground: RunEnvironment) -> Iterator[BackendRef]:
     """Everything that was given by an object or a name, what was handed over last first."""
     yield from reversed(tuple(ground.handed.values()))
     if ground.agent.backend is not None:

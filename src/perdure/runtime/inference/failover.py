@@ -24,19 +24,19 @@ from perdure.model.event import MessageAppended, ToolCallRequested
 from perdure.model.text import said_by, shortened
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Model
-from perdure.providers.profile import MEDIA, Facing, Given, facing, name_of
+from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, facing, name_of
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
-from perdure.runtime.calls.round_context import Desk
+from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.inference.backend import check_server, check_server_on_record
-from perdure.runtime.inference.step import Patience, Said, infer
-from perdure.runtime.inference.switch import Asked, check_taken, found, ledger_now, reported
+from perdure.runtime.inference.step import Patience, StepReply, infer
+from perdure.runtime.inference.switch import SwitchRequest, check_taken, found, ledger_now, reported
 from perdure.switching.commit import REASON, switched
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
 from perdure.switching.route import Route, Trigger
 
-__all__ = ["Router"]
+__all__ = ["Failover"]
 
 _WHY_MAX = 1_000  # characters
 _SHOWN = 3
@@ -54,12 +54,12 @@ class _Want(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class Router:
+class Failover:
     """Who takes the steps of one run: the backend that it began with, or the next one of the agent's route."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: RoundContext,
         model: Model,
         recorded: RecordedBackend,
         hand_over: Callable[[RecordedBackend, Sequence[CellWrite]], None],
@@ -69,7 +69,7 @@ class Router:
         self._route = desk.ground.agent.route
         self._tried: set[str] = set()
         self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
-        self._seen: dict[str, Facing] = {}  # what is known of a backend, by its name
+        self._seen: dict[str, BackendProfile] = {}  # what is known of a backend, by its name
         self._is_nowhere = False  # nobody has room for it who could take over from this backend
 
     async def ask(
@@ -81,7 +81,7 @@ class Router:
         *,
         unseen: Collection[str] = (),
         fits: bool = True,
-    ) -> Said | None:
+    ) -> StepReply | None:
         """What the model says; None: another has taken over, which `heard` was written with, and is to be asked anew.
 
         It is also None if the run may not wait any longer; the model is the same then, and nothing was written.
@@ -187,7 +187,9 @@ class Router:
                 passed.append(str(report))
         return False
 
-    def _candidates(self, route: Route, want: _Want, passed: list[str]) -> Iterator[tuple[Given, Facing]]:
+    def _candidates(
+        self, route: Route, want: _Want, passed: list[str]
+    ) -> Iterator[tuple[BackendRef, BackendProfile]]:
         """Who could take over, in order; why others cannot goes into `passed`."""
         from perdure.switching.route import lacking
 
@@ -212,14 +214,14 @@ class Router:
 
     def _report(
         self,
-        given: Given,
-        to: Facing,
+        given: BackendRef,
+        to: BackendProfile,
         want: _Want,
         passed: Sequence[str],
         effects: Sequence[CallRecord],
     ) -> Report:
         ground, head, space = self._desk.ground, self._desk.journal.head, self._desk.space
-        asked = Asked(to=given, reason=shortened(f"failover, {want.trigger}: {want.why}", _WHY_MAX))
+        asked = SwitchRequest(to=given, reason=shortened(f"failover, {want.trigger}: {want.why}", _WHY_MAX))
         ledger = ledger_now(space, head)
         report = reported(ground, asked, to, head, ledger, before=self.recorded, inside=True)
         notes = (*report.notes, *(f"passed over {each}" for each in passed), *_told(effects))
@@ -233,9 +235,9 @@ class Router:
         draft.extend(holds.events)
         draft.objects += holds.objects
         journal.stage(draft)
-        failpoints.reach("switch_checked")
+        failpoints.hit("switch_checked")
         self._hand_over(recorded, cells)
-        failpoints.reach("switch_written")
+        failpoints.hit("switch_written")
         journal.feed.committed(journal.head.commit, spoken=True)  # half an answer is none
 
     def _calls(self) -> list[CallRecord]:
@@ -264,7 +266,7 @@ class Router:
         journal = self._desk.journal
         return of_run(journal.space, journal.run, journal.head.commit)
 
-    def _facing(self, route: Route) -> Facing:
+    def _facing(self, route: Route) -> BackendProfile:
         """What is known of the backend that the run is on, by what it was given as."""
         ground, name = self._desk.ground, self.model.backend
         if name not in self._seen:

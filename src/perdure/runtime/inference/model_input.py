@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 
 from perdure.context.budget import Budget, budget_of
-from perdure.context.builder import Ask, draw, fitting_note
+from perdure.context.builder import ContextRequest, draw, fitting_note
 from perdure.context.frame import Framed, Setting, task_state
 from perdure.context.render.conversation import WAITING
 from perdure.context.render.media import lost
-from perdure.context.render.notes import Recalled
+from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, snapshot
 from perdure.memory import relevant
@@ -41,15 +41,15 @@ from perdure.model.message import Message
 from perdure.model.recipe import Frame, Sent
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, Model, sent_by
-from perdure.providers.profile import Described, Facing, facing, same
+from perdure.providers.profile import BackendProfile, SelfDescribedModel, facing, same
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.agent.builtin_tools import reader_spec
-from perdure.runtime.session.environment import Ground
-from perdure.runtime.session.prompt_cache import Talk, empty
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.prompt_cache import PromptState, empty
 from perdure.switching.checkpoint.derive import derive
 
 __all__ = [
-    "Attention",
+    "ModelInputBuilder",
     "artifact_reader",
     "ask",
     "ask_for",
@@ -84,19 +84,19 @@ def build_frame(
     return Frame(system=system, tools=agent.specs, options=options, sent=sent, unseen=unseen)
 
 
-def unseen_by(ground: Ground, model: Model) -> tuple[str, ...]:
+def unseen_by(ground: RunEnvironment, model: Model) -> tuple[str, ...]:
     """The kinds of media that a model takes none of, as far as that is known."""
-    known = sent_by(model) is not None or isinstance(model, Described)
+    known = sent_by(model) is not None or isinstance(model, SelfDescribedModel)
     return facing(model, ground.models()).unseen if known else ()
 
 
-def accepts_calls(ground: Ground, model: Model) -> bool:
+def accepts_calls(ground: RunEnvironment, model: Model) -> bool:
     """True if a model's format carries calls and their results, or nothing is known of it."""
-    known = sent_by(model) is not None or isinstance(model, Described)
+    known = sent_by(model) is not None or isinstance(model, SelfDescribedModel)
     return not known or facing(model, ground.models()).does(Capability.TOOLS) != "none"
 
 
-def artifact_reader(ground: Ground, model: Model) -> ToolSpec | None:
+def artifact_reader(ground: RunEnvironment, model: Model) -> ToolSpec | None:
     """The tool that reads artifacts as a model is told of it; None: the model takes no tools, or the agent has its own."""
     return reader_spec(ground.agent) if accepts_calls(ground, model) else None
 
@@ -107,7 +107,7 @@ def window_of(model: object) -> int | None:
     return found if isinstance(found, int) and found > 1 else None
 
 
-def budget_for(ground: Ground, model: Model, frame: Frame) -> Budget:
+def budget_for(ground: RunEnvironment, model: Model, frame: Frame) -> Budget:
     """What there is room for with a model."""
     return budget_of(
         model.backend, ground.agent.context, frame=frame, models=ground.models, window=window_of(model)
@@ -115,7 +115,7 @@ def budget_for(ground: Ground, model: Model, frame: Frame) -> Budget:
 
 
 def ask(
-    ground: Ground,
+    ground: RunEnvironment,
     budget: Budget,
     frame: Frame,
     at: Digest | None,
@@ -123,7 +123,7 @@ def ask(
     fresh: bool = False,
     live: bool = False,
     takes_calls: bool = True,
-) -> Ask:
+) -> ContextRequest:
     """What is wanted for the next step after `at`, without what belongs to a turn.
 
     `live`: the log of calls is read as far as it goes by now, and not only as far as the commit had read it.
@@ -136,7 +136,7 @@ def ask(
         return is_policy_native or (maker is not None and same(maker, budget.backend, ground.models()))
 
     upto: Callable[[], LedgerRead | None] = lambda: snapshot.now(space) if live else None  # noqa: E731
-    return Ask(
+    return ContextRequest(
         frame=frame,
         budget=budget,
         limits=ground.agent.context,
@@ -150,14 +150,14 @@ def ask(
 
 
 def ask_for(
-    ground: Ground,
-    to: Facing,
+    ground: RunEnvironment,
+    to: BackendProfile,
     at: Digest | None,
     *,
     fresh: bool,
     shape: Any = None,
     checkpoint: Checkpoint | None = None,
-) -> Ask:
+) -> ContextRequest:
     """What a backend would be asked with at a commit; `checkpoint` is the one it would begin with."""
     sent = None
     if to.target is not None:
@@ -175,13 +175,15 @@ def ask_for(
     )
 
 
-def recalled(ground: Ground, query: str, at: Digest | None) -> tuple[Sequence[Recalled], Digest | None]:
+def recalled(
+    ground: RunEnvironment, query: str, at: Digest | None
+) -> tuple[Sequence[RecalledItem], Digest | None]:
     """What the owner's memory says about an input, and its root; nothing if there is none, or nothing to look for."""
     memory, limit = ground.memory, ground.agent.context.memory
     if memory is None or limit < 1 or not query.strip() or memory.commit is None:
         return (), None
     found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(ground.space.name, at))
-    told = tuple(Recalled(each.reference, each.text, each.kind, each.trust) for each in found)
+    told = tuple(RecalledItem(each.reference, each.text, each.kind, each.trust) for each in found)
     return told, found.sight.root
 
 
@@ -216,17 +218,17 @@ def _words(record: CallRecord) -> str:
     return WAITING
 
 
-class Attention:
+class ModelInputBuilder:
     """What one run shows."""
 
-    def __init__(self, ground: Ground, *, shape: Any = None) -> None:
+    def __init__(self, ground: RunEnvironment, *, shape: Any = None) -> None:
         """Begin with nothing; `shape` is the type that the last words are to have."""
         self._ground, self._shape = ground, shape
         self._talk = empty(ground.space)
         self._model: Model | None = None
         self._setting: Setting | None = None
         self._task: Mapping[str, Json] = {}
-        self._recalled: Sequence[Recalled] = ()
+        self._recalled: Sequence[RecalledItem] = ()
         self.memory_root: Digest | None = None  # of the owner's memory that was looked at; None: none was
         self._note: Message | None = None
         self._unwritten: list[Message] = []  # what was heard and is not committed yet
@@ -259,7 +261,7 @@ class Attention:
     def anew(self, at: Digest | None) -> tuple[Context, bool]:
         """The same, drawn anew, and whether it is within the budget then; `at` is the line's last commit."""
         kept, space = self._talk.kept, self._ground.space
-        self._talk = Talk(space, at, draw(space, at, self._ask(at)))
+        self._talk = PromptState(space, at, draw(space, at, self._ask(at)))
         self._talk.kept |= kept
         self._explain()
         for message in self._unwritten:
@@ -271,7 +273,7 @@ class Attention:
         """Take the line up anew where it stands: another backend has taken over."""
         self._ready(model)
         self._unwritten = []
-        self._talk = Talk(self._ground.space, at, draw(self._ground.space, at, self._ask(at)))
+        self._talk = PromptState(self._ground.space, at, draw(self._ground.space, at, self._ask(at)))
         self._explain()
 
     def recipe(self) -> tuple[Digest, list[Object]]:
@@ -324,7 +326,7 @@ class Attention:
         notes = self._note is not None or self._talk.is_noted
         return self._set.framed(notes=notes, reads=self._talk.has_cut_results)
 
-    def _ask(self, at: Digest | None) -> Ask:
+    def _ask(self, at: Digest | None) -> ContextRequest:
         assert self._model is not None
         takes_calls = accepts_calls(self._ground, self._model)
         made = ask(self._ground, self._set.budget, self._set.frame, at, live=True, takes_calls=takes_calls)

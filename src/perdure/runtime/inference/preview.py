@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from perdure.context import assemble
-from perdure.context.assemble import Rebuilt
+from perdure.context.assemble import RebuiltContext
 from perdure.context.budget import budget_of
-from perdure.context.builder import Ask
+from perdure.context.builder import ContextRequest
 from perdure.context.plan import Plan
 from perdure.context.render.conversation import Conversation
 from perdure.context.render.media import lost, taken_out
@@ -34,12 +34,12 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Loss, Rendered, decode_losses
-from perdure.providers.profile import Facing, Given, check_model, facing, name_of, same
+from perdure.providers.profile import BackendProfile, BackendRef, check_model, facing, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.inference import model_input
 from perdure.runtime.inference.backend import given_as, given_for
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.switching.compatibility import ShownToTarget
 from perdure.switching.current_backend import RecordedBackend, recorded_at
 
@@ -71,7 +71,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     request: Rendered | None = None  # None: the model took the context as it is
 
 
-def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
+def render(ground: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Rendered:
     """The request that a backend would be sent for the line as it is at a commit."""
     seen = facing(backend, ground.models())
     target = seen.target
@@ -87,7 +87,7 @@ def render(ground: Ground, backend: Given, *, at: Digest | None) -> Rendered:
     return msgspec.structs.replace(made, losses=(*before, *made.losses)) if before else made
 
 
-def planned(ground: Ground, backend: Given | None, *, at: Digest | None) -> Plan:
+def planned(ground: RunEnvironment, backend: BackendRef | None, *, at: Digest | None) -> Plan:
     """What a backend would be shown after a commit, and why; None: the one that the line is on.
 
     Raises `Invalid` or `NotFound` for a name that nobody goes by: no vendor, nor who is on the line or at hand.
@@ -120,12 +120,12 @@ def last_step(space: Space, at: Digest | None) -> Digest:
     )
 
 
-def shown_at(space: Space, at: Digest | None) -> Rebuilt:
+def shown_at(space: Space, at: Digest | None) -> RebuiltContext:
     """What the model was shown that spoke last, at a commit or before it, byte for byte."""
     return assemble.rebuilt(space, last_step(space, at))
 
 
-def shown(ground: Ground, at: Digest | None) -> Shown:
+def shown(ground: RunEnvironment, at: Digest | None) -> Shown:
     """The same with its plan, its tokens counted anew, and with the request that was sent."""
     commit = last_step(ground.space, at)
     found = assemble.rebuilt(ground.space, commit)
@@ -147,7 +147,7 @@ def request(frame: Frame, context: Context) -> Rendered | None:
     return msgspec.structs.replace(rendered, body=body)
 
 
-def render_as(ground: Ground, api: str, *, at: Digest | None, model: str = "") -> Rendered:
+def render_as(ground: RunEnvironment, api: str, *, at: Digest | None, model: str = "") -> Rendered:
     """The whole conversation in a wire format; without a model it names none, and is for no backend in particular."""
     rendered = registry.adapter(api).render(context_of(ground, at), model=model)
     if model:
@@ -162,7 +162,7 @@ def recorded(space: Space, entry: TranscriptEntry) -> tuple[Loss, ...]:
     return decode_losses(space.body(entry.losses)) if entry.losses is not None else ()
 
 
-def context_of(ground: Ground, at: Digest | None) -> Context:
+def context_of(ground: RunEnvironment, at: Digest | None) -> Context:
     """The whole conversation up to a commit, with the agent's instructions and tools."""
     conversation = Conversation()
     words = [entry.words for entry in reader.transcript(ground.space, at) if entry.words]
@@ -184,7 +184,7 @@ def _asked(context: Context, own: Mapping[str, Json]) -> Context:
     return msgspec.structs.replace(context, options={**options, **stream})
 
 
-def _last_frame(ground: Ground, at: Digest | None) -> Frame | None:
+def _last_frame(ground: RunEnvironment, at: Digest | None) -> Frame | None:
     """What stood around the last step, where the agent is only known by its name; None where it is declared."""
     agent = ground.agent
     if agent.backend is not None or agent.instructions or agent.tools or agent.options:
@@ -198,7 +198,7 @@ def _last_frame(ground: Ground, at: Digest | None) -> Frame | None:
     return None
 
 
-def _own(ground: Ground, current: RecordedBackend | None) -> Given:
+def _own(ground: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
     """Whoever takes the turns of the line: what was given for its backend, else the name."""
     if current is not None:
         return given_for(ground, current)
@@ -209,7 +209,7 @@ def _own(ground: Ground, current: RecordedBackend | None) -> Given:
     return ground.agent.backend
 
 
-def _seen(ground: Ground, backend: Given, line: str | None) -> Facing:
+def _seen(ground: RunEnvironment, backend: BackendRef, line: str | None) -> BackendProfile:
     """What is known of a backend; of the line's own, if it takes steps itself and is not at hand, its name."""
     backend = given_as(ground, backend)
     try:
@@ -217,15 +217,15 @@ def _seen(ground: Ground, backend: Given, line: str | None) -> Facing:
     except (NotFound, Invalid):
         if not isinstance(backend, str) or backend != line:
             raise
-        return Facing(name=backend)
+        return BackendProfile(name=backend)
     if backend != line:
         check_model(backend, seen, ground.models())
     return seen
 
 
 def shown_to(
-    ground: Ground,
-    to: Facing,
+    ground: RunEnvironment,
+    to: BackendProfile,
     at: Digest | None,
     checkpoint: Checkpoint,
     *,
@@ -270,7 +270,7 @@ def last_frame(space: Space, at: Digest | None) -> Frame | None:
         return None
 
 
-def _as_before(ask: Ask, frame: Frame | None) -> Ask:
+def _as_before(ask: ContextRequest, frame: Frame | None) -> ContextRequest:
     """The same with the tools and options that were shown last."""
     if frame is None:
         return ask
@@ -288,7 +288,7 @@ def _summarised(plan: Plan, checkpoint: Checkpoint) -> int:
     return max(len(plan.calls_in_words), here - len(plan.calls_native))
 
 
-def _crowded(plan: Plan, ask: Ask) -> int | None:
+def _crowded(plan: Plan, ask: ContextRequest) -> int | None:
     """How many turns are shown, if it would be more had there been room; None: room is not what limits them."""
     shown = len([item for item in plan.of(4) if item.included])
     left = any(not item.included for item in plan.of(7))

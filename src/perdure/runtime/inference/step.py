@@ -24,7 +24,7 @@ from perdure.providers.contract import (
     Loss,
     Model,
     ModelEvent,
-    Pending,
+    PendingReply,
     ReasoningDelta,
     TextDelta,
 )
@@ -34,13 +34,13 @@ from perdure.runtime.events import CallProgress
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["Patience", "Said", "declared_names", "infer"]
+__all__ = ["Patience", "StepReply", "declared_names", "infer"]
 
 _POLL_SECONDS, _POLL_GROWTH, _POLL_SECONDS_MAX = 0.25, 1.5, 5.0
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Said(msgspec.Struct, frozen=True):
+class StepReply(msgspec.Struct, frozen=True):
     """What the model said in one step."""
 
     message: Message  # its calls have ids of ours
@@ -64,7 +64,7 @@ async def infer(
     ids: Callable[[], str],
     names: Mapping[str, str],
     patience: Patience,
-) -> Said | None:
+) -> StepReply | None:
     """Have the model take a step; None: the run may not wait any longer for the answer.
 
     Raises what the model raises, and `Invalid` if it stops without a whole message.
@@ -77,7 +77,7 @@ async def infer(
             async for event in model.step(context):
                 if isinstance(event, Finished):
                     finished = event
-                elif isinstance(event, Pending):
+                elif isinstance(event, PendingReply):
                     if event.id != context.pending:
                         await patience.note(event.id)
                     pending = event.id
@@ -106,7 +106,7 @@ def _tell(feed: Feed, event: ModelEvent) -> None:
             feed.tell(events.ReasoningDelta(text))
         case CallDelta(index, name, arguments):
             feed.tell(CallProgress(str(index), name, "writing", arguments))
-        case Pending() | Finished():
+        case PendingReply() | Finished():
             pass
 
 
@@ -126,7 +126,7 @@ def declared_names(tools: Mapping[str, Tool]) -> dict[str, str]:
     return {**unambiguous, **served}
 
 
-def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> Said:
+def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> StepReply:
     message = finished.message
     if message.role != "assistant" or message.tool_results:
         raise Invalid(
@@ -138,8 +138,8 @@ def _ours(model: Model, finished: Finished, ids: Callable[[], str], names: Mappi
             f"{model.backend} ended its answer with an error ({stop.word}); nothing of it was kept. Ask again."
         )
     if not message.tool_calls:
-        return Said(message, (), finished.usage, stop, finished.losses)
+        return StepReply(message, (), finished.usage, stop, finished.losses)
     calls = tuple(ToolCall(ids(), names.get(call.name, call.name), call.args) for call in message.tool_calls)
     vendor_ids = tuple(call.id for call in message.tool_calls)
     said = msgspec.structs.replace(message, tool_calls=calls)
-    return Said(said, vendor_ids, finished.usage, stop, finished.losses)
+    return StepReply(said, vendor_ids, finished.usage, stop, finished.losses)

@@ -31,7 +31,7 @@ from perdure.model.commit import LedgerRead
 from perdure.model.head import Head
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model, server_of
-from perdure.providers.profile import Facing, Given, check_backend, check_model, facing, name_of
+from perdure.providers.profile import BackendProfile, BackendRef, check_backend, check_model, facing, name_of
 from perdure.providers.transport.registry import missing
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
@@ -39,7 +39,7 @@ from perdure.runtime.event_loop import drive
 from perdure.runtime.inference.backend import check_server_on_record, given_as, is_on
 from perdure.runtime.inference.preview import is_bare, last_frame, shown_to
 from perdure.runtime.session import lease as leases
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.switching import compatibility
 from perdure.switching.checkpoint.derive import derive, recalling
 from perdure.switching.checkpoint.summary import summarised
@@ -56,7 +56,7 @@ from perdure.switching.commit import (
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
 
-__all__ = ["Asked", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
+__all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
 _POLL_SECONDS = 0.05
 _TRIES_MAX = 16
@@ -76,14 +76,14 @@ _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, 
 }
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A switch as it is asked for."""
 
-    to: Given
+    to: BackendRef
     reason: str | None = None
     approved_by: str | None = None
     output: Any = None  # the type that runs are asked for; None: words
-    summariser: Given | None = None  # who says in its own words how things stand; None: nobody
+    summariser: BackendRef | None = None  # who says in its own words how things stand; None: nobody
     op_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ def _check_type(output: object) -> None:
         raise Invalid(f"output is a type, not {output!r}: {error}; nothing was done.") from error
 
 
-def found(ground: Ground, given: Given) -> Facing:
+def found(ground: RunEnvironment, given: BackendRef) -> BackendProfile:
     """What is known of the backend that is to take over; raises if nothing there could take a step."""
     seen = facing(given, ground.models())
     if not isinstance(given, str | Backend):
@@ -119,7 +119,7 @@ def found(ground: Ground, given: Given) -> Facing:
     return seen
 
 
-def check_taken(given: Given, seen: Facing) -> None:
+def check_taken(given: BackendRef, seen: BackendProfile) -> None:
     """Raise `Unsupported` if the package is missing that would send to it."""
     if not isinstance(given, str | Backend) or seen.target is None:
         return
@@ -130,7 +130,7 @@ def check_taken(given: Given, seen: Facing) -> None:
         raise missing(seen.name, sdk[1], sdk[2])
 
 
-def check(ground: Ground, asked: Asked) -> Report:
+def check(ground: RunEnvironment, asked: SwitchRequest) -> Report:
     """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
     asked = _resolved(ground, asked)
     to = found(ground, asked.to)
@@ -139,13 +139,13 @@ def check(ground: Ground, asked: Asked) -> Report:
     return reported(ground, asked, to, head, ledger)
 
 
-def switch(ground: Ground, asked: Asked) -> Report:
+def switch(ground: RunEnvironment, asked: SwitchRequest) -> Report:
     """Let another backend take the turns from here on.
 
     Raises `Refused` with the report if the policy does not let it pass, `Busy` if a run is on the
     line; then nothing was written.  The same op_id again gives the first report.
     """
-    failpoints.reach("switch_begun")
+    failpoints.hit("switch_begun")
     asked = _resolved(ground, asked)
     to = found(ground, asked.to)
     check_taken(asked.to, to)
@@ -159,7 +159,7 @@ def switch(ground: Ground, asked: Asked) -> Report:
         free = leases.check_free(ground.space, ground.timeline, "switch", owners=ground.owners)
         head = reader.head_to_move(ground.space, ground.timeline)
         ledger = _settled(ground, head)
-        failpoints.reach("switch_settled")
+        failpoints.hit("switch_settled")
         report = reported(ground, asked, to, head, ledger)
         if _is_there(ground, report):
             return _already(report)
@@ -168,11 +168,11 @@ def switch(ground: Ground, asked: Asked) -> Report:
         if teller is not None:
             check_server_on_record(ground, head.commit, teller)
             report = _summarised(ground, report, teller, attempt)
-        failpoints.reach("switch_checked")
+        failpoints.hit("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
         made = _written(ground, asked, report, head, ledger, bump)
         if made is not None:
-            failpoints.reach("switch_written")
+            failpoints.hit("switch_written")
             recorded = RecordedBackend(to.name, server)
             ground.lines.note(ground.space, ground.timeline, made.commit, recorded)
             return made
@@ -182,9 +182,9 @@ def switch(ground: Ground, asked: Asked) -> Report:
 
 
 def reported(
-    ground: Ground,
-    asked: Asked,
-    to: Facing,
+    ground: RunEnvironment,
+    asked: SwitchRequest,
+    to: BackendProfile,
     head: Head,
     ledger: LedgerRead,
     *,
@@ -211,7 +211,7 @@ def reported(
         timeline=head.timeline,
         recall=recalling(ground.memory, space.name, head.commit),
     )
-    failpoints.reach("switch_checkpointed")
+    failpoints.hit("switch_checkpointed")
     shown = shown_to(ground, to, head.commit, checkpoint, before=name, output=asked.output)
     lost = compatibility.losses(shown, to)
     left = () if inside else unfinished(space, head, ledger)
@@ -234,7 +234,7 @@ def reported(
     return gated(report, agent.policy)
 
 
-def _summarised(ground: Ground, report: Report, teller: Model, attempt: int) -> Report:
+def _summarised(ground: RunEnvironment, report: Report, teller: Model, attempt: int) -> Report:
     """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
@@ -246,7 +246,7 @@ def _summarised(ground: Ground, report: Report, teller: Model, attempt: int) -> 
     return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))
 
 
-def _settled(ground: Ground, head: Head) -> LedgerRead:
+def _settled(ground: RunEnvironment, head: Head) -> LedgerRead:
     """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
     space, policy = ground.space, ground.agent.policy
     until = time.monotonic() + policy.wait_seconds
@@ -264,7 +264,12 @@ def ledger_now(space: Space, head: Head) -> LedgerRead:
 
 
 def _written(
-    ground: Ground, asked: Asked, report: Report, head: Head, ledger: LedgerRead, bump: CellWrite
+    ground: RunEnvironment,
+    asked: SwitchRequest,
+    report: Report,
+    head: Head,
+    ledger: LedgerRead,
+    bump: CellWrite,
 ) -> Report | None:
     """The report of the switch that was made; None if the line has changed, and all has to be looked at again."""
     space, checkpoint = ground.space, report.checkpoint
@@ -296,13 +301,13 @@ def _written(
     return msgspec.structs.replace(report, commit=done.head.commit)
 
 
-def _resolved(ground: Ground, asked: Asked) -> Asked:
+def _resolved(ground: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
     """The switch with names replaced by the objects that were given under them, which know their servers."""
     teller = None if asked.summariser is None else given_as(ground, asked.summariser)
     return msgspec.structs.replace(asked, to=given_as(ground, asked.to), summariser=teller)
 
 
-def _is_there(ground: Ground, report: Report) -> bool:
+def _is_there(ground: RunEnvironment, report: Report) -> bool:
     """Whether the line is on that backend, at that server, already."""
     before = report.from_backend
     return (
@@ -312,7 +317,9 @@ def _is_there(ground: Ground, report: Report) -> bool:
     )
 
 
-def _earlier(ground: Ground, asked: Asked, to: Facing, server: str | None) -> Report | None:
+def _earlier(
+    ground: RunEnvironment, asked: SwitchRequest, to: BackendProfile, server: str | None
+) -> Report | None:
     """The report of the switch that the same op_id made before."""
     if asked.op_id is None:
         return None
@@ -337,7 +344,9 @@ def _already(report: Report) -> Report:
     return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
-def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) -> tuple[str, ...]:
+def _notes(
+    ground: RunEnvironment, to: BackendProfile, checkpoint: Checkpoint, *, sealed: bool
+) -> tuple[str, ...]:
     told = [*([to.note] if to.note else ()), *_absent(to)]
     if sealed:
         told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
@@ -350,7 +359,7 @@ def _notes(ground: Ground, to: Facing, checkpoint: Checkpoint, *, sealed: bool) 
     return (*told, *checkpoint.validation.notes)
 
 
-def _absent(to: Facing) -> list[str]:
+def _absent(to: BackendProfile) -> list[str]:
     """The package that has to be installed first, if one is missing."""
     sdk = _SDKS.get(to.target.api) if to.target is not None else None
     if sdk is None or _is_installed(sdk[0]):

@@ -22,19 +22,19 @@ from perdure.model.commit import Reads
 from perdure.model.digest import Digest
 from perdure.model.event import AgentChanged
 from perdure.model.head import Head
-from perdure.runtime.run.start import Begun
+from perdure.runtime.run.start import Started
 from perdure.runtime.session.journal import Journal
 
-__all__ = ["Branch", "lines_of"]
+__all__ = ["RunBranch", "lines_of"]
 
 _PAGE = 100
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 
 
-class Branch:
+class RunBranch:
     """The way of one run's commits to the line that it is to move."""
 
-    def __init__(self, journal: Journal, begun: Begun) -> None:
+    def __init__(self, journal: Journal, begun: Started) -> None:
         """Begin on the line itself."""
         self._journal, self._begun = journal, begun
         self._main: Head | None = None  # where the line stood when the run left it; None: it has not

@@ -40,16 +40,16 @@ from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
 from perdure.runtime.agent.plugin import hooked
 from perdure.runtime.calls.recovery import open_calls
-from perdure.runtime.inference.backend import model_for, warn_of_end, whose
+from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run.calls_of_run import calls_of
 from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
-    Begun,
-    Earlier,
-    Elsewhere,
+    AlreadyRan,
+    BackendChanged,
     Input,
     Interrupted,
-    Wanted,
+    RunRequest,
+    Started,
     begin,
     continued,
     given_before,
@@ -58,7 +58,7 @@ from perdure.runtime.run.start import (
 )
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.session.result import Result, last_of, result_of
@@ -71,7 +71,7 @@ _TRIES_MAX = 16
 
 
 async def run(
-    ground: Ground,
+    ground: RunEnvironment,
     given: Input,
     *,
     id: str | None = None,
@@ -80,7 +80,7 @@ async def run(
     on_failure: OnFailure = "restore",
     output: Any = None,
     retry: bool = True,
-    begun: Callable[[Begun], None] | None = None,
+    begun: Callable[[Started], None] | None = None,
 ) -> Result:
     """Run the agent on the line with an input; the same id again gives the first result.
 
@@ -93,7 +93,7 @@ async def run(
     names.check_choice("head_policy", head_policy, get_args(HeadPolicy))
     names.check_choice("on_failure", on_failure, get_args(OnFailure))
     names.check_flag("retry", retry)
-    wanted = Wanted(
+    wanted = RunRequest(
         inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
         backend="",
         head_policy=head_policy,
@@ -104,28 +104,28 @@ async def run(
     while True:
         start, model = await ground.hands(partial(_started, ground, wanted, model))
         match start:
-            case Begun():
+            case Started():
                 assert model is not None, "a run begins with the model whose turn it is"
                 if begun is not None:
                     begun(start)
                 return await LiveRun(ground, start, model, shape=output).go()
-            case Earlier(earlier_run):
+            case AlreadyRan(earlier_run):
                 return await _given_again(ground, earlier_run, shape=output, retry=retry, begun=begun)
             case Interrupted(cut_off):
                 await _finish_first(ground, cut_off)
-            case Elsewhere(backend):
+            case BackendChanged(backend):
                 model = model_for(ground, backend)
 
 
 def _started(
-    ground: Ground, wanted: Wanted, model: Model | None
-) -> tuple[Begun | Earlier | Interrupted | Elsewhere, Model | None]:
+    ground: RunEnvironment, wanted: RunRequest, model: Model | None
+) -> tuple[Started | AlreadyRan | Interrupted | BackendChanged, Model | None]:
     """What came of beginning a run, and whose turn it is; None: that is to be found out.
 
     An input that was given before needs no model: its result is there, whoever takes steps here.
     """
     try:
-        model = model or whose(ground)
+        model = model or current_model(ground)
     except (Invalid, NotFound, ServerChanged, Unsupported):
         found = given_before(ground, wanted)
         if found is None:
@@ -137,11 +137,11 @@ def _started(
 
 
 async def resume(
-    ground: Ground,
+    ground: RunEnvironment,
     id: str | None = None,
     *,
     shape: Any = None,
-    begun: Callable[[Begun], None] | None = None,
+    begun: Callable[[Started], None] | None = None,
 ) -> Result:
     """Go on with a run that was cut off, or that waits and has been decided; None: the one on this line.
 
@@ -162,7 +162,7 @@ async def resume(
 
 
 async def _given_again(
-    ground: Ground, id: str, *, shape: Any, retry: bool, begun: Callable[[Begun], None] | None
+    ground: RunEnvironment, id: str, *, shape: Any, retry: bool, begun: Callable[[Started], None] | None
 ) -> Result:
     """What comes of an input that was given before, and that led to the run of that id."""
     while True:
@@ -182,13 +182,13 @@ async def _given_again(
             return await earlier(ground, id, shape=shape)
 
 
-def _retaken(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
+def _retaken(ground: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
     """Take the line for a run that failed, if it may be retried, and the model that goes on with it."""
     _check_retry(ground, kept.record)
     return _continued(ground, kept)
 
 
-def _check_retry(ground: Ground, record: RunRecord) -> None:
+def _check_retry(ground: RunEnvironment, record: RunRecord) -> None:
     """Raise `Conflict` if the run is not the last thing that was said on its line, or may repeat an external write."""
     head = reader.head_of(ground.space, record.timeline).commit
     if not stands_on(ground.space, record.id, head):
@@ -213,7 +213,7 @@ def _check_retry(ground: Ground, record: RunRecord) -> None:
             )
 
 
-def _continued(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
+def _continued(ground: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
     """Take the line for a run, and the model that goes on with it.
 
     The model is found before the line is taken: without one nobody would let it go.  A switch
@@ -222,7 +222,7 @@ def _continued(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
     record = kept.record
     for _ in range(_TRIES_MAX):
         held, revision = leases.look(ground.space, record.timeline)
-        model = whose(ground, line=record.line, sure=True)
+        model = current_model(ground, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
             take = retried if record.state == "failed" else continued
@@ -235,7 +235,7 @@ def _continued(ground: Ground, kept: VersionedRun) -> tuple[Begun, Model]:
     )
 
 
-async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
+async def earlier(ground: RunEnvironment, id: str, *, shape: Any = None) -> Result:
     """What a run came to, waiting for it while it lives; one that was cut off is finished first."""
     while True:
         kept = await ground.hands(partial(records.read, ground.space, id))
@@ -255,7 +255,7 @@ async def earlier(ground: Ground, id: str, *, shape: Any = None) -> Result:
             await asyncio.sleep(_WAIT_SECONDS)
 
 
-def cancel(ground: Ground, id: str | None, why: str, by: str | None = None) -> RunRecord:
+def cancel(ground: RunEnvironment, id: str | None, why: str, by: str | None = None) -> RunRecord:
     """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.  `by` is who asks.
 
     A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
@@ -277,7 +277,7 @@ def cancel(ground: Ground, id: str | None, why: str, by: str | None = None) -> R
             return kept.record
 
 
-async def end_cancelled(ground: Ground, record: RunRecord) -> RunRecord:
+async def end_cancelled(ground: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop and that nobody is running."""
     if record.state in ENDED or await ground.hands(partial(_lives, ground, record)):
         return record
@@ -305,14 +305,14 @@ def _end_undone(space: Space, record: RunRecord) -> RunRecord:
     return kept.record
 
 
-def line_of(ground: Ground, run: str | None) -> Ground:
+def line_of(ground: RunEnvironment, run: str | None) -> RunEnvironment:
     """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
     if run is None:
         return ground
     return _on(ground, records.read(ground.space, names.check_id("run", run)).record.timeline)
 
 
-def _on(ground: Ground, timeline: str) -> Ground:
+def _on(ground: RunEnvironment, timeline: str) -> RunEnvironment:
     """The same ground, on another line of the thread."""
     if timeline == ground.timeline:
         return ground
@@ -322,13 +322,13 @@ def _on(ground: Ground, timeline: str) -> Ground:
     )
 
 
-def is_interrupted(ground: Ground, id: str) -> bool:
+def is_interrupted(ground: RunEnvironment, id: str) -> bool:
     """Whether a run was cut off: it counts as running, but no process is at it."""
     record = records.read(ground.space, id).record
     return record.state in ("created", "running") and not _lives(ground, record)
 
 
-def is_decided(ground: Ground, id: str) -> bool:
+def is_decided(ground: RunEnvironment, id: str) -> bool:
     """Whether a run waits and can go on."""
     record = records.read(ground.space, id).record
     if record.state != "waiting" or not _is_present(ground.space, record):
@@ -336,7 +336,7 @@ def is_decided(ground: Ground, id: str) -> bool:
     return _is_decided(ground, record)
 
 
-def _lives(ground: Ground, record: RunRecord) -> bool:
+def _lives(ground: RunEnvironment, record: RunRecord) -> bool:
     held = leases.current(ground.space, record.timeline)
     return (
         held is not None
@@ -354,7 +354,7 @@ class _Nobody(msgspec.Struct, frozen=True):
         raise AssertionError("a run that only ends asks no model")
 
 
-async def _finish_first(ground: Ground, id: str) -> None:
+async def _finish_first(ground: RunEnvironment, id: str) -> None:
     """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
     try:
         await resume(ground, id)
@@ -365,7 +365,7 @@ async def _finish_first(ground: Ground, id: str) -> None:
         await asyncio.sleep(_WAIT_SECONDS)
 
 
-def _to_resume(ground: Ground, id: str | None) -> VersionedRun:
+def _to_resume(ground: RunEnvironment, id: str | None) -> VersionedRun:
     space, timeline = ground.space, ground.timeline
     if id is not None:
         return records.read(space, names.check_id("run", id))
@@ -403,7 +403,7 @@ def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
     return True
 
 
-def _check_present(ground: Ground, record: RunRecord) -> None:
+def _check_present(ground: RunEnvironment, record: RunRecord) -> None:
     if not _is_present(ground.space, record):
         raise NotFound(
             f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
@@ -411,7 +411,7 @@ def _check_present(ground: Ground, record: RunRecord) -> None:
         )
 
 
-def _continuation(ground: Ground, origin: RunRecord) -> VersionedRun:
+def _continuation(ground: RunEnvironment, origin: RunRecord) -> VersionedRun:
     """A run of this line that takes up what another line's run left open, decided here."""
     space = ground.space
     now = space.clock()
@@ -439,7 +439,7 @@ def _continuation(ground: Ground, origin: RunRecord) -> VersionedRun:
     return records.read(space, record.id)
 
 
-def _is_decided(ground: Ground, record: RunRecord) -> bool:
+def _is_decided(ground: RunEnvironment, record: RunRecord) -> bool:
     """Whether there is anything to go on with: a decision, a lapse, or nothing that waits."""
     space, line = ground.space, record.timeline
     head = reader.head_of(space, line)
@@ -459,7 +459,7 @@ def _goes_on(space: Space, call: str, line: str) -> bool:
     return asked is not None and decisions.due(asked.ticket, space.clock())
 
 
-def _decided_here(ground: Ground) -> RunRecord | None:
+def _decided_here(ground: RunEnvironment) -> RunRecord | None:
     """The run of another line that left a call open which was decided on this one."""
     space, line = ground.space, ground.timeline
     head = reader.head_of(space, line)
@@ -474,5 +474,5 @@ def _decided_here(ground: Ground) -> RunRecord | None:
     return None
 
 
-def _result(ground: Ground, record: RunRecord, shape: Any) -> Result:
+def _result(ground: RunEnvironment, record: RunRecord, shape: Any) -> Result:
     return result_of(ground.space, record, at=last_of(ground.space, record), shape=shape)

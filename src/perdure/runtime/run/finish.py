@@ -20,26 +20,26 @@ from perdure.model.changeset import RunMeta
 from perdure.model.event import RunFinished
 from perdure.model.message import Message
 from perdure.model.run import RunState, StopReason
-from perdure.runtime.calls.executor import Carrier
+from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.recovery import open_slots, withdrawn
 from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import Desk
-from perdure.runtime.run.branch import Branch
-from perdure.runtime.run.start import Begun, restore
+from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.run.branch import RunBranch
+from perdure.runtime.run.start import Started, restore
 from perdure.runtime.session import records, steering
-from perdure.runtime.session.journal import Draft
+from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost, releasing
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["Closing"]
+__all__ = ["RunFinisher"]
 
 _UNKNOWN = -1
 
 
-class Closing:
+class RunFinisher:
     """A run's record, and the ways in which the run comes to an end."""
 
-    def __init__(self, desk: Desk, branch: Branch, begun: Begun) -> None:
+    def __init__(self, desk: RoundContext, branch: RunBranch, begun: Started) -> None:
         """Begin with the record that was just written."""
         self._desk, self._branch, self._lease = desk, branch, begun.lease
         self._journal = desk.journal
@@ -104,7 +104,7 @@ class Closing:
 
     def finish(
         self,
-        draft: Draft,
+        draft: CommitDraft,
         status: RunState,
         why: str | None,
         cells: Sequence[CellWrite],
@@ -186,7 +186,7 @@ class Closing:
                     "the run ended before it was decided",
                     by=self.kept.record.cancelled_by,
                 )
-            Carrier(self._desk, self._journal.root, {}).abandon(slot)
+            CallExecutor(self._desk, self._journal.root, {}).abandon(slot)
         left = [slot for slot in slots if slot.stage == "settled"]
         if left:
             commit_round(self._desk, left, self._journal.draft("tool_results_committed"))

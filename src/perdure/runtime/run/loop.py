@@ -25,7 +25,7 @@ import msgspec
 from perdure.engines.contract import CellWrite
 from perdure.errors import Moved, RunFailed
 from perdure.history.ancestry import of_run
-from perdure.ledger.calls import Posting
+from perdure.ledger.calls import CallTransition
 from perdure.model.call import CallRecord
 from perdure.model.context import Context
 from perdure.model.event import RunFinished, RunStarted, ToolCallRequested
@@ -36,23 +36,23 @@ from perdure.providers.contract import Model
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import COUNTERS, Counters, in_words
 from perdure.runtime.agent.plugin import Moment, Phase, hooked, run_phase
-from perdure.runtime.calls.executor import Carrier
-from perdure.runtime.calls.pending_call import Slot
+from perdure.runtime.calls.executor import CallExecutor
+from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan
 from perdure.runtime.calls.recovery import open_slots
 from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import Desk
-from perdure.runtime.inference.failover import Router
-from perdure.runtime.inference.model_input import Attention
-from perdure.runtime.inference.step import Patience, Said, declared_names
-from perdure.runtime.run.branch import Branch
-from perdure.runtime.run.finish import Closing
-from perdure.runtime.run.start import Begun, cleaned
+from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.inference.failover import Failover
+from perdure.runtime.inference.model_input import ModelInputBuilder
+from perdure.runtime.inference.step import Patience, StepReply, declared_names
+from perdure.runtime.run.branch import RunBranch
+from perdure.runtime.run.finish import RunFinisher
+from perdure.runtime.run.start import Started, cleaned
 from perdure.runtime.session import media
-from perdure.runtime.session.environment import Ground
-from perdure.runtime.session.journal import Draft
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.session.lease_keeper import Keeping
+from perdure.runtime.session.lease_keeper import HeldLease
 from perdure.runtime.session.result import Result, result_of
 from perdure.runtime.tools.call import Ruling
 from perdure.switching.current_backend import RecordedBackend
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 class LiveRun:
     """One run, from where it stands to its end, or to the next question."""
 
-    def __init__(self, ground: Ground, begun: Begun, model: Model, *, shape: Any = None) -> None:
+    def __init__(self, ground: RunEnvironment, begun: Started, model: Model, *, shape: Any = None) -> None:
         """Go on from `begun`; `shape` is the type that the last words are to have."""
         self._ground, self._begun, self._shape = ground, begun, shape
         self._journal = begun.journal
@@ -75,15 +75,15 @@ class LiveRun:
         self._why = ""  # of a cancellation
         self._is_lost = False
         self._is_told = False  # that somebody wants it to stop, from another thread
-        self._keeping: Keeping | None = None
-        self._desk = Desk(ground, self._journal, model.backend, self._is_ours)
+        self._keeping: HeldLease | None = None
+        self._desk = RoundContext(ground, self._journal, model.backend, self._is_ours)
         self._desk.waited = begun.waited
-        self._branch = Branch(self._journal, begun)
-        self._closing = Closing(self._desk, self._branch, begun)
+        self._branch = RunBranch(self._journal, begun)
+        self._closing = RunFinisher(self._desk, self._branch, begun)
         recorded = RecordedBackend(model.backend, begun.kept.record.server)
-        self._router = Router(self._desk, model, recorded, self._closing.hand_over)
+        self._router = Failover(self._desk, model, recorded, self._closing.hand_over)
         self._names = declared_names(self._desk.toolbox)
-        self._attention = Attention(ground, shape=shape)
+        self._attention = ModelInputBuilder(ground, shape=shape)
         self._patience = Patience(
             self._note_pending, lambda: self._stop.reached(self._counters, self._desk.now()) is None
         )
@@ -185,7 +185,7 @@ class LiveRun:
         slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
         return bool(slots) and await self._round(slots, rulings)
 
-    async def _turn(self) -> tuple[list[Slot], Result | None]:
+    async def _turn(self) -> tuple[list[PendingCall], Result | None]:
         """Have the model speak; the calls that it asks for, or what the run came to."""
         begins, pending = self._begun.fresh and not self._counters.steps, self._pending()
         # To a run that has just begun nothing was said.  What it has asked for already cannot take in any words.
@@ -219,14 +219,14 @@ class LiveRun:
         draft.objects += bodies
         self._journal.memory_root = self._attention.memory_root
         self._attention.add(said.message)
-        failpoints.reach("before_intent")
+        failpoints.hit("before_intent")
         if said.message.tool_calls:
             return await self._asked_for(said, draft, label, heard)
         return [], await self._spoken(said, draft, heard)
 
     async def _asked_for(
-        self, said: Said, draft: Draft, label: str, heard: list[CellWrite]
-    ) -> tuple[list[Slot], Result | None]:
+        self, said: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
+    ) -> tuple[list[PendingCall], Result | None]:
         """Take up the calls of an answer; if it is not complete none of them is run, and the run ends."""
         await self._phase("step_end", draft, message=said.message)
         kind = said.stop.reason
@@ -236,14 +236,14 @@ class LiveRun:
         await self._round(slots, {})
         return [], await self._conclude(said.stop, [])
 
-    async def _spoken(self, said: Said, draft: Draft, heard: list[CellWrite]) -> Result | None:
+    async def _spoken(self, said: StepReply, draft: CommitDraft, heard: list[CellWrite]) -> Result | None:
         """Take up an answer without calls; what the run came to, or None: it goes on."""
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
         steered = hooked(self._plugins, "run_end") and await self._do(self._closing.is_steered)
         if said.stop.reason != "paused" and not (steered and self._stop.accepts(said.stop.reason)):
-            failpoints.reach("before_finish")
+            failpoints.hit("before_finish")
             result = await self._conclude(said.stop, heard)
             if result is not None:
                 return result
@@ -256,13 +256,13 @@ class LiveRun:
             return await self._end("succeeded", None, stop, cells=cells)
         return await self._end("stopped", in_words(stop), stop, cells=cells)
 
-    async def _round(self, slots: list[Slot], rulings: dict[str, Ruling]) -> bool:
+    async def _round(self, slots: list[PendingCall], rulings: dict[str, Ruling]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
         while True:
             draft = self._journal.draft("tool_results_committed")
             self._desk.label = self._desk.label or self._ground.space.ids()
             try:
-                await Carrier(self._desk, self._journal.root, rulings).carry_out(slots)
+                await CallExecutor(self._desk, self._journal.root, rulings).carry_out(slots)
             except asyncio.CancelledError:
                 known = [slot for slot in slots if slot.stage != "ready"]
                 await self._do(partial(self._commit_round, known, draft))
@@ -315,15 +315,21 @@ class LiveRun:
             self._attention.add(message, written=False)
         return cells
 
-    def _keep_media(self, draft: Draft, message: Message) -> Message:
+    def _keep_media(self, draft: CommitDraft, message: Message) -> Message:
         """The message with its bytes named by digest; the draft holds them."""
         kept, staged = media.said(self._ground.space, message)
         draft.hold(staged)
         return kept
 
     def _request(
-        self, draft: Draft, label: str, said: Said, heard: list[CellWrite], *, cut_off: bool = False
-    ) -> list[Slot]:
+        self,
+        draft: CommitDraft,
+        label: str,
+        said: StepReply,
+        heard: list[CellWrite],
+        *,
+        cut_off: bool = False,
+    ) -> list[PendingCall]:
         """Make the assistant's turn durable, with the requests and the starts that need no approval.
 
         With `cut_off` nothing is started: the answer is not complete, and its calls are refused.
@@ -340,10 +346,10 @@ class LiveRun:
             self._journal.write(cells=heard, postings=_postings(slots))
         for slot in slots:
             slot.written()
-        failpoints.reach("after_intent")
+        failpoints.hit("after_intent")
         return slots
 
-    def _planned(self, label: str, said: Said, *, start: bool, cut_off: bool) -> list[Slot]:
+    def _planned(self, label: str, said: StepReply, *, start: bool, cut_off: bool) -> list[PendingCall]:
         taken: set[str] = set()
         why = in_words(said.stop) if cut_off else None
         pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
@@ -363,13 +369,13 @@ class LiveRun:
             side_effects=record.effect,
         )
 
-    def _commit_round(self, slots: list[Slot], draft: Draft) -> None:
+    def _commit_round(self, slots: list[PendingCall], draft: CommitDraft) -> None:
         message = commit_round(self._desk, slots, draft)
         self._desk.label = ""
         if message is not None:
             self._attention.add(message)
 
-    def _count(self, draft: Draft, said: Said, fingerprints: list[str]) -> None:
+    def _count(self, draft: CommitDraft, said: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + said.usage, said.message.text
         cost = self._stop.cost_of(said.usage)
         self._counters = self._counters.after(said.usage, cost, [each for each in fingerprints if each])
@@ -421,7 +427,7 @@ class LiveRun:
             await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
             if result is not None:
-                failpoints.reach("after_finish")
+                failpoints.hit("after_finish")
                 return result
             self._journal.unstage_last()
             if status == "succeeded":
@@ -429,7 +435,12 @@ class LiveRun:
             cells = (*cells, *await self._do(self._hear))
 
     def _finish(
-        self, draft: Draft, status: RunState, why: str | None, stop: StopReason, cells: Sequence[CellWrite]
+        self,
+        draft: CommitDraft,
+        status: RunState,
+        why: str | None,
+        stop: StopReason,
+        cells: Sequence[CellWrite],
     ) -> Result | None:
         return self._result() if self._closing.finish(draft, status, why, cells, stop=stop) else None
 
@@ -477,7 +488,7 @@ class LiveRun:
     async def _phase(
         self,
         phase: Phase,
-        draft: Draft,
+        draft: CommitDraft,
         *,
         context: Context | None = None,
         message: Message | None = None,
@@ -490,5 +501,5 @@ class LiveRun:
             await run_phase(self._plugins, moment)
 
 
-def _postings(slots: list[Slot]) -> list[Posting]:
+def _postings(slots: list[PendingCall]) -> list[CallTransition]:
     return [slot.posting for slot in slots if slot.posting is not None]

@@ -30,7 +30,7 @@ from perdure.engines.contract import CellWrite, Step
 from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
 from perdure.history.changes.touched_paths import Touched
-from perdure.history.changes.values import Given, Kept
+from perdure.history.changes.values import Given, StoredValue
 from perdure.history.reader import is_ancestor
 from perdure.history.space import Space
 from perdure.history.tree import Entry, diff
@@ -51,8 +51,8 @@ from perdure.runtime.inference.backend import is_on, is_same_server
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.broadcast import Feed
-from perdure.runtime.session.environment import Ground
-from perdure.runtime.session.journal import Draft, Journal
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lease
 from perdure.runtime.session.media import brought_in
 from perdure.runtime.session.records import VersionedRun
@@ -60,11 +60,11 @@ from perdure.runtime.tools.call_state import scratch_prefix
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = [
-    "Begun",
-    "Earlier",
-    "Elsewhere",
+    "Started",
+    "AlreadyRan",
+    "BackendChanged",
     "Interrupted",
-    "Wanted",
+    "RunRequest",
     "begin",
     "cleaned",
     "continued",
@@ -158,7 +158,7 @@ def _plain(value: object) -> Any:
     return sha256(value).hexdigest() if isinstance(value, bytes) else value
 
 
-def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
+def restore(journal: Journal, draft: CommitDraft, kept: Sequence[str]) -> None:
     """Put back what the run wrote; `kept` are prefixes that are left alone."""
     steps = since_begin(journal.space, journal.run, journal.head.commit)
     base = _base(steps)
@@ -174,7 +174,7 @@ def restore(journal: Journal, draft: Draft, kept: Sequence[str]) -> None:
         draft.act("restore", "run_finished:failed")
 
 
-def rewrite(journal: Journal, draft: Draft) -> None:
+def rewrite(journal: Journal, draft: CommitDraft) -> None:
     """Write again what the run's closing commit took back.
 
     A path that another writer has changed since is covered, and the draft says so.
@@ -206,10 +206,10 @@ def _closing(steps: Sequence[Step], run: str) -> Step | None:
     return None
 
 
-def _set(draft: Draft, path: str, entry: Entry | None) -> None:
+def _set(draft: CommitDraft, path: str, entry: Entry | None) -> None:
     if entry is not None:
         stored = Stored(entry.value, entry.size, entry.form, entry.media_type)
-        draft.ops.put_stored(path, Kept(stored, ()))
+        draft.ops.put_stored(path, StoredValue(stored, ()))
     elif draft.ops.entry(path) is not None:
         draft.ops.delete(path)
 
@@ -241,7 +241,7 @@ _CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
 _OWN = "/__"  # how all of `KERNEL_PREFIXES` begin
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it is asked for."""
 
     inbound: Inbound
@@ -252,7 +252,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     parent_run: str | None = None  # the run whose tool asks for it
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class Started(msgspec.Struct, frozen=True, kw_only=True):
     """A run that owns its line."""
 
     journal: Journal
@@ -266,7 +266,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     retried: bool = False  # it had failed, and its input was given again
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class AlreadyRan(msgspec.Struct, frozen=True):
     """The same input was given before: this run came of it."""
 
     run: str
@@ -278,13 +278,15 @@ class Interrupted(msgspec.Struct, frozen=True):
     run: str
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class BackendChanged(msgspec.Struct, frozen=True):
     """The line is on another backend, or server, than the one that was to begin: somebody has switched it."""
 
     backend: RecordedBackend
 
 
-def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | Interrupted | Elsewhere:
+def begin(
+    ground: RunEnvironment, wanted: RunRequest, *, hooked: bool
+) -> Started | AlreadyRan | Interrupted | BackendChanged:
     """Take the line and make the input durable.
 
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
@@ -312,13 +314,13 @@ def begin(ground: Ground, wanted: Wanted, *, hooked: bool) -> Begun | Earlier | 
 
 
 def continued(
-    ground: Ground,
+    ground: RunEnvironment,
     kept: VersionedRun,
     held: Lease | None,
     revision: int,
     *,
     backend: RecordedBackend | None = None,
-) -> Begun:
+) -> Started:
     """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there.
 
     `held` is the lease on the line and `revision` that of its cell, as they were read before the
@@ -334,12 +336,12 @@ def continued(
     head = reader.head_to_move(ground.space, record.timeline)
     journal = _journal(ground, record, head, lease)
     waited = record.state == "waiting"
-    return Begun(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
+    return Started(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
 
 
 def retried(
-    ground: Ground, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
-) -> Begun:
+    ground: RunEnvironment, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
+) -> Started:
     """Take the line for a run that failed, and write again what its closing commit took back: one write.
 
     `held` and `revision` are as in `continued`, which it raises like.  A run that was on a line of its own
@@ -377,10 +379,10 @@ def retried(
             journal.write(cells=(taking, *told))
     ground.feeds.begin(space.name, record.timeline, journal.feed)
     journal.hold(lease)
-    return Begun(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
+    return Started(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
 
 
-def _taking(ground: Ground, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
+def _taking(ground: RunEnvironment, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
     """The write that takes the line for a run; raises `Busy` if the owner of `held` lives."""
     return leases.taking(
         ground.space,
@@ -394,7 +396,7 @@ def _taking(ground: Ground, record: RunRecord, held: Lease | None, revision: int
 
 
 @contextmanager
-def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
+def _expecting(ground: RunEnvironment, lease: Lease) -> Generator[None]:
     """If the lease is not taken for certain, nobody here keeps it: whoever finds it may take it over."""
     try:
         yield
@@ -403,7 +405,7 @@ def _expecting(ground: Ground, lease: Lease) -> Generator[None]:
         raise
 
 
-def cleaned(space: Space, draft: Draft, prefixes: tuple[str, ...]) -> None:
+def cleaned(space: Space, draft: CommitDraft, prefixes: tuple[str, ...]) -> None:
     """Clear what the last run left in run scope, and what calls left that were settled elsewhere, if anything."""
     tree = space.tree(draft.root)
     has_own = bool(tree.count(_OWN))  # most have nothing there
@@ -417,14 +419,16 @@ def cleaned(space: Space, draft: Draft, prefixes: tuple[str, ...]) -> None:
         draft.act("scope_cleanup", "prepare_run:scope_cleanup")
 
 
-def _left_aside(space: Space, draft: Draft) -> list[str]:
+def _left_aside(space: Space, draft: CommitDraft) -> list[str]:
     """The prefixes of calls that are settled, though this line has not been told."""
     paths = draft.ops.paths(_CALLS)
     found = [calls.find(space, name) for name in dict.fromkeys(path.split("/")[2] for path in paths)]
     return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
-def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Begun | Elsewhere | None:
+def _begun(
+    ground: RunEnvironment, wanted: RunRequest, revision: int, *, hooked: bool
+) -> Started | BackendChanged | None:
     """The run that now owns its line; None if somebody else gave the same input a moment ago."""
     space, inbound = ground.space, wanted.inbound
     hold = space.engine.hold(space.name, ground.timeline)
@@ -434,7 +438,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     if recorded is not None and not (
         is_on(ground, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
     ):
-        return Elsewhere(recorded)
+        return BackendChanged(recorded)
     record = _record(ground, wanted, head)
     journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
     draft, said = _inbound_draft(ground, wanted, journal)
@@ -455,7 +459,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
         return None
     journal.hold(lease)
     ground.feeds.begin(space.name, ground.timeline, journal.feed)
-    return Begun(
+    return Started(
         journal=journal,
         kept=VersionedRun(record, 1),
         lease=lease,
@@ -465,7 +469,7 @@ def _begun(ground: Ground, wanted: Wanted, revision: int, *, hooked: bool) -> Be
     )
 
 
-def _own(ground: Ground) -> RecordedBackend | None:
+def _own(ground: RunEnvironment) -> RecordedBackend | None:
     """The agent's own backend, which counts where the history names none."""
     if ground.agent.backend is None:
         return None
@@ -480,7 +484,9 @@ def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
     return at
 
 
-def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Draft, tuple[Message, ...]]:
+def _inbound_draft(
+    ground: RunEnvironment, wanted: RunRequest, journal: Journal
+) -> tuple[CommitDraft, tuple[Message, ...]]:
     """The inbound commit, and what is said in it."""
     draft = journal.draft("user_message")
     said: list[Message] = []
@@ -507,13 +513,13 @@ def _inbound_draft(ground: Ground, wanted: Wanted, journal: Journal) -> tuple[Dr
     return draft, tuple(said)
 
 
-def _kept_apart(ground: Ground) -> tuple[str, ...]:
+def _kept_apart(ground: RunEnvironment) -> tuple[str, ...]:
     """The paths that a whole new state leaves alone, beside Perdure's own."""
     kernel = names.KERNEL_PREFIXES
     return tuple(prefix for prefix in ground.agent.run_scoped_paths() if prefix not in kernel)
 
 
-def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
+def _record(ground: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord:
     now = ground.space.clock()
     return RunRecord(
         id=ground.space.ids(),
@@ -533,14 +539,14 @@ def _record(ground: Ground, wanted: Wanted, head: Head) -> RunRecord:
     )
 
 
-def _journal(ground: Ground, record: RunRecord, head: Head, lease: Lease) -> Journal:
+def _journal(ground: RunEnvironment, record: RunRecord, head: Head, lease: Lease) -> Journal:
     journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
     ground.feeds.begin(ground.space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return journal
 
 
-def given_before(ground: Ground, wanted: Wanted) -> Earlier | None:
+def given_before(ground: RunEnvironment, wanted: RunRequest) -> AlreadyRan | None:
     """The run that came of the same input; None if it is new.  Raises `Conflict` if it had other words."""
     inbound = wanted.inbound
     if inbound.op_id is None:
@@ -554,10 +560,10 @@ def given_before(ground: Ground, wanted: Wanted) -> Earlier | None:
     assert commit is not None, "an input's write moves the head to its commit"
     run = ground.space.step(commit).commit.run
     assert run is not None, "an input's commit belongs to a run"
-    return Earlier(run)
+    return AlreadyRan(run)
 
 
-def _in_the_way(ground: Ground, held: Lease) -> Interrupted:
+def _in_the_way(ground: RunEnvironment, held: Lease) -> Interrupted:
     """The run on the line if it was cut off; raises `Busy` if it lives."""
     if leases.state(ground.space, held, owners=ground.owners) == "live":
         raise leases.busy(ground.space, held)

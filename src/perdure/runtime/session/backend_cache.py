@@ -10,12 +10,12 @@ from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.switching.current_backend import RecordedBackend, recorded_in
 
-__all__ = ["Lines"]
+__all__ = ["BackendCache"]
 
 _KEPT_MAX = 1_024
 
 
-class Lines:
+class BackendCache:
     """The backends of the lines that were looked at last, each with the commit it was found at."""
 
     def __init__(self) -> None:

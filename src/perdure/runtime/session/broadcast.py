@@ -17,16 +17,16 @@ import msgspec
 from perdure.model.digest import Digest
 from perdure.runtime.events import Live, TextDelta
 
-__all__ = ["Feed", "Feeds", "Nudge", "Watcher"]
+__all__ = ["Feed", "Feeds", "CommitNotice", "Watcher"]
 
 
-class Nudge(msgspec.Struct, frozen=True):
+class CommitNotice(msgspec.Struct, frozen=True):
     """Something became durable: the line can be read up to this commit before anything that comes after."""
 
     commit: Digest | None
 
 
-Item: TypeAlias = Live | Nudge
+Item: TypeAlias = Live | CommitNotice
 
 _ITEMS_MAX = 10_000  # of one watcher; whoever is further behind has the durable events
 
@@ -108,7 +108,7 @@ class Feed:
                 self._text.clear()
             watchers = tuple(self._watchers)
         for watcher in watchers:
-            watcher.give(Nudge(commit))
+            watcher.give(CommitNotice(commit))
 
     def watch(self, wake: Callable[[], None] | None = None) -> Watcher:
         """Begin to watch."""

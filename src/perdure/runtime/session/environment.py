@@ -19,21 +19,21 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.history.agent_map import Standing
+from perdure.history.agent_map import TimelineContext
 from perdure.history.space import Space
-from perdure.memory import Recollection
+from perdure.memory import OwnerMemory
 from perdure.model.effect import Effect
 from perdure.model.fork_safety import renew_in_child
 from perdure.providers.catalog import Catalog, shipped
-from perdure.providers.profile import Given
+from perdure.providers.profile import BackendRef
 from perdure.runtime.agent.agent import Agent
-from perdure.runtime.session.backend_cache import Lines
+from perdure.runtime.session.backend_cache import BackendCache
 from perdure.runtime.session.broadcast import Feeds
-from perdure.runtime.session.lease_keeper import Owners
-from perdure.runtime.session.prompt_cache import Talks
+from perdure.runtime.session.lease_keeper import LeaseKeeper
+from perdure.runtime.session.prompt_cache import PromptCache
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["Ground", "Hands", "inline", "WorkerPool", "Workshop"]
+__all__ = ["RunEnvironment", "Hands", "inline", "WorkerPool", "StoreRuntime"]
 
 
 _TOOLS_MAX = 64  # that run side by side
@@ -55,18 +55,18 @@ class WorkerPool(ThreadPoolExecutor):
         self._shutdown = was_shut_down
 
 
-class Workshop:
+class StoreRuntime:
     """What the runs of one open store share.  In a forked child it has no run, no watcher and no thread."""
 
-    def __init__(self, owners: Owners | None = None) -> None:
+    def __init__(self, owners: LeaseKeeper | None = None) -> None:
         """Begin with no run; `owners` renews leases, None as often as usual."""
-        self.owners = owners or Owners()
+        self.owners = owners or LeaseKeeper()
         self._crew: WorkerPool | None = None
         self._begin()
         renew_in_child(self)
 
     def _begin(self) -> None:
-        self.feeds, self.talks, self.lines = Feeds(), Talks(), Lines()
+        self.feeds, self.talks, self.lines = Feeds(), PromptCache(), BackendCache()
         self._lock = threading.Lock()
         self._going_on: set[threading.Thread] = set()
 
@@ -125,24 +125,24 @@ async def inline(work: Callable[[], _T], /) -> _T:
     return work()
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a thread, for runs on it."""
 
-    standing: Standing
+    standing: TimelineContext
     agent: Agent
-    workshop: Workshop
+    workshop: StoreRuntime
     store: Space  # the store's own space, for keys that hold store-wide
     finish: Callable[[], None]  # does what a commit leaves to be done in the agent's map
     hands: Hands = inline
     sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
-    handed: Mapping[RecordedBackend, Given] = {}  # backends that were handed to a switch on this handle
+    handed: Mapping[RecordedBackend, BackendRef] = {}  # backends that were handed to a switch on this handle
     models: Callable[[], Catalog] = shipped  # what is known of models
-    memory: Recollection | None = None  # of the thread's owner; None: it has none
+    memory: OwnerMemory | None = None  # of the thread's owner; None: it has none
     parent_run: str | None = None  # the run whose tool is running here; None: no tool is
 
     @property
-    def owners(self) -> Owners:
+    def owners(self) -> LeaseKeeper:
         """Who renews leases."""
         return self.workshop.owners
 
@@ -152,12 +152,12 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
         return self.workshop.feeds
 
     @property
-    def talks(self) -> Talks:
+    def talks(self) -> PromptCache:
         """Conversations, kept between steps."""
         return self.workshop.talks
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> BackendCache:
         """Whose turn it is on which line, as it was found last."""
         return self.workshop.lines
 

@@ -28,7 +28,7 @@ from perdure.history.revisions import Exactly
 from perdure.history.space import Space
 from perdure.history.writer import OnConflict, Proposal
 from perdure.ledger import calls, effect_limit
-from perdure.ledger.calls import Held, Posting
+from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model.changeset import NO_PATCH, RunMeta, StateAction
 from perdure.model.commit import Act, LedgerRead, Reads
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -39,13 +39,13 @@ from perdure.model.run import Usage
 from perdure.providers.contract import Loss, encode_losses
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
-from perdure.runtime.session.environment import Ground
+from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lease, Lost
 
-__all__ = ["Journal", "Draft", "appended", "vendor_of"]
+__all__ = ["Journal", "CommitDraft", "appended", "vendor_of"]
 
 
-class Draft:
+class CommitDraft:
     """What one commit is going to hold."""
 
     __slots__ = (
@@ -212,7 +212,7 @@ class Journal:
     """What a run writes."""
 
     def __init__(
-        self, ground: Ground, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
+        self, ground: RunEnvironment, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
     ) -> None:
         """Begin on the head that was read."""
         self.ground, self.run, self.feed = ground, run, feed
@@ -245,11 +245,11 @@ class Journal:
         fences = (*self.ground.space.fences, fence)
         self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
 
-    def draft(self, reason: str, *, forced: bool = False) -> Draft:
+    def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
         """A commit in the making, on top of what is staged."""
-        return Draft(self._space, self.root, reason, forced=forced)
+        return CommitDraft(self._space, self.root, reason, forced=forced)
 
-    def stage(self, draft: Draft) -> None:
+    def stage(self, draft: CommitDraft) -> None:
         """Have a draft written with the next write; one without anything in it is left out."""
         if not draft:
             return
@@ -265,7 +265,7 @@ class Journal:
         op_id: str | None = None,
         intent: Digest | None = None,
         cells: Sequence[CellWrite] = (),
-        postings: Sequence[Posting] = (),
+        postings: Sequence[CallTransition] = (),
         also: tuple[tuple[str, Head | None], ...] = (),
         on_conflict: OnConflict = "cover",
     ) -> bool:
@@ -297,7 +297,7 @@ class Journal:
         self._moved(done, staged)
         return done.step is not None
 
-    def post(self, *postings: Posting) -> tuple[Held, ...]:
+    def post(self, *postings: CallTransition) -> tuple[VersionedCall, ...]:
         """Write to the ledger alone; no head moves."""
         self._check_process()
         try:
@@ -368,7 +368,7 @@ class Journal:
         self._staged = []
         self.stand_on(self.head.timeline)  # what was in doubt may have become true
 
-    def _moved(self, done: writer.Committed, staged: list[Proposal]) -> None:
+    def _moved(self, done: writer.CommitOutcome, staged: list[Proposal]) -> None:
         self.head = done.head
         self.root = self._space.root_at(done.head.commit)
         if done.receipt.position:
@@ -430,7 +430,7 @@ def _roomy(space: Space) -> Space:
     return msgspec.structs.replace(space, limits=limits)
 
 
-def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[Posting]) -> Proposal:
+def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[CallTransition]) -> Proposal:
     """The proposal with more that becomes true in the same write."""
     if not cells and not postings:
         return proposal

@@ -95,7 +95,7 @@ class Roster(Protocol):
         ...
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _LeaseCell(msgspec.Struct, frozen=True):
     """What the cell of a lease says."""
 
     run: str
@@ -111,7 +111,7 @@ class _Renewed(msgspec.Struct, frozen=True):
     until: int
 
 
-_taken = msgspec.json.Decoder(_Taken)
+_taken = msgspec.json.Decoder(_LeaseCell)
 _renewed = msgspec.json.Decoder(_Renewed)
 
 
@@ -172,7 +172,7 @@ def taking(
     else:
         expected = check_free(space, timeline, owners=owners).revision if revision is None else revision
     now = space.engine.instant()
-    told = _Taken(run, space.engine.holder(), now.clock, now.at + round(ttl * _SECOND))
+    told = _LeaseCell(run, space.engine.holder(), now.clock, now.at + round(ttl * _SECOND))
     value = canonical.encode_struct(told)
     if owners is not None:
         owners.expect(space, _lease(timeline, told, expected + 1))
@@ -245,7 +245,7 @@ def busy(space: Space, lease: Lease, what: str = "", *, owners: Roster | None = 
     )
 
 
-def _lease(timeline: str, told: _Taken, epoch: int) -> Lease:
+def _lease(timeline: str, told: _LeaseCell, epoch: int) -> Lease:
     return Lease(
         timeline=timeline, run=told.run, holder=told.holder, clock=told.clock, until=told.until, epoch=epoch
     )

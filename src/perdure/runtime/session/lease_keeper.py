@@ -29,7 +29,7 @@ from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.lease import LEASE, Lease, Lost
 
-__all__ = ["POLL_SECONDS", "TTL_SECONDS", "Keeping", "Owners", "boot_seconds"]
+__all__ = ["POLL_SECONDS", "TTL_SECONDS", "HeldLease", "LeaseKeeper", "boot_seconds"]
 
 TTL_SECONDS = 30.0
 POLL_SECONDS = 0.5
@@ -45,7 +45,7 @@ def boot_seconds() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class Keeping:
+class HeldLease:
     """A lease that this process keeps, until it is released or lost.
 
     Release it after the write that lets the line go, or when there will be none: a run whose
@@ -54,7 +54,7 @@ class Keeping:
 
     def __init__(
         self,
-        owners: Owners,
+        owners: LeaseKeeper,
         lease: Lease,
         *,
         space: Space,
@@ -103,7 +103,7 @@ class Keeping:
         return _key(self.space, self.lease)
 
 
-class Owners:
+class LeaseKeeper:
     """The leases that one open store keeps in this process."""
 
     def __init__(
@@ -121,14 +121,14 @@ class Owners:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[_Key, Keeping] = {}
+        self._kept: dict[_Key, HeldLease] = {}
         self._expected: dict[_Key, float] = {}  # leases that are about to be taken, and when they end
         self._holders: set[str] = set()  # the names under which this process took any
         self._thread: threading.Thread | None = None
 
     def hold(
         self, lease: Lease, *, space: Space, lost: Callable[[], None], cancelled: Callable[[str], None]
-    ) -> Keeping:
+    ) -> HeldLease:
         """Keep a lease that was just taken.
 
         `lost` is called when it is another's now, or could not be renewed in time; `cancelled` is
@@ -136,7 +136,7 @@ class Owners:
         another thread, and neither after `release` has returned, except if it has begun before.
         """
         until = self._ends(space, lease)
-        keeping = Keeping(self, lease, space=space, until=until, lost=lost, cancelled=cancelled)
+        keeping = HeldLease(self, lease, space=space, until=until, lost=lost, cancelled=cancelled)
         with self._lock:
             self._expected.pop(keeping.key, None)
             self._holders.add(lease.holder)
@@ -166,7 +166,7 @@ class Owners:
             kept = key in self._kept or self._expected.get(key, 0.0) > self.clock()
             return lease.holder in self._holders and not kept
 
-    def drop(self, keeping: Keeping) -> bool:
+    def drop(self, keeping: HeldLease) -> bool:
         """Keep that lease no longer; whether it was kept until now."""
         with self._lock:
             was_kept = not keeping.is_over
@@ -199,7 +199,7 @@ class Owners:
             for keeping in kept:
                 self._guarded(keeping)
 
-    def _guarded(self, keeping: Keeping) -> None:
+    def _guarded(self, keeping: HeldLease) -> None:
         """Attend to one lease; what goes wrong there takes nothing from the others."""
         try:
             self._attend(keeping)
@@ -207,7 +207,7 @@ class Owners:
             report = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             threading.excepthook(report)
 
-    def _attend(self, keeping: Keeping) -> None:
+    def _attend(self, keeping: HeldLease) -> None:
         now = self.clock()
         if now >= keeping.until_monotonic():
             self._lose(keeping)
@@ -216,7 +216,7 @@ class Owners:
         if not keeping.is_over:
             self._look(keeping)
 
-    def _renew(self, keeping: Keeping) -> None:
+    def _renew(self, keeping: HeldLease) -> None:
         """Renew a lease; if that fails, it is tried again at the next tick, until the lease has ended."""
         before = self.clock()
         try:
@@ -231,7 +231,7 @@ class Owners:
         else:
             keeping.renewed(lease, before + self.ttl)
 
-    def _look(self, keeping: Keeping) -> None:
+    def _look(self, keeping: HeldLease) -> None:
         """Pass on that somebody asked the run to stop; what cannot be read now is read at the next tick."""
         try:
             found = records.find(keeping.space, keeping.lease.run)
@@ -240,7 +240,7 @@ class Owners:
         if found is not None and found.record.cancel is not None and not keeping.is_over:
             keeping.tell(found.record.cancel)
 
-    def _lose(self, keeping: Keeping) -> None:
+    def _lose(self, keeping: HeldLease) -> None:
         if self.drop(keeping):
             keeping.lose()
 
@@ -249,7 +249,7 @@ def _key(space: Space, lease: Lease) -> _Key:
     return space.name, lease.timeline, lease.epoch
 
 
-def _was_let_go(keeping: Keeping) -> bool:
+def _was_let_go(keeping: HeldLease) -> bool:
     """Whether the line was let go under this very epoch: by the run's own last write, which a renewal just missed."""
     lease = keeping.lease
     try:

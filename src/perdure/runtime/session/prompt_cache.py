@@ -14,9 +14,9 @@ from threading import Lock
 
 from perdure.context.assemble import body_of, context_in
 from perdure.context.budget import is_small, size_of, weigh_frame
-from perdure.context.builder import Ask, Drawn, draw
+from perdure.context.builder import BuiltContext, ContextRequest, draw
 from perdure.context.frame import Framed, Setting
-from perdure.context.history_window import Trace
+from perdure.context.history_window import HistoryWindow
 from perdure.context.render.conversation import Conversation
 from perdure.context.render.cuts import has_short_results
 from perdure.context.render.notes import as_shown
@@ -32,14 +32,14 @@ from perdure.projections import transcript as projection
 from perdure.providers.contract import Loss
 from perdure.providers.tokens import Weight
 
-__all__ = ["Talk", "Talks", "empty"]
+__all__ = ["PromptState", "PromptCache", "empty"]
 
 _KEPT_MAX = 256
 _BEHIND_MAX = 64
 _SETTINGS_MAX = 64
 
 
-class Talk:
+class PromptState:
     """What is shown of a line up to one commit."""
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Talk:
         "words",
     )
 
-    def __init__(self, space: Space, at: Digest | None, drawn: Drawn) -> None:
+    def __init__(self, space: Space, at: Digest | None, drawn: BuiltContext) -> None:
         """Hold what was drawn for a commit; None is before the first."""
         self._space, self._drawn = space, drawn
         self.at, self.conversation = at, drawn.conversation
@@ -182,13 +182,13 @@ class Talk:
         return [each for each in (framed.kept, *notes, self._recipe) if each.digest not in self.kept]
 
 
-class Talks:
+class PromptCache:
     """The last talks of a store."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[str, str], Talk] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], PromptState] = OrderedDict()
         self._settings: OrderedDict[int, tuple[object, object, Setting]] = OrderedDict()
 
     def setting(self, agent: object, beside: tuple[object, ...], make: Callable[[], Setting]) -> Setting:
@@ -202,7 +202,9 @@ class Talks:
                     self._settings.popitem(last=False)
         return found[2]
 
-    def take(self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], Ask]) -> Talk:
+    def take(
+        self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], ContextRequest]
+    ) -> PromptState:
         """What is shown of the line up to `at`, taken out: whoever has it may add to it."""
         with self._lock:
             kept = self._kept.pop((space.name, timeline), None)
@@ -215,9 +217,9 @@ class Talks:
                     kept.add(message)
                 kept.at = at
                 return kept
-        return empty(space) if at is None else Talk(space, at, draw(space, at, ask()))
+        return empty(space) if at is None else PromptState(space, at, draw(space, at, ask()))
 
-    def give(self, space: Space, timeline: str, talk: Talk) -> None:
+    def give(self, space: Space, timeline: str, talk: PromptState) -> None:
         """Put it back for the next step."""
         with self._lock:
             self._kept[space.name, timeline] = talk
@@ -225,10 +227,10 @@ class Talks:
                 self._kept.popitem(last=False)
 
 
-def empty(space: Space) -> Talk:
+def empty(space: Space) -> PromptState:
     """A talk in which nothing was said."""
-    drawn = Drawn(reason="whole", conversation=Conversation(), found=Trace(), shown=[])
-    return Talk(space, None, drawn)
+    drawn = BuiltContext(reason="whole", conversation=Conversation(), found=HistoryWindow(), shown=[])
+    return PromptState(space, None, drawn)
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
@@ -242,7 +244,7 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     )
 
 
-def _known(drawn: Drawn) -> set[Digest]:
+def _known(drawn: BuiltContext) -> set[Digest]:
     recipe, digest = drawn.found.recipe, drawn.found.recipe_digest
     if recipe is None or digest is None:
         return set()

@@ -19,7 +19,7 @@ from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.ticket import OnTimeout, Resume, Verdict
-from perdure.runtime.tools.call_state import CallMemory, Room, State
+from perdure.runtime.tools.call_state import CallMap, CallMemory, CallStateView
 
 __all__ = ["Call", "Outcome", "OutcomeKind", "Ruling", "Suspended", "Suspension"]
 
@@ -84,7 +84,7 @@ class Call:
         attempt: int = 1,
         arguments: Mapping[str, Json] | None = None,
         decision: Ruling | None = None,
-        room: Room | None = None,
+        room: CallStateView | None = None,
     ) -> None:
         """A call without a room has no state: reading or writing there raises `Invalid`."""
         self.id = id
@@ -120,7 +120,7 @@ class Call:
         return self._at_hand().home(prefix).paths(prefix)
 
     @property
-    def agent(self) -> State:
+    def agent(self) -> CallMap:
         """The agent's own map, which all of its threads share."""
         return self._at_hand().agent
 
@@ -134,7 +134,7 @@ class Call:
         return self._at_hand().artifact(reference)
 
     @property
-    def scratch(self) -> State:
+    def scratch(self) -> CallMap:
         """State of this call alone: it outlives a suspension and is gone when the call settles."""
         return self._at_hand().scratch
 
@@ -185,7 +185,7 @@ class Call:
         if self._room is not None:
             self._room.close()
 
-    def _at_hand(self) -> Room:
+    def _at_hand(self) -> CallStateView:
         if self._room is None:
             raise Invalid("this call has no state at hand; nothing was read or written.")
         return self._room

@@ -31,19 +31,19 @@ from perdure.errors import Invalid, NotFound
 from perdure.history import artifacts
 from perdure.history.changes.patch_builder import Ops, Patched
 from perdure.history.changes.touched_paths import Touched
-from perdure.history.changes.values import Given, Kept, declared, typed
+from perdure.history.changes.values import Given, StoredValue, declared, typed
 from perdure.history.space import Space
 from perdure.ledger import results
-from perdure.memory import Recall, Recollection, relevant
+from perdure.memory import OwnerMemory, Recall, relevant
 from perdure.memory.owner_memory import Line
-from perdure.memory.visibility import Judge
+from perdure.memory.visibility import Visibility
 from perdure.memory.write import until
 from perdure.model import names
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.memory import Item, ItemKind, Remembering, Written, check_item, check_item_id, remade
+from perdure.model.memory import Item, ItemKind, MemoryChange, Remembering, check_item, check_item_id, remade
 from perdure.model.patch import Delete, Put, Stored
 
-__all__ = ["Room", "State", "scratch_prefix", "CallMemory", "NoMemory", "SaidBy"]
+__all__ = ["CallStateView", "CallMap", "scratch_prefix", "CallMemory", "NoMemory", "SaidBy"]
 
 
 SaidBy: TypeAlias = Literal["user", "model", "tool", "import"]
@@ -67,11 +67,11 @@ class CallMemory:
 
     __slots__ = ("_check", "_line", "_memory", "_root", "_written")
 
-    def __init__(self, memory: Recollection | None, line: Line, check: Callable[[], None]) -> None:
+    def __init__(self, memory: OwnerMemory | None, line: Line, check: Callable[[], None]) -> None:
         """Look from where `line` stands; `check` raises once the call is over.  None: the thread has no owner."""
         self._memory, self._line, self._check = memory, line, check
         self._root: Digest | None = None
-        self._written: dict[str, Written] = {}
+        self._written: dict[str, MemoryChange] = {}
 
     def add(
         self,
@@ -95,7 +95,7 @@ class CallMemory:
             text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
         )
         named = memory.space.ids() if id is None else check_item_id(id)
-        self._write(Written(id=named, item=check_item(item)))
+        self._write(MemoryChange(id=named, item=check_item(item)))
         return named
 
     def search(
@@ -113,7 +113,7 @@ class CallMemory:
         own = self._written.get(check_item_id(id))
         if own is not None and own.item is not None:
             return own.item.text
-        judge = Judge(memory, None, self._line)
+        judge = Visibility(memory, None, self._line)
         found = None if own is not None else judge.item(id)
         self._root = judge.sight.root
         if found is None or not found.counts or found.version.item is None:
@@ -123,7 +123,7 @@ class CallMemory:
     def forget(self, id: str) -> None:
         """Let there be no such item; raises `NotFound` if there is none."""
         self.get(id)
-        self._write(Written(id=id))
+        self._write(MemoryChange(id=id))
 
     def finish(self) -> Remembering | None:
         """What the call did to memory; None if that is nothing."""
@@ -131,13 +131,13 @@ class CallMemory:
             return None
         return Remembering(written=tuple(self._written.values()), root=self._root)
 
-    def _write(self, written: Written) -> None:
+    def _write(self, written: MemoryChange) -> None:
         self._written.pop(written.id, None)
         if len(self._written) >= _WRITES_MAX:
             raise Invalid(f"one call writes at most {_WRITES_MAX} items; this one was not remembered.")
         self._written[written.id] = written
 
-    def _open(self) -> Recollection:
+    def _open(self) -> OwnerMemory:
         self._check()
         if self._memory is None:
             raise NoMemory
@@ -172,7 +172,7 @@ class _Gate:
             )
 
 
-class State:
+class CallMap:
     """A map as one call sees it, with its own writes."""
 
     __slots__ = ("_begin", "_defaults", "_gate", "_ops", "_prefix", "_reads")
@@ -260,7 +260,7 @@ class State:
         return self.ops()
 
 
-class Room:
+class CallStateView:
     """What one attempt at a call reads and writes; good for that attempt alone."""
 
     __slots__ = (
@@ -286,7 +286,7 @@ class Room:
         agent: tuple[Space, Digest] | None = None,
         defaults: Mapping[str, bytes] | None = None,
         call_scoped: Sequence[str] = (),
-        memory: Recollection | None = None,
+        memory: OwnerMemory | None = None,
         line: Line | None = None,
     ) -> None:
         """Begin from the thread's map, and from the agent's own if it has one, at the start of the round.
@@ -300,14 +300,14 @@ class Room:
         self._prefix = scratch_prefix(call)
         self._finished = False
         self.reads = Touched()  # what was looked at in the thread's map
-        self.thread = State(self._gate, lambda: Ops(space, root), defaults=defaults, reads=self.reads)
-        self.scratch = State(
+        self.thread = CallMap(self._gate, lambda: Ops(space, root), defaults=defaults, reads=self.reads)
+        self.scratch = CallMap(
             self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
         )
-        self._agent = None if agent is None else State(self._gate, lambda: Ops(*agent, into=space))
+        self._agent = None if agent is None else CallMap(self._gate, lambda: Ops(*agent, into=space))
 
     @property
-    def agent(self) -> State:
+    def agent(self) -> CallMap:
         """The agent's own map; raises `Invalid` where there is no agent."""
         if self._agent is None:
             raise Invalid("this call has no agent, and so no map of an agent's; nothing was read or written.")
@@ -321,7 +321,7 @@ class Room:
             digest = results.in_history(self._space, reference, at=at)
             return b"".join(artifacts.get(self._space, digest))
 
-    def home(self, path: str) -> State:
+    def home(self, path: str) -> CallMap:
         """Where `path` lies: in the thread's map, or, if it is declared with call scope, in the scratch."""
         return self.scratch if self._is_own(path) else self.thread
 
@@ -371,7 +371,7 @@ class Room:
         for op in done.patch.ops:
             match op:
                 case Put(path, value, size, form, media_type):
-                    into.put_stored(path, Kept(Stored(value, size, form, media_type), ()))
+                    into.put_stored(path, StoredValue(Stored(value, size, form, media_type), ()))
                 case Delete(path):
                     into.delete(path)
                 case _:

@@ -34,7 +34,7 @@ from perdure.runtime.tools.arguments import Arguments
 from perdure.runtime.tools.call import Call, Outcome, Suspended, Suspension
 from perdure.runtime.tools.tool import Tool, is_async
 
-__all__ = ["GRACE_S", "Attempted", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
+__all__ = ["GRACE_S", "ToolOutcome", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
 
 AttemptKind: TypeAlias = Literal["returned", "not_done", "raised", "timed_out", "cancelled", "suspended"]
 
@@ -45,7 +45,7 @@ _Start: TypeAlias = Callable[[], Any]
 _RUN: contextvars.ContextVar[str | None] = contextvars.ContextVar("perdure_run", default=None)
 
 
-class Attempted(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one attempt."""
 
     kind: AttemptKind
@@ -54,7 +54,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True):
     error: BaseException | None = None  # what it raised
     suspension: Suspension | None = None  # what it asks for, where it suspended its call
     over: bool = True  # False: its code may still be running
-    later: Future[Attempted] | None = None  # what it comes to after all; done in whichever thread it ends in
+    later: Future[ToolOutcome] | None = (
+        None  # what it comes to after all; done in whichever thread it ends in
+    )
     interrupt: BaseException | None = None  # to be raised again once this is recorded
 
 
@@ -66,7 +68,7 @@ async def attempt(
     crew: Executor,
     inline: bool = False,
     run: str | None = None,
-) -> Attempted:
+) -> ToolOutcome:
     """Run `tool` once.  Afterwards its `call` is closed, also to code of it that still runs.
 
     `inline` runs a plain tool without a timeout directly, in this thread, instead of on the crew.
@@ -120,7 +122,7 @@ async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool 
 
 async def _carried_out(
     start: _Start, *, runs_async: bool, timeout: float | None, crew: Executor, inline: bool
-) -> Attempted:
+) -> ToolOutcome:
     if runs_async:
         return await _on_loop(start, timeout)
     if inline and timeout is None:
@@ -132,7 +134,7 @@ async def _carried_out(
     return done
 
 
-async def _on_loop(start: _Start, timeout: float | None) -> Attempted:
+async def _on_loop(start: _Start, timeout: float | None) -> ToolOutcome:
     task = asyncio.create_task(_awaited(start))
     cancelled = await _waited(task, timeout)
     if task.done():
@@ -151,24 +153,24 @@ async def _on_loop(start: _Start, timeout: float | None) -> Attempted:
             return _cut_off(timeout, cancelled, later=_later(task), over=True)
 
 
-async def _on_crew(start: _Start, timeout: float | None, crew: Executor) -> Attempted:
+async def _on_crew(start: _Start, timeout: float | None, crew: Executor) -> ToolOutcome:
     try:
         work = crew.submit(contextvars.copy_context().run, _now, start)
     except RuntimeError as error:
-        return Attempted(kind="not_done", why=f"it was never begun: {said_by(error)}", error=error)
+        return ToolOutcome(kind="not_done", why=f"it was never begun: {said_by(error)}", error=error)
     cancelled = await _waited(asyncio.wrap_future(work), timeout)
     if work.done():
         return _also(work.result(), cancelled)
     if work.cancel():
         waited = "it was cancelled" if cancelled else f"no worker was free for {timeout:g} s"
-        return Attempted(kind="not_done", why=f"it was never begun: {waited}", interrupt=cancelled)
+        return ToolOutcome(kind="not_done", why=f"it was never begun: {waited}", interrupt=cancelled)
     return _cut_off(timeout, cancelled, later=work)
 
 
-async def _awaited(start: _Start) -> Attempted:
+async def _awaited(start: _Start) -> ToolOutcome:
     pid = os.getpid()
     try:
-        ended = Attempted(kind="returned", value=await start())
+        ended = ToolOutcome(kind="returned", value=await start())
     except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
         ended = _judged(error, here=True)
     if os.getpid() != pid:
@@ -176,11 +178,11 @@ async def _awaited(start: _Start) -> Attempted:
     return ended
 
 
-def _now(start: _Start, *, here: bool = False) -> Attempted:
+def _now(start: _Start, *, here: bool = False) -> ToolOutcome:
     # Caught here rather than taken from the future: one that holds a StopIteration is never done for a loop.
     pid = os.getpid()
     try:
-        ended = Attempted(kind="returned", value=start())
+        ended = ToolOutcome(kind="returned", value=start())
     except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
         ended = _judged(error, here=here)
     if os.getpid() != pid:
@@ -188,7 +190,7 @@ def _now(start: _Start, *, here: bool = False) -> Attempted:
     return ended
 
 
-def _end_child(ended: Attempted) -> NoReturn:
+def _end_child(ended: ToolOutcome) -> NoReturn:
     """End this process, which a tool forked, as the child of a fork usually ends: without the parent's exit handlers."""
     code = 0
     if isinstance(ended.error, SystemExit):
@@ -206,19 +208,19 @@ def _end_child(ended: Attempted) -> NoReturn:
     os._exit(code)
 
 
-def _judged(error: BaseException, *, here: bool) -> Attempted:
+def _judged(error: BaseException, *, here: bool) -> ToolOutcome:
     """What an error says of the attempt; `here`: it was raised where an interrupt is meant for us."""
     match error:
         case Suspended():
-            return Attempted(kind="suspended", suspension=error.suspension)
+            return ToolOutcome(kind="suspended", suspension=error.suspension)
         case NotDone():
-            return Attempted(kind="not_done", why=well_formed(str(error)), error=error)
+            return ToolOutcome(kind="not_done", why=well_formed(str(error)), error=error)
         case asyncio.CancelledError():
-            return Attempted(kind="cancelled", why="it was cancelled", error=error)
+            return ToolOutcome(kind="cancelled", why="it was cancelled", error=error)
         case KeyboardInterrupt() | SystemExit() if here:
-            return Attempted(kind="cancelled", why=told_by(error), error=error, interrupt=error)
+            return ToolOutcome(kind="cancelled", why=told_by(error), error=error, interrupt=error)
         case _:
-            return Attempted(kind="raised", why=told_by(error), error=error)
+            return ToolOutcome(kind="raised", why=told_by(error), error=error)
 
 
 async def _waited(running: Awaitable[object], seconds: float | None) -> asyncio.CancelledError | None:
@@ -230,13 +232,13 @@ async def _waited(running: Awaitable[object], seconds: float | None) -> asyncio.
     return None
 
 
-def _result(task: asyncio.Task[Attempted], cancelled: asyncio.CancelledError | None) -> Attempted:
+def _result(task: asyncio.Task[ToolOutcome], cancelled: asyncio.CancelledError | None) -> ToolOutcome:
     if task.cancelled():  # before its first line
-        return Attempted(kind="not_done", why="it was cancelled before it was begun", interrupt=cancelled)
+        return ToolOutcome(kind="not_done", why="it was cancelled before it was begun", interrupt=cancelled)
     return _also(task.result(), cancelled)
 
 
-def _also(ended: Attempted, cancelled: asyncio.CancelledError | None) -> Attempted:
+def _also(ended: ToolOutcome, cancelled: asyncio.CancelledError | None) -> ToolOutcome:
     """The same, with a cancellation that came just when it ended."""
     if cancelled is None or ended.interrupt is not None:
         return ended
@@ -247,22 +249,22 @@ def _cut_off(
     timeout: float | None,
     cancelled: asyncio.CancelledError | None,
     *,
-    later: Future[Attempted] | None = None,
+    later: Future[ToolOutcome] | None = None,
     over: bool | None = None,
-) -> Attempted:
+) -> ToolOutcome:
     over = later is None if over is None else over
     if cancelled is not None:
-        return Attempted(
+        return ToolOutcome(
             kind="cancelled", why="it was cancelled", over=over, later=later, interrupt=cancelled
         )
-    return Attempted(kind="timed_out", why=f"it did not end within {timeout:g} s", over=over, later=later)
+    return ToolOutcome(kind="timed_out", why=f"it did not end within {timeout:g} s", over=over, later=later)
 
 
-def _later(task: asyncio.Task[Attempted]) -> Future[Attempted]:
+def _later(task: asyncio.Task[ToolOutcome]) -> Future[ToolOutcome]:
     """What `task` comes to, for any thread; cancelled if the loop ends first."""
-    later: Future[Attempted] = Future()
+    later: Future[ToolOutcome] = Future()
 
-    def tell(ended: asyncio.Task[Attempted]) -> None:
+    def tell(ended: asyncio.Task[ToolOutcome]) -> None:
         if ended.cancelled():
             later.cancel()
         else:

@@ -28,7 +28,7 @@ from perdure.model.message import Block, Text
 from perdure.model.text import well_formed
 from perdure.runtime.tools.arguments import Arguments, integral, json_name, refusal
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.result import Kept
+from perdure.runtime.tools.result import StoredResult
 from perdure.runtime.tools.tool import Ask, Tool
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _given(answer: types.CallToolResult) -> object:
         return answer.structured_content
     blocks: tuple[Block, ...] = tuple(Text(well_formed(_words(each)) or "(empty)") for each in answer.content)
     content = answer.model_dump_json(by_alias=True, exclude_none=True).encode()
-    return Kept(content=content, media_type="application/json", blocks=blocks)
+    return StoredResult(content=content, media_type="application/json", blocks=blocks)
 
 
 def _bytes(block: types.ContentBlock) -> bytes | None:

@@ -26,7 +26,7 @@ from perdure.model.names import with_article
 from perdure.model.text import SHOWN_BYTES, cut, described, shortened, shown, well_formed
 from perdure.runtime.tools.signature import opened
 
-__all__ = ["PREVIEW_BYTES", "Kept", "Told", "keep", "preview", "told"]
+__all__ = ["PREVIEW_BYTES", "StoredResult", "Told", "keep", "preview", "told"]
 
 PREVIEW_BYTES = SHOWN_BYTES
 TEXT_TYPE, JSON_TYPE = "text/plain; charset=utf-8", "application/json"
@@ -49,7 +49,7 @@ _STANDARD = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta
 _SNIFFED_BYTES = 4_096
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     """A result as it is kept, and as a model would be shown all of it."""
 
     content: bytes
@@ -58,10 +58,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = "success"
 
 
-def keep(value: object) -> Kept:
+def keep(value: object) -> StoredResult:
     """How to keep what a tool returned, whatever it is; what says itself how it is kept is kept that way."""
     match value:
-        case Kept():
+        case StoredResult():
             return value
         case str():
             return _text(value)
@@ -79,7 +79,7 @@ def keep(value: object) -> Kept:
             return _json(value)
 
 
-def preview(kept: Kept, ref: str, *, preview_bytes: int = PREVIEW_BYTES) -> tuple[Block, ...]:
+def preview(kept: StoredResult, ref: str, *, preview_bytes: int = PREVIEW_BYTES) -> tuple[Block, ...]:
     """What a model is shown of `kept`, the whole of which is at `ref`."""
     if not kept.blocks:
         kind = Image if kept.media_type.startswith("image/") else File
@@ -128,22 +128,22 @@ _WORDS: dict[Told, str] = {
 }
 
 
-def _text(text: str) -> Kept:
+def _text(text: str) -> StoredResult:
     shown = well_formed(text) if text.strip() else "(the tool gave back an empty text)"
-    return Kept(content=_raw(text), media_type=TEXT_TYPE, blocks=(Text(shown),))
+    return StoredResult(content=_raw(text), media_type=TEXT_TYPE, blocks=(Text(shown),))
 
 
-def _bytes(body: bytes) -> Kept:
+def _bytes(body: bytes) -> StoredResult:
     media_type = sniff(body[:_SNIFFED_BYTES], whole=len(body) <= _SNIFFED_BYTES)
     if media_type.startswith("text/") or media_type == JSON_TYPE:
         try:
             return msgspec.structs.replace(_text(body.decode()), media_type=media_type)
         except UnicodeDecodeError:
             media_type = "application/octet-stream"
-    return Kept(content=body, media_type=media_type)
+    return StoredResult(content=body, media_type=media_type)
 
 
-def _blocks(blocks: Sequence[Block]) -> Kept:
+def _blocks(blocks: Sequence[Block]) -> StoredResult:
     """Blocks are kept as the JSON that they are in a message; a single text as that text."""
     if not blocks:
         return _text("")
@@ -151,18 +151,18 @@ def _blocks(blocks: Sequence[Block]) -> Kept:
         return _text(blocks[0].text)
     plain = msgspec.to_builtins(list(blocks))
     shown = tuple(block for block in map(_shown, blocks) if not _empty(block))
-    return Kept(content=_dumps(plain), media_type=JSON_TYPE, blocks=shown or _text("").blocks)
+    return StoredResult(content=_dumps(plain), media_type=JSON_TYPE, blocks=shown or _text("").blocks)
 
 
-def _json(value: object) -> Kept:
+def _json(value: object) -> StoredResult:
     try:
         content = _dumps(_plain(value, DEPTH_MAX))
     except Exception as error:  # noqa: BLE001  # others' objects, and the result must not be lost for them
         return _described(value, error)
-    return Kept(content=content, media_type=JSON_TYPE, blocks=(Text(_read(content)),))
+    return StoredResult(content=content, media_type=JSON_TYPE, blocks=(Text(_read(content)),))
 
 
-def _described(value: object, why: Exception) -> Kept:
+def _described(value: object, why: Exception) -> StoredResult:
     kept = _text(described(value))
     said = (
         str(why) if isinstance(why, _NotJsonError) else f"it cannot be written as JSON ({type(why).__name__})"
@@ -245,5 +245,5 @@ def _read(content: bytes) -> str:
     return well_formed(content.decode("utf-8", "surrogatepass"))
 
 
-def _size(kept: Kept) -> str:
+def _size(kept: StoredResult) -> str:
     return f"{len(kept.content):,} bytes"

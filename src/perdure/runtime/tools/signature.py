@@ -25,7 +25,7 @@ from perdure.model.canonical import Json
 from perdure.runtime.tools.arguments import Arguments, integral, refusal, without_path
 from perdure.runtime.tools.call import Call
 
-__all__ = ["Form", "opened"]
+__all__ = ["FunctionSignature", "opened"]
 
 
 def opened(value: Any) -> Any:
@@ -50,7 +50,7 @@ _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 _Field = tuple[str, Any] | tuple[str, Any, Any]
 
 
-class Form:
+class FunctionSignature:
     """What one function takes: its schema, and the way from JSON to its arguments."""
 
     __slots__ = ("_absent", "_name", "_struct", "call", "schema")
@@ -66,7 +66,7 @@ class Form:
         self.schema = _schema(self._struct, self._absent)
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., object], names: Mapping[str, object]) -> Form:
+    def of(cls, name: str, function: Callable[..., object], names: Mapping[str, object]) -> FunctionSignature:
         """The form of `function`; `names` are what its hints may speak of besides its module's own.
 
         Raises `Invalid` for parameters that cannot be given by name, and for hints that have no schema.

@@ -30,7 +30,7 @@ from perdure.model.effect import Effect, Reach, check_effect
 from perdure.model.names import check_label
 from perdure.runtime.tools.arguments import Arguments, read
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.signature import Form
+from perdure.runtime.tools.signature import FunctionSignature
 
 __all__ = [
     "Ask",
@@ -279,7 +279,7 @@ def _declared(
     named = check_tool_name(getattr(function, "__name__", "") if name is None else name)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise _wrong(named, "it is a generator, whose code would not run when it is called")
-    form = Form.of(named, function, names)
+    form = FunctionSignature.of(named, function, names)
     return FunctionTool(
         name=named,
         description=(inspect.getdoc(function) or "") if description is None else description,

@@ -9,6 +9,6 @@ something else, or another thread, or commits that are not ours (`Conflict`).
 
 from __future__ import annotations
 
-from perdure.store.git_export.exporter import Branch, Written, export, follow
+from perdure.store.git_export.exporter import GitBranch, GitExport, export, follow
 
-__all__ = ["Branch", "Written", "export", "follow"]
+__all__ = ["GitBranch", "GitExport", "export", "follow"]

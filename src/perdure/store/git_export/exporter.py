@@ -32,20 +32,30 @@ from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import ancestry, artifacts, reader, timelines
 from perdure.history.ancestry import Point
-from perdure.history.space import Space, Steps
-from perdure.history.tree import EMPTY, Cache, Entry, Tree, diff
+from perdure.history.space import CommitCache, Space
+from perdure.history.tree import EMPTY, Entry, NodeCache, Tree, diff
 from perdure.model.digest import Digest, Kind
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head
 from perdure.projections import git
-from perdure.projections.transcript import Said, TranscriptEntry
+from perdure.projections.transcript import MessageAt, TranscriptEntry
 from perdure.store.git_export.repository import LEFT, Importer, Repository, Tip
 from perdure.store.thread import Thread
 
-__all__ = ["Told", "changed", "told", "Branch", "Written", "export", "follow", "Known", "unwritten"]
+__all__ = [
+    "GitMessage",
+    "changed",
+    "told",
+    "GitBranch",
+    "GitExport",
+    "export",
+    "follow",
+    "KnownCommits",
+    "unwritten",
+]
 
 
-class Told(msgspec.Struct, frozen=True):
+class GitMessage(msgspec.Struct, frozen=True):
     """A message of a commit, and its number on the line."""
 
     entry: TranscriptEntry
@@ -59,18 +69,18 @@ class _Layout(msgspec.Struct, frozen=True):
     written: list[tuple[str, Entry]]
 
 
-def told(space: Space, step: Step) -> list[Told]:
+def told(space: Space, step: Step) -> list[GitMessage]:
     """What was said in a commit, with its words."""
     said = [
-        (Said(event, step.digest, step.commit), step.place.sequence + index)
+        (MessageAt(event, step.digest, step.commit), step.place.sequence + index)
         for index, event in enumerate(step.changeset.events, 1)
         if isinstance(event, MessageAppended)
     ]
     entries = reader.spoken(space, [each for each, _ in said])
-    return [Told(entry, sequence) for entry, (_, sequence) in zip(entries, said, strict=True)]
+    return [GitMessage(entry, sequence) for entry, (_, sequence) in zip(entries, said, strict=True)]
 
 
-def changed(space: Space, step: Step, said: Iterable[Told]) -> Iterator[bytes]:
+def changed(space: Space, step: Step, said: Iterable[GitMessage]) -> Iterator[bytes]:
     """The part of the stream that turns the files of the first parent into those of this commit."""
     parent = step.commit.first_parent
     yield from _state(space, space.root_at(parent), step.commit.root)
@@ -167,7 +177,7 @@ def _put(file: git.PutFile) -> Iterator[bytes]:
 _BATCH = 100
 
 
-class Known:
+class KnownCommits:
     """The commits that git has, or will have once the stream has been read, and what git calls them."""
 
     def __init__(self, space: Space, tips: Mapping[str, Tip]) -> None:
@@ -222,12 +232,12 @@ class Known:
         return None
 
 
-def unwritten(space: Space, tip: Digest, known: Known) -> Iterator[Step]:
+def unwritten(space: Space, tip: Digest, known: KnownCommits) -> Iterator[Step]:
     """The commits behind `tip`, and itself, that git does not have, parents first.
 
     Whoever takes one adds it to `known` before asking for the next.
     """
-    waiting = [_Line(space, tip, known)]
+    waiting = [_NewCommits(space, tip, known)]
     while waiting:
         step = waiting[-1].next
         if step is None:
@@ -235,16 +245,16 @@ def unwritten(space: Space, tip: Digest, known: Known) -> Iterator[Step]:
             continue
         missing = [parent for parent in step.commit.parents[1:] if known.name(parent) is None]
         if missing:
-            waiting.append(_Line(space, missing[0], known))
+            waiting.append(_NewCommits(space, missing[0], known))
         else:
             waiting[-1].drop()
             yield step
 
 
-class _Line:
+class _NewCommits:
     """The new commits of one line, the oldest first, read a batch at a time."""
 
-    def __init__(self, space: Space, tip: Digest, known: Known) -> None:
+    def __init__(self, space: Space, tip: Digest, known: KnownCommits) -> None:
         self._space = space
         self._tip = ancestry.point(space, tip)
         self._depth = known.floor(self._tip) + 1  # of the next one that was not read
@@ -272,7 +282,7 @@ _CACHE_BYTES = 2 << 20
 _Progress = Callable[[int], None]  # told how many commits were written so far
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
+class GitBranch(msgspec.Struct, frozen=True, kw_only=True):
     """A timeline as a branch."""
 
     timeline: str
@@ -284,18 +294,18 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     subject: str  # of the git commit: its reason, and the first words that were said in it
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class GitExport(msgspec.Struct, frozen=True, kw_only=True):
     """What an export came to."""
 
     directory: Path
     commits: int  # that it wrote
-    branches: tuple[Branch, ...]
+    branches: tuple[GitBranch, ...]
     removed: tuple[str, ...]  # timelines whose branch went, since nothing is committed there any more
 
 
 def export(
     thread: Thread, directory: str | os.PathLike[str], *, progress: _Progress | None = None
-) -> Written:
+) -> GitExport:
     """Bring the git repository in `directory`, made if need be, to where the thread stands; what that came to.
 
     Raises `Conflict`, having touched nothing, if the directory holds anything but an export of this
@@ -309,7 +319,7 @@ def export(
 
 def follow(
     thread: Thread, directory: str | os.PathLike[str], *, progress: _Progress | None = None
-) -> Iterator[Written]:
+) -> Iterator[GitExport]:
     """The same, and again whenever the thread has moved, until nobody asks for more."""
     space = _space(thread)
     repository = Repository(directory, thread.id, space.name)
@@ -333,7 +343,7 @@ class _Export:
         self._space, self._repository = space, repository
         self._tips = repository.tips(self._has)
 
-    def advance(self, progress: _Progress | None) -> Written:
+    def advance(self, progress: _Progress | None) -> GitExport:
         """Write what is new, and move the branches."""
         heads = {git.BRANCHES + git.branch_of(head.timeline): head for head in _heads(self._space)}
         wanted = {ref: head.commit for ref, head in heads.items()}
@@ -343,7 +353,7 @@ class _Export:
             self._branch(ref, head, moved=ref in moving) for ref, head in heads.items() if head.commit
         ]
         removed = [heads[ref].timeline for ref, to in moving.items() if to is None]
-        return Written(
+        return GitExport(
             directory=self._repository.directory,
             commits=written,
             branches=tuple(branches),
@@ -351,7 +361,7 @@ class _Export:
         )
 
     def _stream(self, moving: Mapping[str, Digest | None], progress: _Progress | None) -> int:
-        known = Known(self._space, self._tips)
+        known = KnownCommits(self._space, self._tips)
         with self._repository.git.importing() as stream:
             for ref, to in moving.items():
                 if to is not None:
@@ -366,7 +376,7 @@ class _Export:
         return len(known)
 
     def _write(
-        self, stream: Importer, ref: str, to: Digest, known: Known, progress: _Progress | None
+        self, stream: Importer, ref: str, to: Digest, known: KnownCommits, progress: _Progress | None
     ) -> None:
         """Write the commits that git does not have behind `to`, and itself."""
         for step in unwritten(self._space, to, known):
@@ -403,7 +413,7 @@ class _Export:
         one, other = ancestry.point(self._space, old), ancestry.point(self._space, to)
         return one.depth <= other.depth and ancestry.ancestor(self._space, other, one.depth) == one
 
-    def _tip(self, stream: Importer, commit: Digest, known: Known) -> Tip:
+    def _tip(self, stream: Importer, commit: Digest, known: KnownCommits) -> Tip:
         mark = known.mark(commit)
         if mark is not None:
             stream.write(git.get_mark(mark))
@@ -413,10 +423,10 @@ class _Export:
         found = self._repository.git.ask("rev-parse", "--verify", "--quiet", name)
         return Tip(found.decode().strip(), commit)
 
-    def _branch(self, ref: str, head: Head, *, moved: bool) -> Branch:
+    def _branch(self, ref: str, head: Head, *, moved: bool) -> GitBranch:
         assert head.commit is not None
         step = self._space.step(head.commit)
-        return Branch(
+        return GitBranch(
             timeline=head.timeline,
             name=ref.removeprefix(git.BRANCHES),
             commit=head.commit,
@@ -434,7 +444,7 @@ class _Export:
         return self._space.find(commit) is not None
 
 
-def _message(step: Step, said: Sequence[Told]) -> str:
+def _message(step: Step, said: Sequence[GitMessage]) -> str:
     return git.message_of(step.digest, step.commit, step.changeset, [each.entry for each in said])
 
 
@@ -456,4 +466,4 @@ def _space(thread: Thread) -> Space:
     """
     space = thread._space  # pyright: ignore[reportPrivateUsage]
     reader.head_of(space, MAIN)
-    return msgspec.structs.replace(space, cache=Cache(_CACHE_BYTES), steps=Steps())
+    return msgspec.structs.replace(space, cache=NodeCache(_CACHE_BYTES), steps=CommitCache())

@@ -27,8 +27,8 @@ from perdure.history import ancestry, artifacts, cells, gc_generation, writer
 from perdure.history.agent_map import applied_id
 from perdure.history.ancestry import Stretch
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import Ops, Source, reapply
-from perdure.history.changes.values import Kept
+from perdure.history.changes.patch_builder import Ops, ValueSource, reapply
+from perdure.history.changes.values import StoredValue
 from perdure.history.space import STORE, Space
 from perdure.history.tree import EMPTY
 from perdure.history.writer import OUTBOX, Proposal
@@ -108,7 +108,7 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
     root = agent.root_at(head.commit)
     covered = list(patch_builder.covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
     ops = Ops(agent, root)
-    source = Source(lambda stored: _kept(thread, agent, stored), thread.body)
+    source = ValueSource(lambda stored: _kept(thread, agent, stored), thread.body)
     for op in patch.ops:
         reapply(ops, op, source)
     patched = ops.finish()
@@ -125,13 +125,13 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
     )
 
 
-def _kept(thread: Space, agent: Space, stored: Stored) -> Kept:
+def _kept(thread: Space, agent: Space, stored: Stored) -> StoredValue:
     """A value of the thread's space, to be kept in the agent's; raises `NotFound` for one between two ops of a patch."""
     found = thread.engine.objects(thread.name, (stored.value,))[0]
     if found.kind is not Kind.ARTIFACT:
-        return Kept(stored, (found,), body=found.body)  # the next op may edit it before it is written
+        return StoredValue(stored, (found,), body=found.body)  # the next op may edit it before it is written
     staged = artifacts.stage(agent, artifacts.get(thread, stored.value), media_type=stored.media_type)
-    return Kept(stored, staged.objects, staged.cells)
+    return StoredValue(stored, staged.objects, staged.cells)
 
 
 _PROMOTED = OUTBOX + "promoted/"

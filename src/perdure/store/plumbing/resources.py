@@ -13,15 +13,15 @@ from perdure.engines import registry
 from perdure.engines.contract import Engine, Fence
 from perdure.engines.search_contract import SearchIndex
 from perdure.history.space import AGENTS, ALIVE, STORE, Space, label_of
-from perdure.history.tree import Cache
+from perdure.history.tree import NodeCache
 from perdure.memory import Memories
 from perdure.memory.embedding import Embedder
-from perdure.memory.owner_memory import Reach
+from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, shipped
-from perdure.runtime.session.environment import Workshop
+from perdure.runtime.session.environment import StoreRuntime
 
-__all__ = ["Shelf"]
+__all__ = ["StoreResources"]
 
 
 def in_memory(owner: str | None) -> SearchIndex:
@@ -32,7 +32,7 @@ def in_memory(owner: str | None) -> SearchIndex:
 _FENCES = (Fence(ALIVE, 0),)
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that handles on one store share."""
 
     engine: Engine
@@ -43,13 +43,13 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     indexes: Callable[[str | None], SearchIndex] = in_memory  # of an owner's memory; None: of nobody's
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
-    cache: Cache = msgspec.field(default_factory=Cache)
-    workshop: Workshop = msgspec.field(default_factory=Workshop)
+    cache: NodeCache = msgspec.field(default_factory=NodeCache)
+    workshop: StoreRuntime = msgspec.field(default_factory=StoreRuntime)
     _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
 
     def __post_init__(self) -> None:
         """Make what needs the rest of it."""
-        reach = Reach(lambda name, label: self._space(name, label, ()))
+        reach = ReachableMemory(lambda name, label: self._space(name, label, ()))
         self._memories.append(
             Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
         )

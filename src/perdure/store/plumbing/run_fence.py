@@ -15,21 +15,21 @@ import msgspec
 from perdure.errors import Conflict, Moved
 from perdure.history import timelines
 from perdure.history.space import Space
-from perdure.history.writer import Committed, Proposal
+from perdure.history.writer import CommitOutcome, Proposal
 from perdure.ledger import calls
 from perdure.model.call import UNCLEAR
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.runtime.session import lease as leases
 
-__all__ = ["beside", "unattended", "removed"]
+__all__ = ["commit_beside_run", "without_runs", "removed"]
 
 
 _T = TypeVar("_T")
 _TRIES_MAX = 16
 
 
-def unattended(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
+def without_runs(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
     """Do `act` on a space whose writes are refused if a run begins on one of `lines`.
 
     Raises `Busy`, having done nothing, if a run is on one, be it live or interrupted.
@@ -44,12 +44,12 @@ def unattended(space: Space, lines: Sequence[str], what: str, act: Callable[[Spa
     raise Conflict(f"runs begin on '{space.label}' all the time; {what} was not done. Try again.")
 
 
-def beside(
+def commit_beside_run(
     space: Space,
     head: Head,
     proposals: Sequence[Proposal],
-    commit: Callable[[Space, Head, Sequence[Proposal]], Committed],
-) -> Committed:
+    commit: Callable[[Space, Head, Sequence[Proposal]], CommitOutcome],
+) -> CommitOutcome:
     """Commit a change by hand; while a run is on the line it belongs to that run's turn.
 
     Raises `Busy`, having written nothing, if it says something there.
@@ -98,7 +98,7 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
 
     # A live run comes first: it has calls that are not settled, and they are its own business.
     lines = [hold.head.timeline for hold in timelines.timelines(space)]
-    unattended(space, lines, "removing the thread", act)
+    without_runs(space, lines, "removing the thread", act)
 
 
 def _check_settled(space: Space) -> None:

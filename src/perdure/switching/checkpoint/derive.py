@@ -27,8 +27,8 @@ import msgspec
 from perdure.errors import Forgotten, Unavailable
 from perdure.history.space import Space
 from perdure.ledger.decisions import took_in
-from perdure.ledger.snapshot import Known
-from perdure.memory import Recollection, relevant
+from perdure.ledger.snapshot import CallAtPosition
+from perdure.memory import OwnerMemory, relevant
 from perdure.model.call import CallRecord
 from perdure.model.checkpoint import (
     NO_VALIDATION,
@@ -49,7 +49,7 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.projections.working_memory import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 from perdure.switching.checkpoint import heuristics
 from perdure.switching.checkpoint.effects import EXTRACTOR, outcome_of
-from perdure.switching.checkpoint.heuristics import Found, Words, clean, shortened
+from perdure.switching.checkpoint.heuristics import RuleMatch, Utterance, clean, shortened
 from perdure.switching.checkpoint.references import is_there
 from perdure.switching.checkpoint.sources import Window, is_behind, is_said, window
 
@@ -76,7 +76,7 @@ MEMORY_MAX = 8
 QUERY_MAX = 500  # characters
 
 
-def recalling(memory: Recollection | None, space: str, commit: Digest | None) -> Recall | None:
+def recalling(memory: OwnerMemory | None, space: str, commit: Digest | None) -> Recall | None:
     """How the memory of a thread's owner is asked from a commit of the thread; None: it has no owner."""
     if memory is None:
         return None
@@ -172,8 +172,10 @@ def _by_hand(ticket: Ticket) -> bool:
     return ticket.run is not None and ticket.label == ticket.run
 
 
-def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Digest | None) -> list[Known]:
-    found: list[Known] = []
+def _last_here(
+    space: Space, seen: Window, others: Sequence[CallAtPosition], commit: Digest | None
+) -> list[CallAtPosition]:
+    found: list[CallAtPosition] = []
     for known in reversed(others):
         if len(found) == CALLS_MAX:
             break
@@ -182,7 +184,7 @@ def _last_here(space: Space, seen: Window, others: Sequence[Known], commit: Dige
     return found
 
 
-def _is_here(space: Space, seen: Window, known: Known, commit: Digest | None) -> bool:
+def _is_here(space: Space, seen: Window, known: CallAtPosition, commit: Digest | None) -> bool:
     return is_behind(space, seen, known.record.label, commit)
 
 
@@ -251,7 +253,7 @@ def derive(
     upto = _read_by(space, commit) if ledger is None else ledger
     is_whole = extractor == EXTRACTOR
     seen = window(space, commit, upto, timeline, extractor=extractor)
-    parts = [_Part(part, texts) for part, texts in _sources(seen)]
+    parts = [_SummaryPart(part, texts) for part, texts in _sources(seen)]
     calls, calls_before = digest_of_calls(space, seen, commit)
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
@@ -314,7 +316,7 @@ class _Source(msgspec.Struct, frozen=True):
     path: str | None = None
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _SummaryPart(msgspec.Struct, frozen=True):
     """One part of a summary."""
 
     part: Part
@@ -338,9 +340,9 @@ def _sources(seen: Window) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
     yield "active_goal", several(held.goals, GOALS, ())
 
 
-def _spoken(said: Iterable[TranscriptEntry]) -> list[Words]:
+def _spoken(said: Iterable[TranscriptEntry]) -> list[Utterance]:
     return [
-        Words(entry.id, entry.role, entry.words.text, bool(entry.words.tool_calls))
+        Utterance(entry.id, entry.role, entry.words.text, bool(entry.words.tool_calls))
         for entry in said
         if entry.words is not None
     ]
@@ -351,27 +353,27 @@ def _of_text(text: str | None, path: str) -> tuple[_Source, ...]:
     return (_Source(shortened(told, TEXT_MAX), "state", path=path),) if told else ()
 
 
-def _of_texts(texts: Sequence[str] | None, path: str, found: Sequence[Found]) -> tuple[_Source, ...]:
+def _of_texts(texts: Sequence[str] | None, path: str, found: Sequence[RuleMatch]) -> tuple[_Source, ...]:
     """What a list of the state says, even if it is empty: then there is nothing of the kind."""
     if texts is None:
         return tuple(source for each in found for source in _found(each))
     return tuple(source for text in texts[-TEXTS_MAX:] for source in _of_text(text, path))
 
 
-def _found(found: Found | None) -> tuple[_Source, ...]:
+def _found(found: RuleMatch | None) -> tuple[_Source, ...]:
     return () if found is None else (_Source(clean(found.text), found.rule, event=found.event),)
 
 
-def _texts(parts: Iterable[_Part], part: Part) -> tuple[str, ...]:
+def _texts(parts: Iterable[_SummaryPart], part: Part) -> tuple[str, ...]:
     return tuple(source.text for each in parts if each.part == part for source in each.sources)
 
 
-def _question(parts: Sequence[_Part]) -> str:
+def _question(parts: Sequence[_SummaryPart]) -> str:
     """What the owner's memory is asked: where the work is to lead, and what is being done."""
     return " ".join(_texts(parts, "user_goal") + _texts(parts, "current_task") + _texts(parts, "active_goal"))
 
 
-def _summary(parts: Sequence[_Part]) -> Summary:
+def _summary(parts: Sequence[_SummaryPart]) -> Summary:
     return Summary(
         user_goal=next(iter(_texts(parts, "user_goal")), ""),
         current_task=next(iter(_texts(parts, "current_task")), ""),

@@ -66,13 +66,13 @@ _ALWAYS: dict[str, Any] = {
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]|\[\.\.\.\]")
 
 
-class _Part(
+class _DocumentPart(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
     """Names as documents have them; what is not known is refused."""
 
 
-class _Ref(_Part, frozen=True):
+class _Ref(_DocumentPart, frozen=True):
     name: str
 
 
@@ -82,7 +82,7 @@ class _Effects(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     idempotent: bool = False
 
 
-class _Call(_Part, frozen=True):
+class _CallDocument(_DocumentPart, frozen=True):
     id: str
     tool: str
     args: str
@@ -96,13 +96,13 @@ class _Call(_Part, frozen=True):
     note: str | None = None  # for whoever reads it; it follows from the rest
 
 
-class _Many(_Part, frozen=True):
+class _Many(_DocumentPart, frozen=True):
     tool: str
     count: int
-    calls: tuple[_Call, ...]
+    calls: tuple[_CallDocument, ...]
 
 
-class _Spec(_Part, frozen=True):
+class _Spec(_DocumentPart, frozen=True):
     """What a checkpoint says, in the order in which people read it."""
 
     conversation_ref: _Ref
@@ -114,7 +114,7 @@ class _Spec(_Part, frozen=True):
     active_artifacts: tuple[str, ...] = ()
     relevant_memory_refs: tuple[str, ...] = ()
     pending_approvals: tuple[Pending, ...] = ()
-    tool_calls: tuple[_Call, ...] = ()
+    tool_calls: tuple[_CallDocument, ...] = ()
     tool_calls_before: int = 0
     ledger_entries_before: int = 0
     earlier_tool_calls: tuple[_Many, ...] = ()
@@ -127,7 +127,7 @@ class _Spec(_Part, frozen=True):
     validation: Validation = NO_VALIDATION
 
 
-class _Document(_Part, frozen=True):
+class _Document(_DocumentPart, frozen=True):
     api_version: str
     kind: str
     metadata: _Ref
@@ -267,8 +267,8 @@ def _checkpoint_of(spec: _Spec) -> Checkpoint:
     )
 
 
-def _call_of(done: Done) -> _Call:
-    return _Call(
+def _call_of(done: Done) -> _CallDocument:
+    return _CallDocument(
         id=done.call,
         tool=done.tool,
         args=done.args,
@@ -289,7 +289,7 @@ def _note(done: Done) -> str | None:
     return DO_NOT_REPEAT if done.outcome == "done" or done.state == "succeeded" else MAY_HAVE_HAPPENED
 
 
-def _done_of(call: _Call) -> Done:
+def _done_of(call: _CallDocument) -> Done:
     return Done(
         call=call.id,
         tool=call.tool,

@@ -28,7 +28,7 @@ from perdure.engines.contract import Entry, Step
 from perdure.errors import Corrupt, Forgotten
 from perdure.history.space import Space
 from perdure.ledger import calls, snapshot
-from perdure.ledger.snapshot import ENTRIES_MAX, Known, Stand
+from perdure.ledger.snapshot import ENTRIES_MAX, CallAtPosition, LedgerSnapshot
 from perdure.model.call import SETTLED, STATES, CallRecord
 from perdure.model.checkpoint import NOTHING_HAPPENED, Checkpoint, Many
 from perdure.model.commit import NO_LEDGER, LedgerRead
@@ -45,7 +45,17 @@ from perdure.projections.calls import decode_transition
 from perdure.projections.transcript import TranscriptEntry
 from perdure.switching.checkpoint import stored
 
-__all__ = ["EXTRACTOR", "Earlier", "Group", "Looked", "look", "outcome_of", "Named", "named_in", "with_named"]
+__all__ = [
+    "EXTRACTOR",
+    "EarlierEffects",
+    "CallGroup",
+    "Looked",
+    "look",
+    "outcome_of",
+    "NamedEffects",
+    "named_in",
+    "with_named",
+]
 
 
 EXTRACTOR = "perdure-rules/2"  # of checkpoints that count what is before the window as it is counted here
@@ -60,7 +70,7 @@ _Key: TypeAlias = tuple[str, str, bool, str, str]  # tool, effect, idempotent, s
 _REST: _Key = ("", "", False, "succeeded", "")
 
 
-class Group(msgspec.Struct, frozen=True):
+class CallGroup(msgspec.Struct, frozen=True):
     """Calls of one tool that came to the same; of those that are named the records."""
 
     tool: str  # "": of several, which are too many to be told apart
@@ -68,18 +78,18 @@ class Group(msgspec.Struct, frozen=True):
     named: tuple[CallRecord, ...]
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class EarlierEffects(msgspec.Struct, frozen=True):
     """What there is before the window."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[CallGroup, ...] = ()
     others: int = 0  # calls that changed nothing outside, or did not happen
 
 
 class Looked(msgspec.Struct, frozen=True):
     """The window, and what is before it."""
 
-    stand: Stand
-    earlier: Earlier = Earlier()
+    stand: LedgerSnapshot
+    earlier: EarlierEffects = EarlierEffects()
 
 
 class _Counted(msgspec.Struct, frozen=True):
@@ -142,7 +152,7 @@ def outcome_of(record: CallRecord) -> Literal["done", "not_done"] | None:
     return "done" if record.evidence is not None else record.outcome
 
 
-def _found(base: _Base, stand: Stand, read: LedgerRead) -> _Base | None:
+def _found(base: _Base, stand: LedgerSnapshot, read: LedgerRead) -> _Base | None:
     """What is before the window up to a position; None if that cannot be told from the base."""
     taken = _without(base, [known for known in stand.calls if _was_there(known, base)])
     if taken is None:
@@ -163,12 +173,12 @@ def _found(base: _Base, stand: Stand, read: LedgerRead) -> _Base | None:
     return _Base(read, start, groups, others)
 
 
-def _was_there(known: Known, base: _Base) -> bool:
+def _was_there(known: CallAtPosition, base: _Base) -> bool:
     """Whether a call that was touched since is among those that the base counts."""
     return not known.begun and known.first > base.upto.position
 
 
-def _without(base: _Base, touched: Iterable[Known]) -> _Base | None:
+def _without(base: _Base, touched: Iterable[CallAtPosition]) -> _Base | None:
     """The base without these calls; None if one of them may be among those that are only counted."""
     groups, others = dict(base.groups), base.others
     places = {call: key for key, counted in groups.items() for call in counted.named}
@@ -207,14 +217,14 @@ def _names(found: _Base) -> Iterator[str]:
     return (call for counted in found.groups.values() for call in counted.named)
 
 
-def _told(space: Space, found: _Base, read: Iterable[Known]) -> Earlier:
+def _told(space: Space, found: _Base, read: Iterable[CallAtPosition]) -> EarlierEffects:
     """The groups in an order of their own, with the records of those that are named."""
     records = {known.record.id: known.record for known in read}
     groups = tuple(
-        Group(key[0], counted.count, tuple(_record(space, records, call) for call in counted.named))
+        CallGroup(key[0], counted.count, tuple(_record(space, records, call) for call in counted.named))
         for key, counted in sorted(found.groups.items())
     )
-    return Earlier(groups, found.others)
+    return EarlierEffects(groups, found.others)
 
 
 def _record(space: Space, records: Mapping[str, CallRecord], call: str) -> CallRecord:
@@ -289,7 +299,7 @@ _records = msgspec.json.Decoder(CallRecord)
 _tickets = msgspec.json.Decoder(Ticket)
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class NamedEffects(msgspec.Struct, frozen=True, kw_only=True):
     """What the last commits of a line name."""
 
     calls: frozenset[str] = frozenset()
@@ -297,7 +307,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     completed: dict[str, ToolCallCompleted] = {}  # by call: what was said of it last
 
 
-def named_in(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> Named:
+def named_in(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> NamedEffects:
     """What these commits, given oldest first, and their messages name."""
     found = {call.id for entry in spoken if entry.words for call in entry.words.tool_calls}
     asked: set[str] = set()
@@ -316,14 +326,14 @@ def named_in(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> Named:
                 completed[call] = event
             case _:
                 pass
-    return Named(calls=frozenset(found), tickets=frozenset(asked), completed=completed)
+    return NamedEffects(calls=frozenset(found), tickets=frozenset(asked), completed=completed)
 
 
-def with_named(space: Space, read: LedgerRead, stand: Stand, named: Named) -> Stand:
+def with_named(space: Space, read: LedgerRead, stand: LedgerSnapshot, named: NamedEffects) -> LedgerSnapshot:
     """The same with the calls and questions that the history names and the ledger, as it was read, did not have yet."""
     calls = set(named.calls) - {known.record.id for known in stand.calls}
     tickets = set(named.tickets) - {ticket.id for ticket in stand.waiting}
-    more: list[Known] = []
+    more: list[CallAtPosition] = []
     waiting: list[Ticket] = []
     for entry in _behind(space, read.position):
         if not calls and not tickets:
@@ -331,7 +341,7 @@ def with_named(space: Space, read: LedgerRead, stand: Stand, named: Named) -> St
         step = decode_transition(entry.body)
         if step.record and step.call in calls:
             calls.discard(step.call)
-            more.append(Known(_records.decode(step.record), entry.position))
+            more.append(CallAtPosition(_records.decode(step.record), entry.position))
         if step.ticket and (ticket := _tickets.decode(step.ticket)).id in tickets:
             tickets.discard(ticket.id)
             waiting.append(ticket)
@@ -340,13 +350,13 @@ def with_named(space: Space, read: LedgerRead, stand: Stand, named: Named) -> St
     return msgspec.structs.replace(stand, calls=tuple(told), waiting=tuple(asked))
 
 
-def _as_told(known: Known, named: Named) -> Known:
+def _as_told(known: CallAtPosition, named: NamedEffects) -> CallAtPosition:
     """The call as the history leaves it, where the ledger had not got so far."""
     record, event = known.record, named.completed.get(known.record.id)
     if event is None or record.state in SETTLED or event.status not in STATES:
         return known
     result = event.result_ref or record.result
-    return Known(msgspec.structs.replace(record, state=event.status, result=result), known.position)
+    return CallAtPosition(msgspec.structs.replace(record, state=event.status, result=result), known.position)
 
 
 def _behind(space: Space, position: int) -> Iterator[Entry]:

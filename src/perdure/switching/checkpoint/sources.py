@@ -16,13 +16,13 @@ from perdure.history.ancestry import present, stands_on
 from perdure.history.changes import values
 from perdure.history.space import Space
 from perdure.ledger import snapshot
-from perdure.ledger.snapshot import Stand
+from perdure.ledger.snapshot import LedgerSnapshot
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 from perdure.model.event import ArtifactCreated
 from perdure.model.message import File, Image
 from perdure.projections import transcript as projection
-from perdure.projections.transcript import Said, TranscriptEntry
+from perdure.projections.transcript import MessageAt, TranscriptEntry
 from perdure.projections.working_memory import (
     CURRENT,
     DECISIONS,
@@ -35,7 +35,7 @@ from perdure.projections.working_memory import (
     working,
 )
 from perdure.switching.checkpoint import effects
-from perdure.switching.checkpoint.effects import EXTRACTOR, Earlier, Looked, named_in, with_named
+from perdure.switching.checkpoint.effects import EXTRACTOR, EarlierEffects, Looked, named_in, with_named
 from perdure.switching.current_backend import backend_at, backend_of
 
 __all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
@@ -56,8 +56,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     first: TranscriptEntry | None = None  # the first words of the user, wherever they stand
     said: tuple[TranscriptEntry, ...] = ()  # the last words of user and assistant, oldest first
     working: WorkingMemory = WorkingMemory()
-    stand: Stand = Stand()
-    earlier: Earlier = Earlier()  # what the ledger's last part does not say
+    stand: LedgerSnapshot = LedgerSnapshot()
+    earlier: EarlierEffects = EarlierEffects()  # what the ledger's last part does not say
     artifacts: tuple[str, ...] = ()  # that came up in the last messages, oldest first
     names: frozenset[str] = frozenset()  # of messages and runs in the last commits
     is_whole: bool = True  # nothing lies before the last messages
@@ -156,7 +156,7 @@ def _backend(space: Space, steps: Sequence[Step]) -> str | None:
     return backend_at(space, steps[0].commit.first_parent) if named is None else named
 
 
-def _readable(said: Sequence[Said]) -> list[Said]:
+def _readable(said: Sequence[MessageAt]) -> list[MessageAt]:
     return [
         one for one in said if one.event.role in ("user", "assistant") and one.event.size <= BODY_BYTES_MAX
     ]

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from perdure.providers.contract import Loss
 from perdure.testing.adapters.histories import HISTORIES
-from perdure.testing.adapters.subject import Ground
+from perdure.testing.adapters.subject import AdapterSubject
 
 __all__ = ["changed", "covers", "is_told", "leaves", "mended", "digests", "digests_elsewhere", "main"]
 
@@ -96,12 +96,12 @@ def _parsed(text: str) -> object:
         return None
 
 
-def digests(ground: Ground) -> dict[str, str]:
+def digests(ground: AdapterSubject) -> dict[str, str]:
     """A digest of the request and the report of every history."""
     return {name: _digest(ground, name) for name in HISTORIES}
 
 
-def digests_elsewhere(ground: type[Ground], seed: int) -> dict[str, str]:
+def digests_elsewhere(ground: type[AdapterSubject], seed: int) -> dict[str, str]:
     """The same, from a new process with that hash seed."""
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(*sys.argv[1:])"
     command = [sys.executable, "-c", program, f"{ground.__module__}:{ground.__qualname__}"]
@@ -113,11 +113,11 @@ def digests_elsewhere(ground: type[Ground], seed: int) -> dict[str, str]:
 def main(name: str) -> None:
     """Be that process."""
     module, _, path = name.partition(":")
-    ground: type[Ground] = attrgetter(path)(import_module(module))
+    ground: type[AdapterSubject] = attrgetter(path)(import_module(module))
     sys.stdout.write(json.dumps(digests(ground())))
 
 
-def _digest(ground: Ground, name: str) -> str:
+def _digest(ground: AdapterSubject, name: str) -> str:
     rendered = ground.rendered(HISTORIES[name])
     told = json.dumps([rendered.body, [repr(loss) for loss in rendered.losses]])
     return sha256(told.encode()).hexdigest()

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from perdure.model.context import Context
 from perdure.providers.contract import Adapter, Rendered
 
-__all__ = ["Ground"]
+__all__ = ["AdapterSubject"]
 
 
-class Ground:
+class AdapterSubject:
     """How to get the adapter under test, and examples of its format.
 
     Without an example the laws that need one are skipped, and say so.

@@ -57,7 +57,7 @@ from perdure.testing.adapters.histories import (
     places,
     user,
 )
-from perdure.testing.adapters.subject import Ground
+from perdure.testing.adapters.subject import AdapterSubject
 
 __all__ = ["AdapterSuite", "AnswerLaws", "CapabilityLaws", "RenderLaws", "RequestLaws", "StreamLaws"]
 
@@ -70,7 +70,7 @@ STRANGE: list[Any] = json.loads("""[
 ]""")
 
 
-class AnswerLaws(Ground):
+class AnswerLaws(AdapterSubject):
     """What reading an answer promises."""
 
     def test_an_answer_is_read_whole(self) -> None:
@@ -157,7 +157,7 @@ class AnswerLaws(Ground):
         return json.loads(json.dumps(self.reply))
 
 
-class CapabilityLaws(Ground):
+class CapabilityLaws(AdapterSubject):
     """What `supports` promises."""
 
     @for_each([*Capability, "a capability of nobody", ""])
@@ -226,7 +226,7 @@ def with_metadata(context: Context, metadata: str | None) -> Context:
     return msgspec.structs.replace(context, messages=tuple(told))
 
 
-class RenderLaws(Ground):
+class RenderLaws(AdapterSubject):
     """What a rendered request promises."""
 
     @every_history
@@ -345,7 +345,7 @@ def words_of(content: Message | ToolResult) -> str:
     return mended("".join(block.text for block in content.content if isinstance(block, Text)))
 
 
-class RequestLaws(Ground):
+class RequestLaws(AdapterSubject):
     """What reading a request promises."""
 
     def read_again(self, history: str) -> Context:
@@ -483,7 +483,7 @@ def reasoning_of(message: Message) -> str:
     return "".join(block.text for block in message.content if isinstance(block, ReasoningSummary))
 
 
-class StreamLaws(Ground):
+class StreamLaws(AdapterSubject):
     """What reading a stream promises."""
 
     def test_a_stream_says_what_the_whole_answer_says(self) -> None:

@@ -29,19 +29,19 @@ What can go wrong in using it:
 
 from __future__ import annotations
 
-from perdure.testing.disk.device import Disk, Image
+from perdure.testing.disk.device import Disk, DiskImage
 from perdure.testing.disk.explore import Check, Explored, Failure, Workload, explore
-from perdure.testing.disk.faults import Call
+from perdure.testing.disk.faults import DiskCall
 from perdure.testing.disk.platter import Entries, Survival, Writes
 
 __all__ = [
-    "Call",
+    "DiskCall",
     "Check",
     "Disk",
     "Entries",
     "Explored",
     "Failure",
-    "Image",
+    "DiskImage",
     "Survival",
     "Workload",
     "Writes",

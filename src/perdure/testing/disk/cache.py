@@ -13,12 +13,12 @@ from posixpath import dirname
 import apsw
 
 from perdure.testing.disk import platter
-from perdure.testing.disk.faults import Call, Faults
+from perdure.testing.disk.faults import DiskCall, Faults
 
-__all__ = ["Cache"]
+__all__ = ["PageCache"]
 
 
-class Cache:
+class PageCache:
     """What SQLite's calls act on.  The errors it raises are those of apsw."""
 
     def __init__(self, files: dict[str, bytes], *, seed: int) -> None:
@@ -35,14 +35,14 @@ class Cache:
         """What each name holds now."""
         return {name: bytes(self._contents[file]) for name, file in self._names.items()}
 
-    def copy(self) -> Cache:
+    def copy(self) -> PageCache:
         """The same files and numbers, without faults and apart from this one from now on."""
-        copy = Cache({}, seed=0)
+        copy = PageCache({}, seed=0)
         copy._contents = {file: bytearray(content) for file, content in self._contents.items()}
         copy._names = dict(self._names)
         return copy
 
-    def meet(self, call: Call) -> None:
+    def meet(self, call: DiskCall) -> None:
         """Count a call; raises the error that was injected for it."""
         error = self.faults.meet(call)
         if error is not None:
@@ -50,13 +50,13 @@ class Cache:
 
     def exists(self, name: str) -> bool:
         """Whether `name` stands for a file."""
-        self.meet(Call.ACCESS)
+        self.meet(DiskCall.ACCESS)
         return name in self._names
 
     def open(self, name: str | None, *, create: bool) -> int:
         """The number of the file of that name, made if need be; None is a temporary file, which has no name."""
         known = None if name is None else self._names.get(name)
-        self.meet(Call.OPEN if known is not None else Call.CREATE)
+        self.meet(DiskCall.OPEN if known is not None else DiskCall.CREATE)
         if known is not None:
             return known
         if not create:
@@ -75,17 +75,17 @@ class Cache:
 
     def read(self, file: int, amount: int, offset: int) -> bytes:
         """Up to `amount` bytes from `offset`."""
-        self.meet(Call.READ)
+        self.meet(DiskCall.READ)
         return bytes(self._contents[file][offset : offset + amount])
 
     def size(self, file: int) -> int:
         """The length of the file."""
-        self.meet(Call.SIZE)
+        self.meet(DiskCall.SIZE)
         return len(self._contents[file])
 
     def write(self, file: int, offset: int, data: bytes, *, named: bool) -> None:
         """Write.  If it raises, the beginning of `data` may have been written."""
-        error = self.faults.meet(Call.WRITE)
+        error = self.faults.meet(DiskCall.WRITE)
         room = self._room(file, offset, len(data))
         if error is None and room < len(data):
             error = apsw.exception_for(apsw.SQLITE_FULL)
@@ -93,7 +93,7 @@ class Cache:
         if written:
             platter.write_into(self._contents[file], offset, written)
         if written and named:
-            self.record.append(platter.Write(file, offset, written))
+            self.record.append(platter.WriteOp(file, offset, written))
         if error is not None:
             raise error
 
@@ -107,14 +107,14 @@ class Cache:
 
     def truncate(self, file: int, size: int, *, named: bool) -> None:
         """Cut the file, or grow it with zeros."""
-        self.meet(Call.TRUNCATE)
+        self.meet(DiskCall.TRUNCATE)
         platter.resize(self._contents[file], size)
         if named:
             self.record.append(platter.Truncate(file, size))
 
     def sync(self, file: int, *, named: bool) -> None:
         """Make what was written to the file certain.  If it raises, this stays in doubt for good."""
-        error = self.faults.meet(Call.SYNC)
+        error = self.faults.meet(DiskCall.SYNC)
         if named and not self.ignores_syncs:
             self.record.append(platter.Sync(file, failed=error is not None))
         if error is not None:
@@ -122,16 +122,16 @@ class Cache:
 
     def delete(self, name: str, *, sync: bool) -> None:
         """Take the name away; `sync` makes that certain.  If the sync raises, it is gone but not certainly."""
-        self.meet(Call.DELETE)
+        self.meet(DiskCall.DELETE)
         if name not in self._names:
             raise apsw.exception_for(apsw.SQLITE_IOERR_DELETE_NOENT)
         del self._names[name]
-        self.record.append(platter.Delete(name))
+        self.record.append(platter.DeleteOp(name))
         if sync:
             self.sync_names(dirname(name))
 
     def sync_names(self, directory: str) -> None:
         """Make the names in `directory` certain.  If it raises, they are as uncertain as before."""
-        self.meet(Call.SYNC_DIRECTORY)
+        self.meet(DiskCall.SYNC_DIRECTORY)
         if not self.ignores_syncs:
             self.record.append(platter.SyncDirectory(directory))

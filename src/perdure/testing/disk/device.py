@@ -14,12 +14,12 @@ from posixpath import basename
 
 import apsw
 
-from perdure.testing.disk.cache import Cache
-from perdure.testing.disk.faults import EVERY_CALL, Call
+from perdure.testing.disk.cache import PageCache
+from perdure.testing.disk.faults import EVERY_CALL, DiskCall
 from perdure.testing.disk.platter import Operation, Platter, Survival
 from perdure.testing.disk.vfs import DiskVfs
 
-__all__ = ["Disk", "Image"]
+__all__ = ["Disk", "DiskImage"]
 
 
 class Disk:
@@ -40,7 +40,7 @@ class Disk:
         """
         self.seed = seed
         self._began_with = dict(files or {})
-        self._cache = Cache(self._began_with, seed=seed)
+        self._cache = PageCache(self._began_with, seed=seed)
         self._cache.ignores_syncs = ignores_syncs
         self._cache.capacity_bytes = capacity_bytes
         self._marks: list[tuple[int, object]] = []
@@ -108,7 +108,7 @@ class Disk:
         return self._cache.faults.calls
 
     @property
-    def failed(self) -> Sequence[tuple[int, Call]]:
+    def failed(self) -> Sequence[tuple[int, DiskCall]]:
         """The number and kind of each call that was made to fail."""
         return tuple(self._cache.faults.failed)
 
@@ -116,7 +116,7 @@ class Disk:
         self,
         *,
         at: int = 0,
-        calls: frozenset[Call] = EVERY_CALL,
+        calls: frozenset[DiskCall] = EVERY_CALL,
         error: int | None = None,
         times: int | None = 1,
     ) -> None:
@@ -159,7 +159,7 @@ class Disk:
         stop: int | None = None,
         survivals: Sequence[Survival] | None = None,
         chances: int = 4,
-    ) -> Iterator[Image]:
+    ) -> Iterator[DiskImage]:
         """The same for each moment from `start` to before `stop` (None: up to now), in one pass of the record."""
         left = Platter(self._began_with)
         for at in range(self.operations + 1 if stop is None else stop):
@@ -168,11 +168,11 @@ class Disk:
             if at >= start:
                 ways = survivals or left.survivals(seed=self.seed * 1_000_003 + at * 1_009, chances=chances)
                 facts = self.marked(at=at)
-                yield from (Image(at, way, left.surviving(way), facts) for way in ways)
+                yield from (DiskImage(at, way, left.surviving(way), facts) for way in ways)
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class DiskImage:
     """What a power loss left, and what had been acknowledged before."""
 
     at: int  # how many operations had been issued

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from perdure.testing.disk.device import Disk, Image
+from perdure.testing.disk.device import Disk, DiskImage
 
 __all__ = ["Check", "Explored", "Failure", "Workload", "explore"]
 
@@ -27,7 +27,7 @@ class Failure:
     """A power loss that the store did not survive, with all that is needed to make it again."""
 
     seed: int
-    images: tuple[Image, ...]  # the first from the workload, a second from the recovery
+    images: tuple[DiskImage, ...]  # the first from the workload, a second from the recovery
     error: Exception
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class _Run:
         self._seen: set[int] = set()
         self._chance = random.Random(seed)
 
-    def all(self, images: Iterable[Image], *, before: tuple[Image, ...]) -> None:
+    def all(self, images: Iterable[DiskImage], *, before: tuple[DiskImage, ...]) -> None:
         for image in images:
             facts = before[0].acknowledged if before else image.acknowledged
             known = hash((frozenset(image.files.items()), len(facts)))
@@ -85,7 +85,7 @@ class _Run:
                 self._seen.add(known)
                 self._one(image, facts, before)
 
-    def _one(self, image: Image, facts: tuple[object, ...], before: tuple[Image, ...]) -> None:
+    def _one(self, image: DiskImage, facts: tuple[object, ...], before: tuple[DiskImage, ...]) -> None:
         disk = image.disk(seed=self.explored.seed + image.at)
         self.explored.images += 1
         self.explored.recoveries += bool(before)

@@ -11,10 +11,10 @@ from enum import StrEnum
 
 import apsw
 
-__all__ = ["EVERY_CALL", "Call", "Faults"]
+__all__ = ["EVERY_CALL", "DiskCall", "Faults"]
 
 
-class Call(StrEnum):
+class DiskCall(StrEnum):
     """The calls of a disk that can fail."""
 
     OPEN = "open"
@@ -29,20 +29,20 @@ class Call(StrEnum):
     SYNC_DIRECTORY = "sync directory"
 
 
-EVERY_CALL = frozenset(Call)
+EVERY_CALL = frozenset(DiskCall)
 
 # What SQLite's unix VFS answers when the operating system says EIO.
 _ERRORS = {
-    Call.OPEN: apsw.SQLITE_CANTOPEN,
-    Call.CREATE: apsw.SQLITE_CANTOPEN,
-    Call.READ: apsw.SQLITE_IOERR_CORRUPTFS,  # of which SQLite makes SQLITE_CORRUPT on its way up
-    Call.WRITE: apsw.SQLITE_IOERR_WRITE,
-    Call.TRUNCATE: apsw.SQLITE_IOERR_TRUNCATE,
-    Call.SYNC: apsw.SQLITE_IOERR_FSYNC,
-    Call.SIZE: apsw.SQLITE_IOERR_FSTAT,
-    Call.DELETE: apsw.SQLITE_IOERR_DELETE,
-    Call.ACCESS: apsw.SQLITE_IOERR_ACCESS,
-    Call.SYNC_DIRECTORY: apsw.SQLITE_IOERR_DIR_FSYNC,
+    DiskCall.OPEN: apsw.SQLITE_CANTOPEN,
+    DiskCall.CREATE: apsw.SQLITE_CANTOPEN,
+    DiskCall.READ: apsw.SQLITE_IOERR_CORRUPTFS,  # of which SQLite makes SQLITE_CORRUPT on its way up
+    DiskCall.WRITE: apsw.SQLITE_IOERR_WRITE,
+    DiskCall.TRUNCATE: apsw.SQLITE_IOERR_TRUNCATE,
+    DiskCall.SYNC: apsw.SQLITE_IOERR_FSYNC,
+    DiskCall.SIZE: apsw.SQLITE_IOERR_FSTAT,
+    DiskCall.DELETE: apsw.SQLITE_IOERR_DELETE,
+    DiskCall.ACCESS: apsw.SQLITE_IOERR_ACCESS,
+    DiskCall.SYNC_DIRECTORY: apsw.SQLITE_IOERR_DIR_FSYNC,
 }
 
 
@@ -51,9 +51,9 @@ class _Fault:
     at: int
     error: int | None  # None: the usual one for the call
     times: int | None  # None: until healed
-    calls: frozenset[Call]
+    calls: frozenset[DiskCall]
 
-    def strikes(self, number: int, call: Call) -> bool:
+    def strikes(self, number: int, call: DiskCall) -> bool:
         if number < self.at or call not in self.calls or self.times == 0:
             return False
         if self.times is not None:
@@ -66,16 +66,16 @@ class Faults:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.failed: list[tuple[int, Call]] = []
+        self.failed: list[tuple[int, DiskCall]] = []
         self._faults: list[_Fault] = []
 
-    def add(self, at: int, *, error: int | None, times: int | None, calls: frozenset[Call]) -> None:
+    def add(self, at: int, *, error: int | None, times: int | None, calls: frozenset[DiskCall]) -> None:
         self._faults.append(_Fault(at, error, times, calls))
 
     def heal(self) -> None:
         self._faults.clear()
 
-    def meet(self, call: Call) -> Exception | None:
+    def meet(self, call: DiskCall) -> Exception | None:
         """Count one call; the error it must fail with, or None if it may go on."""
         number = self.calls
         self.calls += 1

@@ -23,7 +23,7 @@ from posixpath import dirname
 __all__ = [
     "SECTOR_BYTES",
     "Create",
-    "Delete",
+    "DeleteOp",
     "Entries",
     "Operation",
     "Platter",
@@ -31,7 +31,7 @@ __all__ = [
     "Sync",
     "SyncDirectory",
     "Truncate",
-    "Write",
+    "WriteOp",
     "Writes",
     "resize",
     "write_into",
@@ -49,14 +49,14 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteOp:
     """`name` now stands for nothing."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteOp:
     """`data` was written at `offset`."""
 
     file: int
@@ -87,8 +87,8 @@ class SyncDirectory:
     directory: str
 
 
-Change = Write | Truncate
-Operation = Create | Delete | Change | Sync | SyncDirectory
+Change = WriteOp | Truncate
+Operation = Create | DeleteOp | Change | Sync | SyncDirectory
 
 
 class Writes(StrEnum):
@@ -142,7 +142,7 @@ class _Recorded:
     certainty: _Certainty
 
 
-class _File:
+class _DiskFile:
     """What one file certainly holds, and the changes since."""
 
     def __init__(self, content: bytes = b"") -> None:
@@ -179,7 +179,7 @@ class Platter:
     """The disk as power loss would find it, after the operations recorded so far."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        self._files = {number: _File(content) for number, content in enumerate(files.values())}
+        self._files = {number: _DiskFile(content) for number, content in enumerate(files.values())}
         # For each name all that it stood for since its directory was synced; the last is now.
         self._names: dict[str, list[int | None]] = {name: [number] for number, name in enumerate(files)}
         self._recorded = 0
@@ -187,15 +187,15 @@ class Platter:
     def record(self, operation: Operation) -> None:
         """Let `operation` happen."""
         match operation:
-            case Write(file) | Truncate(file):
+            case WriteOp(file) | Truncate(file):
                 recorded = _Recorded(self._recorded, operation, _Certainty.PENDING)
                 self._files[file].since.append(recorded)
             case Sync(file, failed):
                 self._files[file].sync(failed=failed)
             case Create(name, file):
-                self._files[file] = _File()
+                self._files[file] = _DiskFile()
                 self._names.setdefault(name, [None]).append(file)
-            case Delete(name):
+            case DeleteOp(name):
                 self._names[name].append(None)
             case SyncDirectory(directory):
                 self._sync_names(directory)
@@ -263,19 +263,19 @@ def _arrive(change: Change, fate: _Fate, content: bytearray, chance: random.Rand
             _apply(change, content)
         case Truncate(), _:
             pass
-        case Write(_, offset, data), _Fate.TORN_PREFIX:
+        case WriteOp(_, offset, data), _Fate.TORN_PREFIX:
             write_into(content, offset, data[: _tear(offset, data, chance)])
-        case Write(_, offset, data), _Fate.TORN_SUFFIX:
+        case WriteOp(_, offset, data), _Fate.TORN_SUFFIX:
             torn = _tear(offset, data, chance)
             write_into(content, offset + torn, data[torn:])
-        case Write(_, offset, data), _Fate.GARBLED:
+        case WriteOp(_, offset, data), _Fate.GARBLED:
             write_into(content, offset, _garbled(offset, data, chance))
         case _:
             pass
 
 
 def _apply(change: Change, content: bytearray) -> None:
-    if isinstance(change, Write):
+    if isinstance(change, WriteOp):
         write_into(content, change.offset, change.data)
     else:
         resize(content, change.size)

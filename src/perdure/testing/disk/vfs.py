@@ -17,7 +17,7 @@ from typing import cast
 
 import apsw
 
-from perdure.testing.disk.cache import Cache
+from perdure.testing.disk.cache import PageCache
 
 __all__ = ["DiskVfs"]
 
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 class DiskVfs(apsw.VFS):
     """One life of the programs that use a disk; after `end`, nothing that they do reaches it."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: PageCache) -> None:
         self.name = f"perdure-disk-{next(_numbers)}"
         self.locks: dict[int, dict[DiskFile, int]] = {}
         self.cache = cache

@@ -25,14 +25,14 @@ from perdure.engines.contract import CellWrite, Engine, Instant, Receipt, Write
 from perdure.errors import StaleHead
 from perdure.model.head import Head
 from perdure.testing.engines.builders import START, Made, made, moved, value, write
-from perdure.testing.engines.subject import Ground
+from perdure.testing.engines.subject import EngineSubject
 
-__all__ = ["WRITERS", "Answer", "Child", "child", "main", "turn_of"]
+__all__ = ["WRITERS", "ChildReply", "Child", "child", "main", "turn_of"]
 
 WRITERS = 2
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class ChildReply(msgspec.Struct, omit_defaults=True):
     """What became of a write that another process made, or who that process is."""
 
     space: str = ""
@@ -55,22 +55,22 @@ class Child:
         _pipe(self.process.stdin).write(msgspec.json.encode(message) + b"\n")
         _pipe(self.process.stdin).flush()
 
-    def answer(self) -> Answer:
+    def answer(self) -> ChildReply:
         """The next answer; fails if the process ended before it came."""
         line = _pipe(self.process.stdout).readline()
         assert line.endswith(b"\n"), f"the other process ended early: {self.process.wait()}"
-        return msgspec.json.decode(line, type=Answer)
+        return msgspec.json.decode(line, type=ChildReply)
 
-    def kill(self) -> list[Answer]:
+    def kill(self) -> list[ChildReply]:
         """Kill it with SIGKILL and read what it had still said, without a line that it did not finish."""
         self.process.kill()
         rest = _pipe(self.process.stdout).read().splitlines(keepends=True)
         self.process.wait()
-        return [msgspec.json.decode(line, type=Answer) for line in rest if line.endswith(b"\n")]
+        return [msgspec.json.decode(line, type=ChildReply) for line in rest if line.endswith(b"\n")]
 
 
 @contextmanager
-def child(ground: type[Ground], path: Path, job: str) -> Generator[Child]:
+def child(ground: type[EngineSubject], path: Path, job: str) -> Generator[Child]:
     """Start another process that opens the same directory with the same engine, and end it afterwards."""
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(*sys.argv[1:])"
     command = [sys.executable, "-c", program, f"{ground.__module__}:{ground.__qualname__}", str(path), job]
@@ -92,13 +92,13 @@ def turn_of(writer: int, turn: int, after: Made | None, head: Head) -> tuple[Mad
 
 def apply_told(engine: Engine) -> None:
     """Apply each write that is told, and say what became of it."""
-    _say(Answer())
+    _say(ChildReply())
     for line in sys.stdin.buffer:
         told = msgspec.json.decode(line, type=Write)
         try:
-            _say(Answer(told.space, engine.apply(told)))
+            _say(ChildReply(told.space, engine.apply(told)))
         except StaleHead as refused:
-            _say(Answer(told.space, None, refused.expected, refused.actual))
+            _say(ChildReply(told.space, None, refused.expected, refused.actual))
 
 
 def go_on(engine: Engine) -> None:
@@ -112,28 +112,28 @@ def go_on(engine: Engine) -> None:
 
 def hold_on(engine: Engine) -> None:
     """Say who holds, and since when."""
-    _say(Answer(holder=engine.holder(), instant=engine.instant()))
+    _say(ChildReply(holder=engine.holder(), instant=engine.instant()))
     _stay()
 
 
 def hold_and_fork(engine: Engine) -> None:
     """Say who holds, then have a forked child say the same of itself; both stay."""
-    _say(Answer(holder=engine.holder()))
+    _say(ChildReply(holder=engine.holder()))
     if os.fork() == 0:
-        _say(Answer(holder=engine.holder()))
+        _say(ChildReply(holder=engine.holder()))
     _stay()
 
 
 def hold_while_children_end(engine: Engine) -> None:
     """Say who holds before and after children that use the engine, close it, or do neither."""
-    _say(Answer(holder=engine.holder()))
+    _say(ChildReply(holder=engine.holder()))
     for work in (engine.holder, engine.close, lambda: None):
         pid = os.fork()
         if pid == 0:
             work()
             os._exit(0)
         os.waitpid(pid, 0)
-        _say(Answer(holder=engine.holder()))
+        _say(ChildReply(holder=engine.holder()))
     _stay()
 
 
@@ -146,11 +146,11 @@ def _write_on(engine: Engine, writer: int) -> None:
     for turn in itertools.count():
         tip, wanted = turn_of(writer, turn, tip, head)
         receipt = engine.apply(wanted)
-        _say(Answer(wanted.space, receipt))
+        _say(ChildReply(wanted.space, receipt))
         head = receipt.heads[0]
 
 
-def _say(answer: Answer) -> None:
+def _say(answer: ChildReply) -> None:
     # One system call for each line, so that lines of two threads, or a kill, never mix.
     os.write(sys.stdout.fileno(), msgspec.json.encode(answer) + b"\n")
 
@@ -168,7 +168,7 @@ JOBS: dict[str, Callable[[Engine], None]] = {
 def main(ground: str, path: str, job: str) -> None:
     """Open the store of the suite `ground` in `path` and do `job` there."""
     module, _, name = ground.partition(":")
-    suite: type[Ground] = getattr(importlib.import_module(module), name)
+    suite: type[EngineSubject] = getattr(importlib.import_module(module), name)
     engine = suite().open(Path(path))
     JOBS[job](engine)
     engine.close()

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.engines.contract import Engine
 
-__all__ = ["Edit", "Ground"]
+__all__ = ["Edit", "EngineSubject"]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""  # the new value, or the name of the cell that this one replaces
 
 
-class Ground:
+class EngineSubject:
     """How to open the engine under test, and what it cannot do.
 
     Where an attribute says that an engine cannot do a thing, the suite checks that it

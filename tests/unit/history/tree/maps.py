@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from perdure.errors import NotFound
-from perdure.history.tree import EMPTY, Cache, Draft, Entry, Tree, build
+from perdure.history.tree import EMPTY, Entry, MapDraft, NodeCache, Tree, build
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
 
@@ -31,7 +31,7 @@ class Shelf:
 
     def tree(self, root: Digest = EMPTY) -> Tree:
         """The map with this root, read afresh: nothing is cached between nodes."""
-        return Tree(self, root, cache=Cache(0))
+        return Tree(self, root, cache=NodeCache(0))
 
     def keep(self, made: tuple[Digest, tuple[Object, ...]]) -> Tree:
         """Store what a draft or a build made."""
@@ -48,7 +48,7 @@ class Shelf:
         return self.keep(with_paths(tree.edit(), paths).finish())
 
 
-def with_paths(draft: Draft, paths: Iterable[str]) -> Draft:
+def with_paths(draft: MapDraft, paths: Iterable[str]) -> MapDraft:
     """`draft` with these paths put."""
     for path in paths:
         draft.put(entry(path))
@@ -65,7 +65,7 @@ def blob(path: str, media_type: str = "image/png", size: int = 70_000) -> Entry:
     return Entry(path, "bytes", media_type, size, digest_of(Kind.VALUE, media_type.encode()))
 
 
-def paths_of(tree: Tree | Draft) -> list[str]:
+def paths_of(tree: Tree | MapDraft) -> list[str]:
     """All paths of a map, in its order."""
     return [found.path for found in tree.entries()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.errors import Corrupt, Invalid
 from perdure.history.tree.encoding import (
-    Branch,
+    BranchNode,
     Entry,
     Leaf,
     decode,
@@ -111,7 +111,7 @@ def test_a_branch_comes_back_from_its_bytes() -> None:
 
     node = decode(body)
 
-    assert isinstance(node, Branch)
+    assert isinstance(node, BranchNode)
     assert (node.prefix, node.end, node.labels) == (b"/a", TAIL, b"01")
     assert (node.weigh(10), node.height, encode(node)) == ((54, 542), 5, body)
 

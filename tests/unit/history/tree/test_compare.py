@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.history.tree import EMPTY, Change, Meeting, Tree, diff, merge3
+from perdure.history.tree import EMPTY, Meeting, PathChange, Tree, diff, merge3
 from tests.unit.history.tree.maps import Shelf, entry, ordinary
 
 PATHS = ordinary(2_000)
@@ -50,9 +50,9 @@ def test_added_removed_and_altered_paths_are_told_in_order(shelf: Shelf, tree: T
 
     assert found == sorted(
         [
-            Change(old, entry(old), entry(old, 5)),
-            Change(gone, entry(gone), None),
-            Change("/added", None, entry("/added", 1)),
+            PathChange(old, entry(old), entry(old, 5)),
+            PathChange(gone, entry(gone), None),
+            PathChange("/added", None, entry("/added", 1)),
         ],
         key=lambda change: change.path,
     )
@@ -60,10 +60,10 @@ def test_added_removed_and_altered_paths_are_told_in_order(shelf: Shelf, tree: T
 
 def test_a_map_differs_from_the_empty_one_by_all_it_holds(shelf: Shelf, tree: Tree) -> None:
     """In both directions."""
-    added = [Change(path, None, entry(path)) for path in sorted(PATHS)]
+    added = [PathChange(path, None, entry(path)) for path in sorted(PATHS)]
 
     assert list(diff(shelf.tree(EMPTY), tree)) == added
-    assert list(diff(tree, shelf.tree(EMPTY))) == [Change(c.path, c.after, c.before) for c in added]
+    assert list(diff(tree, shelf.tree(EMPTY))) == [PathChange(c.path, c.after, c.before) for c in added]
 
 
 def test_maps_that_fork_at_other_bytes_compare_alike(shelf: Shelf) -> None:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from perdure.errors import Invalid, NotFound, Unavailable
-from perdure.history.tree import EMPTY, Draft, Entry, Tree, build, check, refs
-from perdure.history.tree.encoding import Branch, Node, decode
+from perdure.history.tree import EMPTY, Entry, MapDraft, Tree, build, check, refs
+from perdure.history.tree.encoding import BranchNode, Node, decode
 from tests.unit.history.tree.maps import Shelf, blob, comb, entry, ordinary, paths_of, with_paths
 
 
@@ -252,7 +252,7 @@ def test_a_path_that_cannot_be_a_key_is_refused(shelf: Shelf, path: str) -> None
 def test_a_draft_whose_repair_could_not_read_is_lost(shelf: Shelf) -> None:
     """Whoever catches the error and goes on cannot store half a change."""
     tree = shelf.of(f"/{part}{'x' * 300}" for part in [*"abcde", *(f"g{at}" for at in range(9))])
-    shelf.bodies = {at: body for at, body in shelf.bodies.items() if isinstance(decode(body), Branch)}
+    shelf.bodies = {at: body for at, body in shelf.bodies.items() if isinstance(decode(body), BranchNode)}
     draft = tree.edit()
 
     with pytest.raises(NotFound):
@@ -296,9 +296,9 @@ def test_random_histories_lead_to_the_root_of_a_build() -> None:
 def test_a_tree_that_skips_a_repair_would_be_found(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Control: without collapsing light branches, or without joining lone ones, the shape depends on history."""
 
-    def skipped(_draft: Draft, node: Branch, _above: object) -> Node:
+    def skipped(_draft: MapDraft, node: BranchNode, _above: object) -> Node:
         return node
 
-    monkeypatch.setattr(Draft, step, skipped)
+    monkeypatch.setattr(MapDraft, step, skipped)
 
     assert not histories_agree()

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.history.tree import EMPTY, Tree, bodies, build, check, reachable, refs
 from perdure.history.tree.builder import grow, seal
-from perdure.history.tree.encoding import Branch, Leaf, decode, encode, make_item, make_tail
+from perdure.history.tree.encoding import BranchNode, Leaf, decode, encode, make_item, make_tail
 from perdure.model.digest import Digest, Kind, Object
 from tests.unit.history.tree.maps import Shelf, entry, ordinary
 
@@ -110,7 +110,7 @@ def test_a_missing_root_is_a_fault(shelf: Shelf) -> None:
 def test_a_false_count_is_a_fault(shelf: Shelf, tree: Tree) -> None:
     """A branch that lies about a child is found, though its own digest fits."""
     top = decode(shelf.bodies[tree.root])
-    assert isinstance(top, Branch)
+    assert isinstance(top, BranchNode)
     told = top.records[0]
     at = 1 + 32
     lying = told[:at] + bytes((told[at] ^ 1,)) + told[at + 1 :]
@@ -123,7 +123,7 @@ def test_a_false_count_is_a_fault(shelf: Shelf, tree: Tree) -> None:
 
 def test_a_light_branch_is_a_fault(shelf: Shelf) -> None:
     """What should be a leaf is found, though every number in it is true."""
-    branch = Branch(b"/")
+    branch = BranchNode(b"/")
     branch.attach(0x61, grow([b"x"], [TAIL]), 0)
     branch.attach(0x62, grow([b"y"], [TAIL]), 0)
     made = seal(branch, 0)
@@ -143,7 +143,7 @@ def test_a_key_that_no_path_has_is_a_fault(shelf: Shelf) -> None:
 
 def test_a_key_that_is_too_long_is_a_fault(shelf: Shelf) -> None:
     """Also where the numbers of its parent hide it behind a short one."""
-    branch = Branch(b"/" + b"a" * 400)
+    branch = BranchNode(b"/" + b"a" * 400)
     branch.attach(0x62, grow([b"", b"x" * 200], [TAIL, TAIL]), 0)
     branch.attach(0x63, grow([b"x" * 99], [TAIL]), 0)
     branch.attach(0x64, grow([b"x" * 99], [TAIL]), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Corrupt, Invalid, NotFound
-from perdure.history.tree import Cache, Tree, build, refs
+from perdure.history.tree import NodeCache, Tree, build, refs
 from perdure.history.tree.builder import grow, seal
 from perdure.history.tree.encoding import Leaf, make_item, make_tail
 from tests.unit.history.tree.maps import Shelf, entry, ordinary, paths_of
@@ -166,7 +166,7 @@ class TestCache:
 
     def test_a_node_is_read_once(self, shelf: Shelf, tree: Tree) -> None:
         """By whichever map reads it first."""
-        cache = Cache()
+        cache = NodeCache()
         paths_of(Tree(shelf, tree.root, cache=cache))
         shelf.reads = 0
 
@@ -175,7 +175,7 @@ class TestCache:
 
     def test_what_a_draft_made_need_not_be_read(self, shelf: Shelf, tree: Tree) -> None:
         """The next change finds its nodes decoded."""
-        cache = Cache()
+        cache = NodeCache()
         draft = Tree(shelf, tree.root, cache=cache).edit()
         draft.put(entry("/new", 9))
         root, _ = draft.finish()
@@ -186,7 +186,7 @@ class TestCache:
 
     def test_the_bound_holds(self, shelf: Shelf, tree: Tree) -> None:
         """Two halves of it are held at the most, and what is used often stays."""
-        cache = Cache(20_000)
+        cache = NodeCache(20_000)
         small = Tree(shelf, tree.root, cache=cache)
 
         paths_of(small)
@@ -196,7 +196,7 @@ class TestCache:
 
     def test_a_cache_of_nothing_holds_nothing(self, shelf: Shelf, tree: Tree) -> None:
         """For readers that go over everything once."""
-        cache = Cache(0)
+        cache = NodeCache(0)
 
         paths_of(Tree(shelf, tree.root, cache=cache))
 

@@ -12,7 +12,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers import adapter
-from perdure.providers.contract import Pending, Rendered, Reply
+from perdure.providers.contract import PendingReply, Rendered, Reply
 from perdure.providers.gemini_interactions import ADAPTER
 from perdure.providers.gemini_interactions.parse import SERVER_STEPS
 from perdure.providers.stop_reasons import stop_reason
@@ -313,8 +313,8 @@ def test_a_stream_of_an_agent_tells_the_id_by_which_it_is_fetched() -> None:
 
     agent, model = (streamed(each, start(0, **SAID), ended) for each in (created, plain))
 
-    assert [event for event in agent.events if isinstance(event, Pending)] == [Pending("v1_1")]
-    assert not any(isinstance(event, Pending) for event in model.events)
+    assert [event for event in agent.events if isinstance(event, PendingReply)] == [PendingReply("v1_1")]
+    assert not any(isinstance(event, PendingReply) for event in model.events)
 
 
 def test_a_stream_that_is_an_error_alone_is_refused() -> None:

@@ -18,12 +18,12 @@ from perdure.errors import Invalid, NotFound
 from perdure.runtime.agent.file import Definition, read_definition
 from perdure.store.open_store import open as open_store
 
-__all__ = ["Applied", "apply"]
+__all__ = ["AgentApplyAnswer", "apply"]
 
 _SCHEMES = ("://", "memory:")
 
 
-class Applied(Answer, frozen=True, kw_only=True):
+class AgentApplyAnswer(Answer, frozen=True, kw_only=True):
     """A definition that is kept now."""
 
     name: str
@@ -73,7 +73,7 @@ def apply(
         ),
     ],
     everywhere: Everywhere = EVERYWHERE,
-) -> Applied:
+) -> AgentApplyAnswer:
     """Keep an agent that is written down as a file
 
     A file that says the same as before changes nothing; any other becomes the newest version, and runs record which
@@ -87,7 +87,7 @@ def apply(
     place = home or everywhere.store
     with open_store(place, create=False) as store:
         kept = store.definitions.apply(name, msgspec.structs.replace(definition, object_storage=home))
-    return Applied(
+    return AgentApplyAnswer(
         name=name,
         store=place,
         version=kept.digest,

@@ -16,10 +16,10 @@ from perdure.errors import NotFound
 from perdure.runtime.agent.file import API_VERSION, write_definition
 from perdure.store.agents import Definitions, Kept
 
-__all__ = ["Exported", "export"]
+__all__ = ["AgentExportAnswer", "export"]
 
 
-class Exported(Answer, frozen=True, kw_only=True):
+class AgentExportAnswer(Answer, frozen=True, kw_only=True):
     """One version of an agent, as the file that would apply it."""
 
     api_version: str
@@ -42,11 +42,11 @@ def export(
         str | None, Parameter(metavar="DIGEST", help="Another version than the newest; the first digits do")
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Exported:
+) -> AgentExportAnswer:
     """Write an agent's definition as the file that would apply it"""
     with reading(everywhere) as store, guessing(name, lambda: agent_names(store)):
         kept = _version(store.definitions, name, version)
-    return Exported(
+    return AgentExportAnswer(
         api_version=API_VERSION,
         kind="Agent",
         name=name,

@@ -12,7 +12,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import ago, count, moment, now
 from perdure.cli.output.screen import Column, Part, Screen, safe_json
 
-__all__ = ["Shown", "show"]
+__all__ = ["AgentShowAnswer", "show"]
 
 _SHOWN = 10
 _LONG = ("instructions", "personality")
@@ -24,7 +24,7 @@ _COLUMNS = (
 )
 
 
-class Shown(Answer, frozen=True, kw_only=True):
+class AgentShowAnswer(Answer, frozen=True, kw_only=True):
     """One agent: its definition, the last versions of it, and its threads."""
 
     name: str
@@ -73,11 +73,11 @@ class Shown(Answer, frozen=True, kw_only=True):
         )
 
 
-def show(name: AgentWord, /, *, everywhere: Everywhere = EVERYWHERE) -> Shown:
+def show(name: AgentWord, /, *, everywhere: Everywhere = EVERYWHERE) -> AgentShowAnswer:
     """Show one agent: its definition, the versions of it, and its threads"""
     with reading(everywhere) as store:
         versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _SHOWN)]
         threads = [thread.id for thread in store.threads(agent=name)]
         if not versions and name not in {*store.agents()} and not threads:
             raise no_agent(store, name, "nothing was read")
-        return Shown(name=name, threads=threads, versions=versions)
+        return AgentShowAnswer(name=name, threads=threads, versions=versions)

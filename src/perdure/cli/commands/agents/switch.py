@@ -17,7 +17,7 @@ from perdure.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBa
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
-from perdure.store.backend import Moved, moved
+from perdure.store.backend import ThreadMoved, moved
 from perdure.store.store import Store
 
 __all__ = ["AgentSwitched", "ThreadSwitched", "switch"]
@@ -117,7 +117,7 @@ def _open(store: Store, agent: str) -> list[str]:
     return [thread.id for thread in found if not thread.timelines()[0].sealed]
 
 
-def _default(store: Store, agent: str, backend: str, results: list[Moved], *, dry_run: bool) -> str:
+def _default(store: Store, agent: str, backend: str, results: list[ThreadMoved], *, dry_run: bool) -> str:
     """What becomes of the backend that new threads begin with, in a sentence."""
     kept = store.definitions.find(agent)
     if kept is None:
@@ -131,7 +131,7 @@ def _default(store: Store, agent: str, backend: str, results: list[Moved], *, dr
     return f"New threads begin on {backend}."
 
 
-def _shape(each: Moved) -> ThreadSwitched:
+def _shape(each: ThreadMoved) -> ThreadSwitched:
     code = code_of(each.error) if each.error is not None else 0
     if each.report is not None and not each.report.ok:
         code = REFUSED

@@ -29,10 +29,10 @@ from perdure.model.head import MAIN
 from perdure.model.ticket import Ticket, Verdict
 from perdure.store.thread import Thread
 
-__all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edited", "edit", "Decided"]
+__all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edited", "edit", "DecideAnswer"]
 
 
-class Decided(Answer, frozen=True, kw_only=True):
+class DecideAnswer(Answer, frozen=True, kw_only=True):
     """A decision, and the call that it moved."""
 
     thread: str
@@ -110,7 +110,7 @@ def _checked(traced: Traced) -> str | None:
     return "schema" if traced.ticket is not None and traced.ticket.arguments_schema is not None else None
 
 
-class Answered(Decided, frozen=True, kw_only=True):
+class Answered(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved, with the answer."""
 
     @property
@@ -143,7 +143,7 @@ def answer(
     return Answered.make(everywhere, thread, call, "answer", timeline=timeline, value=given, by=by, why=why)
 
 
-class Approved(Decided, frozen=True, kw_only=True):
+class Approved(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved."""
 
     @property
@@ -169,7 +169,7 @@ def approve(
     return Approved.make(everywhere, thread, call, "approve", timeline=timeline, by=by, why=why)
 
 
-class Denied(Decided, frozen=True, kw_only=True):
+class Denied(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved."""
 
     @property
@@ -202,7 +202,7 @@ _CHECKED: dict[str | None, str] = {
 }
 
 
-class Edited(Decided, frozen=True, kw_only=True):
+class Edited(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved, with its new arguments."""
 
     @property

@@ -19,12 +19,12 @@ from perdure.ledger.trace import Traced
 from perdure.model.ticket import Ticket
 from perdure.store.thread import Thread
 
-__all__ = ["Approval", "diff_of", "show", "until"]
+__all__ = ["ApprovalShowAnswer", "diff_of", "show", "until"]
 
 _LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is approved"}
 
 
-class Approval(Answer, frozen=True, kw_only=True):
+class ApprovalShowAnswer(Answer, frozen=True, kw_only=True):
     """One approval: the question, the call that it is about, and what was decided."""
 
     thread: str
@@ -114,7 +114,7 @@ def show(
     *,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Approval:
+) -> ApprovalShowAnswer:
     """Show one approval: who asks, for what, and until when"""
     with reading(everywhere) as store:
         found = store.thread(thread)
@@ -127,9 +127,9 @@ def show(
         return _approval(found, traced, traced.ticket)
 
 
-def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> Approval:
+def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> ApprovalShowAnswer:
     decision = ticket.decision
-    return Approval(
+    return ApprovalShowAnswer(
         thread=thread.id,
         ticket=TicketShape.of(thread, ticket, at_now=now()),
         call=CallRecordShape.of(thread.id, traced.record, traced.arguments),

@@ -16,7 +16,7 @@ from perdure.cli.output.formatting import count, moment, size
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.head import MAIN
 
-__all__ = ["Artifacts", "ls"]
+__all__ = ["ArtifactLsAnswer", "ls"]
 
 _COLUMNS = (
     Column("name", "name", gives_way=True),
@@ -28,7 +28,7 @@ _COLUMNS = (
 )
 
 
-class Artifacts(Answer, frozen=True, kw_only=True):
+class ArtifactLsAnswer(Answer, frozen=True, kw_only=True):
     """The artifacts that a thread lists, by digest."""
 
     thread: str
@@ -68,12 +68,14 @@ def ls(
     limit: Limit = 100,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
-) -> Artifacts:
+) -> ArtifactLsAnswer:
     """List the artifacts of a thread"""
     with reading(everywhere) as store:
         listed = store.thread(thread, timeline=timeline).artifacts.ls(calls=calls)
         found, more = cut_off(list(islice(listed, limit + 1 if limit else None)), limit)
-        return Artifacts(thread=thread, artifacts=[ArtifactShape.of(each) for each in found], more=more)
+        return ArtifactLsAnswer(
+            thread=thread, artifacts=[ArtifactShape.of(each) for each in found], more=more
+        )
 
 
 def _origin(each: ArtifactShape) -> str:

@@ -19,12 +19,12 @@ from perdure.cli.output.progress import Tell, working
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 
-__all__ = ["Kept", "put"]
+__all__ = ["ArtifactPutAnswer", "put"]
 
 _PIECE = 256 * 1024
 
 
-class Kept(Answer, frozen=True, kw_only=True):
+class ArtifactPutAnswer(Answer, frozen=True, kw_only=True):
     """An artifact that is kept now."""
 
     thread: str
@@ -58,14 +58,14 @@ def put(
     ] = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
-) -> Kept:
+) -> ArtifactPutAnswer:
     """Keep a file as an artifact of a thread"""
     with writing(everywhere) as store, _opened(file) as (source, total):
         kept = store.thread(thread, timeline=timeline).artifacts
         named = name if name is not None or file == "-" else Path(file).name
         with working("Keeping", total=total, quiet=everywhere.json) as tell:
             digest = kept.put(_pieces(source, tell), media_type=media_type, name=named)
-        return Kept(thread=thread, artifact=ArtifactShape.of(kept.show(digest)))
+        return ArtifactPutAnswer(thread=thread, artifact=ArtifactShape.of(kept.show(digest)))
 
 
 @contextmanager

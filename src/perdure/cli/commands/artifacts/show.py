@@ -14,10 +14,10 @@ from perdure.cli.output.formatting import moment, size
 from perdure.cli.output.screen import Part, Screen
 from perdure.model.head import MAIN
 
-__all__ = ["Described", "show"]
+__all__ = ["ArtifactShowAnswer", "show"]
 
 
-class Described(Answer, frozen=True, kw_only=True):
+class ArtifactShowAnswer(Answer, frozen=True, kw_only=True):
     """One artifact."""
 
     thread: str
@@ -54,10 +54,10 @@ def show(
     at: At = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
-) -> Described:
+) -> ArtifactShowAnswer:
     """Show what is known of an artifact without reading its content"""
     with reading(everywhere) as store:
         kept = store.thread(thread, timeline=timeline).artifacts
-        return Described(
+        return ArtifactShowAnswer(
             thread=thread, artifact=ArtifactShape.of(kept.show(digest_of(kept, artifact, at=at)))
         )

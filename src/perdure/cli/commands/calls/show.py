@@ -16,7 +16,7 @@ from perdure.cli.output.shapes import CallRecordShape, state, way, words_of_resu
 from perdure.ledger.trace import Passed
 from perdure.model.call import UNCLEAR
 
-__all__ = ["Call", "PassedShape", "facts_of", "show", "show_json"]
+__all__ = ["CallShowAnswer", "PassedShape", "facts_of", "show", "show_json"]
 
 
 class PassedShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class PassedShape(msgspec.Struct, frozen=True, kw_only=True):
         return cls(at=stamp(passed.at), states=list(passed.states), by=passed.by, why=passed.why)
 
 
-class Call(Answer, frozen=True, kw_only=True):
+class CallShowAnswer(Answer, frozen=True, kw_only=True):
     """One tool call: what it was asked to do, what it gave back, and the way that it took."""
 
     thread: str
@@ -103,11 +103,11 @@ def show(
     *,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Call:
+) -> CallShowAnswer:
     """Show one call: arguments, result, and the way that it took"""
     with reading(everywhere) as store:
         traced = call_on(store.thread(thread), call, timeline, history=True)
-        return Call(
+        return CallShowAnswer(
             thread=thread,
             call=CallRecordShape.of(thread, traced.record, traced.arguments),
             shown=words_of_result(traced),

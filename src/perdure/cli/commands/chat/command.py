@@ -12,10 +12,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.chat.session import Talk
+from perdure.cli.commands.chat.session import ChatSession
 from perdure.cli.commands.models.shapes import known_backend
 from perdure.cli.hints import agent_names
-from perdure.cli.input.user_code import Found, SwitchCode, declared_here, found_in, what_to_type
+from perdure.cli.input.user_code import DeclaredNames, SwitchCode, declared_here, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere, Timeline
 from perdure.cli.output.answer import Answer, HeadShape
 from perdure.cli.output.formatting import count
@@ -38,7 +38,7 @@ def partner(store: Store, name: str, *, code: str | None, backend: str | None) -
     The code's own comes first, then the definition that the store keeps, with the code's tools.
     Raises `NotFound` if neither knows it and no backend is given.
     """
-    found = found_in(code) if code is not None else Found()
+    found = found_in(code) if code is not None else DeclaredNames()
     agent = found.agents.get(name) or _kept(store, name, found)
     if agent is None:
         if backend is None:
@@ -51,7 +51,7 @@ def partner(store: Store, name: str, *, code: str | None, backend: str | None) -
     return agent
 
 
-def _kept(store: Store, name: str, found: Found) -> Agent | None:
+def _kept(store: Store, name: str, found: DeclaredNames) -> Agent | None:
     kept = store.definitions.find(name)
     if kept is None:
         return None
@@ -65,7 +65,7 @@ def _kept(store: Store, name: str, found: Found) -> Agent | None:
     return kept.agent(found.tools.values())
 
 
-def _nobody(store: Store, name: str, found: Found) -> NotFound:
+def _nobody(store: Store, name: str, found: DeclaredNames) -> NotFound:
     """The error for an agent that neither code nor a definition knows."""
     if name not in found.agents and name in store.agents():
         return NotFound(
@@ -80,7 +80,7 @@ def _nobody(store: Store, name: str, found: Found) -> NotFound:
     )
 
 
-def _close_tools(missing: list[str], found: Found) -> str:
+def _close_tools(missing: list[str], found: DeclaredNames) -> str:
     hints = [did_you_mean(each, found.tools) for each in missing] if found.tools else []
     return "".join(hints)
 
@@ -140,7 +140,7 @@ def chat(
         placed = found if timeline == MAIN else found.on(timeline)
         _greet(screen, placed)
         with redirect_stdout(sys.stderr if everywhere.json else sys.stdout):
-            talk = Talk(screen, placed, store=everywhere.store, code=code)
+            talk = ChatSession(screen, placed, store=everywhere.store, code=code)
             left = talk.go()
         failed = 0 if sys.stdin.isatty() else talk.code
         head = HeadShape.of(left.head)

@@ -38,7 +38,7 @@ from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.store.thread import Thread
 
-__all__ = ["ask_decision", "show_question", "show_waiting", "SLASHES", "Slash", "read", "Talk"]
+__all__ = ["ask_decision", "show_question", "show_waiting", "SLASHES", "Slash", "read", "ChatSession"]
 
 
 _VERDICTS: dict[str, Verdict] = {"approve": "approve", "deny": "deny", "edit": "edit", "answer": "answer"}
@@ -164,7 +164,7 @@ def read(said: str) -> tuple[str, list[str]]:
 _OUT = ("quit", "exit", "q")
 
 
-class Talk:
+class ChatSession:
     """One conversation at the terminal."""
 
     def __init__(self, screen: Screen, thread: Thread, *, store: str, code: str | None = None) -> None:

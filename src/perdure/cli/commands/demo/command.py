@@ -9,19 +9,19 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from perdure.cli.commands.demo import branches
-from perdure.cli.commands.demo.screen import Broken, Stage
+from perdure.cli.commands.demo.screen import BrokenPromise, Stage
 from perdure.cli.errors import FAILED
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console
 from perdure.errors import Conflict
 from perdure.store.open_store import open as open_store
 
-__all__ = ["Told", "demo"]
+__all__ = ["DemoAnswer", "demo"]
 
 _EVERYWHERE = Group("Everywhere", sort_key=9)
 
 
-class Told(Answer, frozen=True, kw_only=True):
+class DemoAnswer(Answer, frozen=True, kw_only=True):
     """What the story proved, and where its store is."""
 
     store: str
@@ -66,7 +66,7 @@ def demo(
             negative=(), group=_EVERYWHERE, show_default=False, help="Tell only what was proved, as JSON"
         ),
     ] = False,
-) -> Told:
+) -> DemoAnswer:
     """Show what Perdure does, in a short story on a store that you keep
 
     Every step is done for real and proved: if a promise did not hold, the story would stop
@@ -78,9 +78,9 @@ def demo(
     try:
         with open_store(place) as opened:
             branches.tell(stage, opened, _bank(place))
-    except Broken as promise:
+    except BrokenPromise as promise:
         broken = str(promise)
-    return Told(
+    return DemoAnswer(
         store=str(place), bank=str(_beside(place)), ok=broken is None, proved=stage.proved, broken=broken
     )
 

@@ -60,7 +60,7 @@ ORDINARY = "perdure.cli.commands.demo.naive_agent"
 PAYER = "perdure.cli.commands.demo.payments"
 
 
-class _Place:
+class _PaymentsSetting:
     """Where this part happens: two banks, side by side, and the ordinary loop's transcript."""
 
     def __init__(self, directory: Path) -> None:
@@ -75,7 +75,7 @@ class _Place:
 def tell(stage: Stage, store: Store, directory: Path) -> None:
     """Tell this part; what it needs beside the store is kept in `directory`."""
     stage.part("Part one: nothing happens twice")
-    place = _Place(directory)
+    place = _PaymentsSetting(directory)
     bank = Bank(place.ours)
     agent = payer(bank)
     rent = store.thread("rent", agent=agent, owner="ann")
@@ -85,7 +85,7 @@ def tell(stage: Stage, store: Store, directory: Path) -> None:
     _ask(stage, store.thread("roof", agent=agent, owner="ann"), bank)
 
 
-def _kill(stage: Stage, store: Store, thread: Thread, place: _Place) -> None:
+def _kill(stage: Stage, store: Store, thread: Thread, place: _PaymentsSetting) -> None:
     stage.act(
         "Pay the rent, and be killed",
         "An agent pays through a bank, which is a file here; its model is scripted. Beside it, an ordinary loop does",
@@ -107,7 +107,7 @@ def _kill(stage: Stage, store: Store, thread: Thread, place: _Place) -> None:
     )
 
 
-def _restart(stage: Stage, thread: Thread, place: _Place) -> None:
+def _restart(stage: Stage, thread: Thread, place: _PaymentsSetting) -> None:
     stage.act(
         "Start both again",
         "The ordinary loop finds a call without a result, and runs it. Ours does not know either, so it asks the",

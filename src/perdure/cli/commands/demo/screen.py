@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from perdure.cli.output.screen import Part, Screen, safe_json
 
-__all__ = ["Broken", "Stage"]
+__all__ = ["BrokenPromise", "Stage"]
 
 _INDENT = "   "
 _LABEL_WIDTH = 11
 
 
-class Broken(Exception):
+class BrokenPromise(Exception):
     """A promise that did not hold."""
 
 
@@ -76,6 +76,6 @@ class Stage:
         """Say that a promise held; raises `Broken` if it did not."""
         if not holds:
             self.marks("✗", promise, style="bad")
-            raise Broken(f"this did not hold: {promise}.")
+            raise BrokenPromise(f"this did not hold: {promise}.")
         self.proved.append(promise)
         self.marks("✓", promise, style="good")

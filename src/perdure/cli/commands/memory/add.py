@@ -15,10 +15,10 @@ from perdure.cli.output.formatting import days
 from perdure.cli.output.screen import Screen
 from perdure.model.memory import ItemKind, Trust
 
-__all__ = ["Added", "add"]
+__all__ = ["MemoryAddAnswer", "add"]
 
 
-class Added(Answer, frozen=True, kw_only=True):
+class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
     """Something that is remembered now."""
 
     item: MemoryShape
@@ -49,9 +49,9 @@ def add(
         Parameter(metavar="TIME", help="For how long, such as 30d, 4w or 1y; for good if left out"),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Added:
+) -> MemoryAddAnswer:
     """Remember something for an owner"""
     expires = None if keep is None else timedelta(days=days(keep))
     with writing(everywhere) as store:
         item = store.memory(owner).add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)
-        return Added(item=MemoryShape.of(item))
+        return MemoryAddAnswer(item=MemoryShape.of(item))

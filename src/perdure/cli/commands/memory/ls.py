@@ -14,7 +14,7 @@ from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.formatting import ago, count, now
 from perdure.cli.output.screen import Column, Screen, shortened
 
-__all__ = ["Items", "Owners", "ls"]
+__all__ = ["Items", "MemoryOwnersAnswer", "ls"]
 
 _TEXT_SHOWN = 200
 _COLUMNS = (
@@ -28,7 +28,7 @@ _COLUMNS = (
 )
 
 
-class Owners(Answer, frozen=True, kw_only=True):
+class MemoryOwnersAnswer(Answer, frozen=True, kw_only=True):
     """Those who have a memory, by name."""
 
     owners: list[str]
@@ -89,7 +89,7 @@ def ls(
     scope: AnyScope = None,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
-) -> Items | Owners:
+) -> Items | MemoryOwnersAnswer:
     """List what is remembered for an owner, or who has a memory
 
     Only what counts is listed: not what was undone, forgotten, or is past its time.
@@ -98,7 +98,7 @@ def ls(
     with reading(everywhere) as store:
         if owner is None:
             owners, more = cut_off(list(islice(store.owners(), most)), limit)
-            return Owners(owners=owners, more=more)
+            return MemoryOwnersAnswer(owners=owners, more=more)
         items = store.memory(owner).items(kind=kind, scope=scope)
         found, more = cut_off(list(islice(items, most)), limit)
         near = [] if found else near_what_was_asked(store, owner, scope)

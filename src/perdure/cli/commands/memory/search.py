@@ -14,7 +14,7 @@ from perdure.errors import Unavailable
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
-__all__ = ["Recalled", "search"]
+__all__ = ["MemorySearchAnswer", "search"]
 
 _TEXT_SHOWN = 200
 _COLUMNS = (
@@ -27,7 +27,7 @@ _COLUMNS = (
 )
 
 
-class Recalled(Answer, frozen=True, kw_only=True):
+class MemorySearchAnswer(Answer, frozen=True, kw_only=True):
     """What a search found, the best first."""
 
     owner: str
@@ -73,14 +73,14 @@ def search(
         Parameter(help="Search by meaning too, with this model", show_default=False),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Recalled:
+) -> MemorySearchAnswer:
     """Find what is remembered for an owner, the best first
 
     Words of the query are words: no operator in it means anything.
     """
     with _opened(everywhere.store, embed) as store:
         found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
-        return Recalled(
+        return MemorySearchAnswer(
             owner=owner,
             query=query,
             legs=list(found.legs),

@@ -9,10 +9,10 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
 
-__all__ = ["Shown", "show"]
+__all__ = ["MemoryShowAnswer", "show"]
 
 
-class Shown(Answer, frozen=True, kw_only=True):
+class MemoryShowAnswer(Answer, frozen=True, kw_only=True):
     """One item."""
 
     item: MemoryShape
@@ -39,7 +39,7 @@ class Shown(Answer, frozen=True, kw_only=True):
         screen.wrap(item.text, indent=2)
 
 
-def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) -> Shown:
+def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) -> MemoryShowAnswer:
     """Show one item: its words, who said it, and where it comes from
 
     A reference with a commit shows that version for ever, whatever was undone or forgotten since.
@@ -47,4 +47,4 @@ def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) 
     with reading(everywhere) as store:
         with memory_with(store, owner, item) as memory:
             found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
-        return Shown(item=MemoryShape.of(found))
+        return MemoryShowAnswer(item=MemoryShape.of(found))

@@ -15,7 +15,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
-from perdure.providers.validator import RULES, Broken
+from perdure.providers.validator import RULES, BrokenRule
 from perdure.providers.validator import check as broken_by
 
 __all__ = ["BrokenShape", "Checked", "check"]
@@ -38,7 +38,7 @@ class BrokenShape(msgspec.Struct, frozen=True, kw_only=True):
     demand: str
 
     @classmethod
-    def of(cls, broken: Broken, api: str) -> BrokenShape:
+    def of(cls, broken: BrokenRule, api: str) -> BrokenShape:
         """The broken rule as programs read it."""
         demand = next(rule.demand for rule in RULES[api] if rule.code == broken.code)
         return cls(code=broken.code, level=broken.level, where=broken.where, why=broken.why, demand=demand)

@@ -21,7 +21,7 @@ from perdure.runtime.session import records
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Runs", "ls", "shape"]
+__all__ = ["RunLsAnswer", "ls", "shape"]
 
 _COLUMNS = (
     Column("thread", "name", gives_way=True),
@@ -33,7 +33,7 @@ _COLUMNS = (
 )
 
 
-class Runs(Answer, frozen=True, kw_only=True):
+class RunLsAnswer(Answer, frozen=True, kw_only=True):
     """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
 
     thread: str | None
@@ -72,7 +72,7 @@ def ls(
     limit: Limit = 50,
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Runs:
+) -> RunLsAnswer:
     """List the runs of a thread, or all that have not ended"""
     under_way = _open(everywhere) if thread is None else []
 
@@ -90,7 +90,7 @@ def ls(
             store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
-        return Runs(
+        return RunLsAnswer(
             thread=thread,
             runs=[shape(on, record) for on, record in kept],
             more=len(kept) < len(found),

@@ -18,7 +18,7 @@ from perdure.history.tree import Entry
 from perdure.model.head import MAIN
 from perdure.store.view import View
 
-__all__ = ["EntryShape", "Listed", "ls"]
+__all__ = ["EntryShape", "StateLsAnswer", "ls"]
 
 _COLUMNS = (
     Column("path", "name", gives_way=True),
@@ -51,7 +51,7 @@ class EntryShape(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Listed(About, frozen=True, kw_only=True):
+class StateLsAnswer(About, frozen=True, kw_only=True):
     """The paths of a state, sorted."""
 
     commit: str | None
@@ -79,7 +79,7 @@ def ls(
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Listed:
+) -> StateLsAnswer:
     """List paths and what they hold"""
     thread, prefix = words(agent, thread, prefix, needed=0)
     with reading(everywhere) as store:
@@ -87,7 +87,7 @@ def ls(
         seen = view_at(line, at)
         entries = seen.entries(prefix or "/")
         found, more = cut_off(list(islice(entries, limit + 1 if limit else None)), limit)
-        return Listed(
+        return StateLsAnswer(
             **whose(line),
             commit=seen.digest,
             prefix=prefix or "/",

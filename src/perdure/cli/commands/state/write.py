@@ -37,10 +37,10 @@ from perdure.model.head import MAIN, Head
 from perdure.store.agents import AgentMap
 from perdure.store.thread import Thread
 
-__all__ = ["Put", "put", "Deleted", "rm", "Written"]
+__all__ = ["StatePutAnswer", "put", "Deleted", "rm", "WriteAnswer"]
 
 
-class Written(About, frozen=True, kw_only=True):
+class WriteAnswer(About, frozen=True, kw_only=True):
     """Where the timeline stands after a path was written."""
 
     path: str
@@ -85,7 +85,7 @@ _MediaType: TypeAlias = Annotated[
 ]
 
 
-class Put(Written, frozen=True, kw_only=True):
+class StatePutAnswer(WriteAnswer, frozen=True, kw_only=True):
     """A path that holds a value now."""
 
     @property
@@ -108,7 +108,7 @@ def put(
     op_id: OpId = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
-) -> Put:
+) -> StatePutAnswer:
     """Let a path hold a value, by a commit of its own"""
     thread, path, value = words(agent, thread, path, value, needed=1)
     assert path is not None
@@ -123,7 +123,7 @@ def put(
             on_conflict="rebase" if rebase else "raise",
             op_id=op_id,
         )
-        return Put.at(line, path, head)
+        return StatePutAnswer.at(line, path, head)
 
 
 def _given(value: str | None, file: str | None) -> bytes:
@@ -159,7 +159,7 @@ def _value(content: bytes, media_type: str | None) -> Value:
         raise Invalid(f"{error} {advice}") from error
 
 
-class Deleted(Written, frozen=True, kw_only=True):
+class Deleted(WriteAnswer, frozen=True, kw_only=True):
     """A path that holds nothing now."""
 
     @property

@@ -16,10 +16,10 @@ from perdure.cli.output.answer import Answer, HeadShape
 from perdure.cli.output.screen import Screen, console, inline
 from perdure.errors import Refused
 
-__all__ = ["Begun", "begin", "Removed", "rm"]
+__all__ = ["ThreadBeginAnswer", "begin", "Removed", "rm"]
 
 
-class Begun(Answer, frozen=True, kw_only=True):
+class ThreadBeginAnswer(Answer, frozen=True, kw_only=True):
     """A thread that is there now, whether it was before or not."""
 
     id: str
@@ -44,14 +44,16 @@ def begin(
         str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Begun:
+) -> ThreadBeginAnswer:
     """Begin a thread for an agent, or open the one there is
 
     A thread that exists already and is another agent's or owner's is a conflict.
     """
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner)
-        return Begun(id=found.id, agent=found.agent, owner=found.owner, head=HeadShape.of(found.head))
+        return ThreadBeginAnswer(
+            id=found.id, agent=found.agent, owner=found.owner, head=HeadShape.of(found.head)
+        )
 
 
 class Removed(Answer, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from perdure.store.thread import Thread
 from perdure.store.view import View
 from perdure.switching.commit import REASON as SWITCHED
 
-__all__ = ["Commits", "FullLog", "Log", "log", "Turns", "turns"]
+__all__ = ["LogAnswer", "FullLog", "Log", "log", "TurnsAnswer", "turns"]
 
 
 _COLUMNS = (
@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 
 
-class _History(Answer, frozen=True, kw_only=True):
+class _LogPage(Answer, frozen=True, kw_only=True):
     """What both kinds of log have."""
 
     thread: str
@@ -51,7 +51,7 @@ class _History(Answer, frozen=True, kw_only=True):
             screen.say((f"The last {count(shown, noun)}; --limit 0 shows all.", "quiet"))
 
 
-class Log(_History, frozen=True, kw_only=True):
+class Log(_LogPage, frozen=True, kw_only=True):
     """The turns of a line, newest first."""
 
     turns: list[TurnShape]
@@ -84,7 +84,7 @@ class FullLog(Log, frozen=True, kw_only=True):
     whole: ClassVar[bool] = True
 
 
-class Commits(_History, frozen=True, kw_only=True):
+class LogAnswer(_LogPage, frozen=True, kw_only=True):
     """The commits of a line, newest first."""
 
     commits: list[CommitShape]
@@ -122,7 +122,7 @@ def log(
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Log | Commits:
+) -> Log | LogAnswer:
     """Show what happened on a timeline, turn by turn, newest first"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
@@ -143,9 +143,9 @@ def _turns(thread: Thread, seen: View, limit: int, kind: type[Log]) -> Log:
     )
 
 
-def _commits(thread: Thread, seen: View, limit: int) -> Commits:
+def _commits(thread: Thread, seen: View, limit: int) -> LogAnswer:
     entries = seen.log(limit=limit or None)
-    return Commits(
+    return LogAnswer(
         thread=thread.id,
         timeline=thread.timeline,
         heads=_heads(thread, {entry.digest for entry in entries}),
@@ -187,7 +187,7 @@ _TURN_COLUMNS = (
 )
 
 
-class Turns(Answer, frozen=True, kw_only=True):
+class TurnsAnswer(Answer, frozen=True, kw_only=True):
     """The turns of a line, oldest first."""
 
     thread: str
@@ -224,13 +224,13 @@ def turns(
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Turns:
+) -> TurnsAnswer:
     """List the turns of a timeline, oldest first, a line each"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
         listed = seen.turns(limit=limit or None)
-        return Turns(
+        return TurnsAnswer(
             thread=found.id,
             timeline=found.timeline,
             turns=[TurnShape.of(turn, seen) for turn in listed],

@@ -10,10 +10,10 @@ from perdure.cli.output.screen import Screen
 from perdure.model.head import Head
 from perdure.store.thread import Thread
 
-__all__ = ["Moved"]
+__all__ = ["MoveAnswer"]
 
 
-class Moved(Answer, frozen=True, kw_only=True):
+class MoveAnswer(Answer, frozen=True, kw_only=True):
     """Where a timeline stands after a move."""
 
     thread: str

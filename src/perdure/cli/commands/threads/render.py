@@ -17,10 +17,10 @@ from perdure.cli.output.shapes import LossShape, losses_of, show_losses
 from perdure.model.head import MAIN
 from perdure.providers import registry
 
-__all__ = ["Request", "render"]
+__all__ = ["RenderAnswer", "render"]
 
 
-class Request(Answer, frozen=True, kw_only=True):
+class RenderAnswer(Answer, frozen=True, kw_only=True):
     """The request that a backend would be sent, in its format, and what is lost on the way."""
 
     thread: str
@@ -44,7 +44,7 @@ def render(
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Request:
+) -> RenderAnswer:
     """Show the request that a backend would be sent, and what is lost on the way
 
     Nothing is sent. It is what the backend would really be shown: after a switch, where the timeline is on another.
@@ -54,7 +54,7 @@ def render(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         rendered = found.render(meant_backend(to), at=UNSET if at is None else resolve(found, at))
-    return Request(
+    return RenderAnswer(
         thread=thread,
         timeline=timeline,
         backend=to,

@@ -16,7 +16,7 @@ from perdure.model.head import MAIN
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["Shown", "TimelineShape", "show"]
+__all__ = ["ThreadShowAnswer", "TimelineShape", "show"]
 
 _MESSAGES_SHOWN = 4
 _COLUMNS = (
@@ -38,7 +38,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bool
 
 
-class Shown(Answer, frozen=True, kw_only=True):
+class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
 
     id: str
@@ -83,12 +83,12 @@ class Shown(Answer, frozen=True, kw_only=True):
 
 def show(
     thread: ThreadId, /, *, timeline: Timeline = MAIN, at: At = None, everywhere: Everywhere = EVERYWHERE
-) -> Shown:
+) -> ThreadShowAnswer:
     """Show one thread: its timelines, its state in numbers, and what was said last"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
-        return Shown(
+        return ThreadShowAnswer(
             id=found.id,
             agent=found.agent,
             owner=found.owner,

@@ -27,10 +27,10 @@ from perdure.errors import Refused
 from perdure.model.head import MAIN
 from perdure.switching.report import Report
 
-__all__ = ["Switched", "switch"]
+__all__ = ["SwitchAnswer", "switch"]
 
 
-class Switched(Answer, frozen=True, kw_only=True):
+class SwitchAnswer(Answer, frozen=True, kw_only=True):
     """A thread that another backend has taken over, or would."""
 
     dry_run: bool
@@ -70,7 +70,7 @@ def switch(
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Switched:
+) -> SwitchAnswer:
     """Let another backend take over a thread, after a check of what that keeps and loses
 
     A switch is one commit: undo takes it back. With --dry-run nothing is changed. Exits with 5 if the agent's
@@ -90,4 +90,4 @@ def switch(
                 if not isinstance(refused.report, Report):
                     raise
                 report = refused.report
-        return Switched(dry_run=dry_run, switched=report.switched, report=ReportShape.of(report))
+        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=ReportShape.of(report))

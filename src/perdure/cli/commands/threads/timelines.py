@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec import UNSET
 
-from perdure.cli.commands.threads.moves import Moved
+from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, At, Everywhere, OpId, Reason, ThreadId, Timeline
@@ -25,10 +25,10 @@ from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
 
-__all__ = ["Forked", "fork", "Promoted", "promote", "SealedLine", "seal", "MergedLine", "merge"]
+__all__ = ["ForkAnswer", "fork", "Promoted", "promote", "SealedLine", "seal", "MergedLine", "merge"]
 
 
-class Forked(Answer, frozen=True, kw_only=True):
+class ForkAnswer(Answer, frozen=True, kw_only=True):
     """A timeline that began."""
 
     thread: str
@@ -56,15 +56,15 @@ def fork(
     at: At = None,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Forked:
+) -> ForkAnswer:
     """Begin a timeline at a moment of another, copying nothing"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         begun = found.fork(name, at=UNSET if at is None else given(found, at), op_id=op_id)
-        return Forked(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))
+        return ForkAnswer(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))
 
 
-class Promoted(Moved, frozen=True, kw_only=True):
+class Promoted(MoveAnswer, frozen=True, kw_only=True):
     """Where main stands now, and by which name the old one is kept."""
 
     source: str
@@ -88,12 +88,12 @@ def promote(
     with writing(everywhere) as store:
         found = store.thread(thread)
         head = found.promote(name, op_id=op_id)
-        moved = Moved.by(found, head)
+        moved = MoveAnswer.by(found, head)
         kept_as = f"{head.timeline}.v{head.version - 1}"  # the old main, by the version that it had
         return Promoted(thread=moved.thread, head=moved.head, turn=moved.turn, source=name, kept_as=kept_as)
 
 
-class SealedLine(Moved, frozen=True, kw_only=True):
+class SealedLine(MoveAnswer, frozen=True, kw_only=True):
     """Where the timeline stands for good."""
 
     @property

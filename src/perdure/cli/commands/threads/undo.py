@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.threads.moves import Moved
+from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, ThreadId, Timeline
@@ -19,7 +19,7 @@ from perdure.model.head import MAIN
 __all__ = ["Undone", "undo", "Redone", "redo"]
 
 
-class Undone(Moved, frozen=True, kw_only=True):
+class Undone(MoveAnswer, frozen=True, kw_only=True):
     """Where the timeline went back to."""
 
     @property
@@ -59,7 +59,7 @@ def undo(
         return Undone.by(found, head)
 
 
-class Redone(Moved, frozen=True, kw_only=True):
+class Redone(MoveAnswer, frozen=True, kw_only=True):
     """Where the timeline stands again."""
 
     @property

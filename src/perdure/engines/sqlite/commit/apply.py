@@ -25,20 +25,20 @@ from perdure.engines.shared_rules import (
     sealed_head,
     sealed_ledger,
 )
-from perdure.engines.sqlite.commit.caches import Known, Line, SealedCell, SpaceEnd
+from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
 from perdure.engines.sqlite.commit.prepare import Bases, Batch, Committing, Prepared, lay, prepare
 from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
-from perdure.engines.sqlite.database import Cursor, Database
+from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
 from perdure.engines.sqlite.format.pack import KINDS, Op, encode_pack
 from perdure.engines.sqlite.format.records import StoredMove, long, pack_move, short, timeline_of
-from perdure.engines.sqlite.format.rows import Row, Rows, moves_of
+from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.head import Head
 
-__all__ = ["Applied", "Applier", "op_id_of", "recorded_in", "Adding", "Stand"]
+__all__ = ["AppliedWrite", "Applier", "op_id_of", "recorded_in", "Adding", "CommitPlace"]
 
 
 _LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
@@ -47,10 +47,10 @@ _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _OF_A_COMMIT = (Kind.BODY, Kind.CHECKPOINT, Kind.CHANGESET, Kind.COMMIT)
 
 
-class Stand(msgspec.Struct, frozen=True, gc=False):
+class CommitPlace(msgspec.Struct, frozen=True, gc=False):
     """Where the commit of a row will stand."""
 
-    line: Line
+    line: FirstParentPlace
     parent: int | None  # the row of its first parent
     is_same_run: bool  # as its first parent
 
@@ -58,7 +58,9 @@ class Stand(msgspec.Struct, frozen=True, gc=False):
 class Adding:
     """Adds the rows of one write to one space."""
 
-    def __init__(self, connection: Database, cursor: Cursor, rows: Rows, bases: Bases, known: Known) -> None:
+    def __init__(
+        self, connection: Database, cursor: RowCursor, rows: Rows, bases: Bases, known: ConnectionCache
+    ) -> None:
         """Add behind the last row."""
         self._db = connection
         self._cursor = cursor
@@ -71,7 +73,7 @@ class Adding:
         number: int,
         space: int,
         batch: Batch,
-        stand: Stand | None,
+        stand: CommitPlace | None,
         timeline: str | None,
         op: Op | None,
         op_keys: list[bytes],
@@ -130,7 +132,7 @@ class Adding:
         self,
         space: int,
         committing: Committing,
-        stand: Stand,
+        stand: CommitPlace,
         values: tuple[bytes, str | None, bytes],
         timeline: str | None,
     ) -> None:
@@ -165,7 +167,7 @@ class Adding:
 _NO_KEYS: list[bytes] = []
 
 
-class Applied(msgspec.Struct, gc=False):
+class AppliedWrite(msgspec.Struct, gc=False):
     """A write that is true in the open transaction."""
 
     receipt: Receipt
@@ -186,9 +188,11 @@ class Applier:
         self._bases = bases
         self._spaces = spaces
         self._seals = seals
-        self.known = Known(connection, rows, seals)
+        self.known = ConnectionCache(connection, rows, seals)
         self._adding = Adding(connection, self._cursor, rows, bases, self.known)
-        self._ahead: dict[int, Line] = {}  # commits of the write at hand, by the rows that they will have
+        self._ahead: dict[
+            int, FirstParentPlace
+        ] = {}  # commits of the write at hand, by the rows that they will have
         self.has_changed = False  # whether the write at hand has changed anything yet
 
     def prepare(self, write: Write) -> Prepared | None:
@@ -198,7 +202,7 @@ class Applier:
         except (PerdureError, ValueError):
             return None
 
-    def apply(self, write: Write, prepared: Prepared | None) -> Applied:
+    def apply(self, write: Write, prepared: Prepared | None) -> AppliedWrite:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
         self.known.look()
@@ -255,10 +259,12 @@ class Applier:
             moves.append((move, hold))
         return moves
 
-    def _check_commits(self, space: int | None, write: Write, batches: list[Batch]) -> list[Stand | None]:
+    def _check_commits(
+        self, space: int | None, write: Write, batches: list[Batch]
+    ) -> list[CommitPlace | None]:
         """Where the commit of each row will stand; everything that commits and moves name must exist."""
-        commits: dict[Digest, Line] = {}
-        stands: list[Stand | None] = []
+        commits: dict[Digest, FirstParentPlace] = {}
+        stands: list[CommitPlace | None] = []
         self._ahead.clear()
         row = self.known.next_row(0)
         for batch in batches:
@@ -274,11 +280,11 @@ class Applier:
         return stands
 
     def _stand(
-        self, space: int | None, committing: Committing, row: int, commits: dict[Digest, Line]
-    ) -> Stand:
+        self, space: int | None, committing: Committing, row: int, commits: dict[Digest, FirstParentPlace]
+    ) -> CommitPlace:
         """Where a commit will stand; raises `NotFound` if a parent that it names is not there."""
         commit = committing.commit
-        lines: list[Line] = []
+        lines: list[FirstParentPlace] = []
         for name in commit.parents:
             line = commits.get(name) or self.known.line(space, name)
             if line is None:
@@ -288,14 +294,14 @@ class Applier:
         digest, events = bytes.fromhex(committing.digest), committing.events
         if not lines:
             place = placed(commit, None, 0)
-            line = Line(row, digest, None, place.depth, place.turn, place.sequence, events, run)
-            return Stand(line, None, is_same_run=False)
+            line = FirstParentPlace(row, digest, None, place.depth, place.turn, place.sequence, events, run)
+            return CommitPlace(line, None, is_same_run=False)
         parent = lines[0]
         is_same_run = run is not None and run == parent.run
         before = Place(parent.depth, parent.turn, parent.sequence), commit.run if is_same_run else None
         place, jump = placed(commit, before, parent.events), self.known.jump_from(parent, self._ahead)
-        line = Line(row, digest, jump, place.depth, place.turn, place.sequence, events, run)
-        return Stand(line, parent.row, is_same_run)
+        line = FirstParentPlace(row, digest, jump, place.depth, place.turn, place.sequence, events, run)
+        return CommitPlace(line, parent.row, is_same_run)
 
     # ---- changes
 
@@ -314,8 +320,8 @@ class Applier:
         cells: list[SealedCell],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
-        stands: list[Stand | None],
-    ) -> Applied:
+        stands: list[CommitPlace | None],
+    ) -> AppliedWrite:
         left = self.known.end(space, write.space)
         seal, end = left.seal, left.ledger
         position, chain = 0, None
@@ -364,7 +370,7 @@ class Applier:
         receipt = Receipt(
             op_id=write.op_id, heads=tuple(heads), revisions=op.revisions, position=position, chain=chain
         )
-        return Applied(receipt, space, after)
+        return AppliedWrite(receipt, space, after)
 
     def _append_entries(self, space: int, write: Write, end: LedgerRead) -> LedgerRead:
         position, chain = end.position, end.chain
@@ -411,13 +417,13 @@ def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Rec
     return _recorded(rows.named(connection, space, op_keys(op_id)), op_id)
 
 
-def op_id_of(row: Row) -> str | None:
+def op_id_of(row: LogRow) -> str | None:
     """The op_id of the write that a row completes."""
     op = row.pack.op
     return None if op is None else long(op.op_id or (op.moves[0].op_id if op.moves else b""))
 
 
-def _recorded(rows: Iterable[Row], op_id: str) -> Recorded | None:
+def _recorded(rows: Iterable[LogRow], op_id: str) -> Recorded | None:
     for row in rows:
         if row.pack.op is None or op_id_of(row) != op_id:
             continue
@@ -427,7 +433,7 @@ def _recorded(rows: Iterable[Row], op_id: str) -> Recorded | None:
     return None
 
 
-def _receipt(row: Row, op: Op) -> Receipt:
+def _receipt(row: LogRow, op: Op) -> Receipt:
     return Receipt(
         op_id=op_id_of(row) or "",
         heads=tuple(Head(move.timeline, move.version, move.to) for move in moves_of(row)),
@@ -437,10 +443,10 @@ def _receipt(row: Row, op: Op) -> Receipt:
     )
 
 
-def _again(write: Write, found: Recorded) -> Applied:
+def _again(write: Write, found: Recorded) -> AppliedWrite:
     if found.intent != write.intent:
         raise OpReused(write.op_id)
-    return Applied(found.receipt)
+    return AppliedWrite(found.receipt)
 
 
 def _no_commit(commit: Digest) -> NotFound:

@@ -39,7 +39,17 @@ from perdure.model.commit import LedgerRead, decode_move
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
 
-__all__ = ["Known", "Line", "SealedCell", "SpaceEnd", "hold_of", "holds_of", "LEDGER", "Name", "Recent"]
+__all__ = [
+    "ConnectionCache",
+    "FirstParentPlace",
+    "SealedCell",
+    "SpaceEnd",
+    "hold_of",
+    "holds_of",
+    "LEDGER",
+    "Name",
+    "Recent",
+]
 
 
 _T = TypeVar("_T")
@@ -59,7 +69,7 @@ _checked: dict[
 ] = {}  # heads as they were stored, by the digest of the last move
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class FirstParentPlace(msgspec.Struct, frozen=True, gc=False):
     """What a commit's row says about its place on the line of first parents."""
 
     row: int
@@ -97,7 +107,7 @@ class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
     ledger: LedgerRead
 
 
-class Known:
+class ConnectionCache:
     """One connection's knowledge of the store.  Used inside its transactions, by who writes."""
 
     def __init__(self, connection: Database, rows: Rows, seals: Seals) -> None:
@@ -109,7 +119,7 @@ class Known:
         self._version: int | None = None  # the data version up to which all this is true
         self._next_row: int | None = None
         self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
-        self._lines: dict[tuple[int, Digest], Line] = {}
+        self._lines: dict[tuple[int, Digest], FirstParentPlace] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
         self._cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
         self._ends: dict[int, SpaceEnd] = {}  # by space
@@ -165,21 +175,21 @@ class Known:
 
     # ---- commits
 
-    def line(self, space: int | None, commit: Digest) -> Line | None:
+    def line(self, space: int | None, commit: Digest) -> FirstParentPlace | None:
         """Where a commit stands; None if the space has no such commit."""
         if space is None:
             return None
         found = self._lines.get((space, commit))
         return self._find_line(space, commit) if found is None else found
 
-    def note_line(self, space: int, commit: Digest, line: Line) -> None:
+    def note_line(self, space: int, commit: Digest, line: FirstParentPlace) -> None:
         """A commit was read or written."""
         if len(self._lines) >= _HELD_MAX:
             self._lines.clear()
         self._lines[space, commit] = line
         self._note_ancestor(line.row, (line.depth, line.jump))
 
-    def _find_line(self, space: int, commit: Digest) -> Line | None:
+    def _find_line(self, space: int, commit: Digest) -> FirstParentPlace | None:
         digest = bytes.fromhex(commit)
         for row in self._index.known(self._db, space, object_key(commit)):
             line = self._line_at(row)
@@ -188,7 +198,7 @@ class Known:
                 return line
         return None
 
-    def jump_from(self, parent: Line, ahead: Mapping[int, Line]) -> int:
+    def jump_from(self, parent: FirstParentPlace, ahead: Mapping[int, FirstParentPlace]) -> int:
         """The far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent.
 
         `ahead` are commits of the same write, by the rows that they will have.
@@ -201,7 +211,7 @@ class Known:
             return first[1]
         return parent.row
 
-    def _ancestor(self, row: int, ahead: Mapping[int, Line]) -> tuple[int, int | None] | None:
+    def _ancestor(self, row: int, ahead: Mapping[int, FirstParentPlace]) -> tuple[int, int | None] | None:
         """The depth and the jump of the commit in a row; None if there is no such row."""
         if row in ahead:
             return ahead[row].depth, ahead[row].jump
@@ -218,7 +228,7 @@ class Known:
             self._ancestors.clear()
         self._ancestors[row] = found
 
-    def _line_at(self, row: int) -> Line | None:
+    def _line_at(self, row: int) -> FirstParentPlace | None:
         values = self._db.execute(_LINE, (row,)).fetchone()
         if values is None:
             return None
@@ -228,7 +238,7 @@ class Known:
                 f"row {row} of the log does not stand where its parent puts it; nothing was written. "
                 "Run `perdure verify`."
             )
-        return Line(*columns)
+        return FirstParentPlace(*columns)
 
     # ---- heads and cells
 

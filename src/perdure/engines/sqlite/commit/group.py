@@ -28,7 +28,7 @@ import apsw
 
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import Applied, Applier, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.prepare import Bases, Prepared
@@ -39,7 +39,7 @@ from perdure.engines.sqlite.errors import cause_of, translated
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import InDoubt, PerdureError, Unavailable
 
-__all__ = ["Group", "Ticket", "dismiss", "is_under_way", "surely"]
+__all__ = ["WriteGroup", "QueuedWrite", "dismiss", "is_under_way", "surely"]
 
 
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 _INTERRUPTIONS_MAX = 100
 
 
-class Ticket:
+class QueuedWrite:
     """One write: handed in, then settled with a receipt or an error."""
 
     __slots__ = (
@@ -70,9 +70,9 @@ class Ticket:
         self.woken: Lock | None = None  # None: it has not had to wait
         self.is_settled = False
         self.leads = False  # it is this one's turn to write
-        self.others: list[Ticket] = []  # those that it writes beside itself
-        self.heir: Ticket | None = None  # whose turn it is next
-        self.applied: Applied | None = None
+        self.others: list[QueuedWrite] = []  # those that it writes beside itself
+        self.heir: QueuedWrite | None = None  # whose turn it is next
+        self.applied: AppliedWrite | None = None
         self.error: Exception | None = None
 
     def outcome(self) -> Receipt:
@@ -90,7 +90,7 @@ class Ticket:
         return "" if self.write is None else self.write.op_id
 
 
-def dismiss(leader: Ticket) -> None:
+def dismiss(leader: QueuedWrite) -> None:
     """Settle what is not settled, and wake those that wait.  Can be run again."""
     for ticket in (leader, *leader.others):
         if not ticket.is_settled:
@@ -100,7 +100,7 @@ def dismiss(leader: Ticket) -> None:
             ticket.wake()
 
 
-def is_under_way(ticket: Ticket, calls: tuple[CodeType, ...]) -> bool:
+def is_under_way(ticket: QueuedWrite, calls: tuple[CodeType, ...]) -> bool:
     """Whether one of these calls, for this ticket, stands on the stack of this thread."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
@@ -128,7 +128,7 @@ _CHECKPOINT_EVERY_PAGES = 256
 _GROUP_MAX = 64
 
 
-class Group:
+class WriteGroup:
     """The one road to the writing connection."""
 
     def __init__(
@@ -155,10 +155,10 @@ class Group:
         self._place = place
         self._wait_seconds = wait_seconds
         self._mutex = Lock()
-        self._queue: list[Ticket] = []
-        self._leader: Ticket | None = None  # who writes
+        self._queue: list[QueuedWrite] = []
+        self._leader: QueuedWrite | None = None  # who writes
         self._is_stopped = False
-        self._resting: Ticket | None = None  # leads, and does not write
+        self._resting: QueuedWrite | None = None  # leads, and does not write
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
@@ -172,7 +172,7 @@ class Group:
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true; see the contract."""
-        ticket = Ticket(write, self._applier.prepare(write))
+        ticket = QueuedWrite(write, self._applier.prepare(write))
         try:
             if self._lead_or_wait(ticket):
                 self._lead(ticket)
@@ -182,7 +182,7 @@ class Group:
 
     def alone(self, work: Callable[[Database], int], doing: str, *, wait_seconds: float | None = None) -> int:
         """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
-        ticket = Ticket(None)
+        ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
@@ -200,7 +200,7 @@ class Group:
 
     # ---- who writes
 
-    def _lead_or_wait(self, ticket: Ticket) -> bool:
+    def _lead_or_wait(self, ticket: QueuedWrite) -> bool:
         """True if this thread is to write now; False if its ticket was settled by another.
 
         Whoever calls this calls `_leave` afterwards, whatever happens.
@@ -219,7 +219,7 @@ class Group:
             self._give_up(ticket, woken)
         return not ticket.is_settled
 
-    def _give_up(self, ticket: Ticket, woken: Lock) -> None:
+    def _give_up(self, ticket: QueuedWrite, woken: Lock) -> None:
         with self._mutex:
             if ticket in self._queue:
                 self._queue.remove(ticket)
@@ -232,7 +232,7 @@ class Group:
                 return
         woken.acquire()  # it is being written: its outcome must be waited for
 
-    def _lead(self, ticket: Ticket) -> None:
+    def _lead(self, ticket: QueuedWrite) -> None:
         try:
             if self._queue:
                 self._gather(ticket)
@@ -240,14 +240,14 @@ class Group:
         finally:
             surely(dismiss, ticket)
 
-    def _gather(self, ticket: Ticket) -> None:
+    def _gather(self, ticket: QueuedWrite) -> None:
         """Take those that queue into the group of the one that leads."""
         with self._mutex:
             while self._queue and self._queue[0].write is not None and len(ticket.others) < _GROUP_MAX - 1:
                 ticket.others.append(self._queue[0])
                 del self._queue[0]
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, ticket: QueuedWrite) -> None:
         """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
         with self._mutex:
             if ticket in self._queue:
@@ -265,7 +265,7 @@ class Group:
                 ticket.heir.wake()
             ticket.leads = False
 
-    def _was_left(self, leader: Ticket) -> bool:
+    def _was_left(self, leader: QueuedWrite) -> bool:
         """Whether `leader` is of this very thread, which was interrupted where not even `finally` could put it right.
 
         A signal handler that writes in the middle of a write is of this thread too; it has to be refused.
@@ -298,7 +298,7 @@ class Group:
 
     def rest(self) -> None:
         """Wait for the write that is under way, and let those that come queue until `wake`."""
-        ticket = Ticket(None)
+        ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
@@ -329,7 +329,7 @@ class Group:
 
     # ---- what is written
 
-    def _write(self, group: list[Ticket]) -> None:
+    def _write(self, group: list[QueuedWrite]) -> None:
         try:
             self._locked(lambda: self._commit(group), "the write")
         except PerdureError as error:
@@ -357,8 +357,8 @@ class Group:
             self._file_lock.release(settled=not self._in_doubt)
             self._recent.end(self._file_lock.count)
 
-    def _commit(self, group: list[Ticket]) -> int:
-        spoilt: list[Ticket] = []
+    def _commit(self, group: list[QueuedWrite]) -> int:
+        spoilt: list[QueuedWrite] = []
         try:
             while len(spoilt) < len(group) and not self._apply(group, spoilt):
                 pass
@@ -386,7 +386,7 @@ class Group:
             ticket.is_settled = True
         return 0
 
-    def _apply(self, group: list[Ticket], spoilt: list[Ticket]) -> bool:
+    def _apply(self, group: list[QueuedWrite], spoilt: list[QueuedWrite]) -> bool:
         """Apply the writes of a group but the `spoilt` ones; a refusal is kept until the group is durable.
 
         A write changes nothing before its last check.  One that fails all the same in the middle
@@ -409,7 +409,7 @@ class Group:
                     return False
         return True
 
-    def _note(self, ticket: Ticket) -> None:
+    def _note(self, ticket: QueuedWrite) -> None:
         if ticket.applied is None or ticket.write is None:
             return
         if ticket.applied.space is not None:
@@ -463,7 +463,7 @@ class Group:
 
     # ---- after an error at COMMIT
 
-    def _settle_after(self, error: BaseException, group: list[Ticket]) -> None:
+    def _settle_after(self, error: BaseException, group: list[QueuedWrite]) -> None:
         why = cause_of(error)
         try:
             self._barrier("the write")
@@ -477,13 +477,13 @@ class Group:
                 ticket.error.__cause__ = error
             ticket.is_settled = True
 
-    def _settle(self, ticket: Ticket, why: str) -> None:
+    def _settle(self, ticket: QueuedWrite, why: str) -> None:
         """Behind the barrier: what is stored is true, what is not never will be."""
         assert ticket.write is not None
         number = self._applier.space(ticket.write.space)
         found = None if number is None else recorded_in(self._db, self._rows, number, ticket.op_id)
         if found is not None and found.intent == ticket.write.intent:
-            ticket.applied, ticket.error = Applied(found.receipt), None
+            ticket.applied, ticket.error = AppliedWrite(found.receipt), None
             return
         ticket.applied = None
         ticket.error = Unavailable(
@@ -550,4 +550,4 @@ class Group:
         return apsw.SQLITE_OK
 
 
-_WRITING = (Group.apply.__code__, Group.alone.__code__, Group.rest.__code__)
+_WRITING = (WriteGroup.apply.__code__, WriteGroup.alone.__code__, WriteGroup.rest.__code__)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.sqlite.format.index import label_keys, object_key
-from perdure.engines.sqlite.format.pack import KINDS, Form, deflated, difference
+from perdure.engines.sqlite.format.pack import KINDS, PackForm, deflated, difference
 from perdure.engines.sqlite.format.records import pack_changeset, pack_commit
 from perdure.errors import NotFound
 from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
@@ -66,7 +66,7 @@ class Bases:
                 fields, depth = _against(base, kind, found)
                 if fields is not None:
                     return fields, depth
-        return (kind, Form.WHOLE, body), 0
+        return (kind, PackForm.WHOLE, body), 0
 
     def note(self, space: int, found: Object, row: int, index: int, depth: int) -> None:
         """An object was written at that place."""
@@ -90,11 +90,11 @@ def _against(base: _Base, kind: int, found: Object) -> tuple[tuple[object, ...] 
         if depth < _NODE_DEPTH_MAX:
             head, tail, middle = difference(old, body)
             if 2 * len(middle) + 40 < len(body):
-                return (kind, Form.DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
+                return (kind, PackForm.DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
     elif depth < _DEPTH_MAX:
         data = deflated(old, body)
         if 4 * len(data) < 3 * len(body):
-            return (kind, Form.DEFLATED, data, 0, row, index), depth + 1
+            return (kind, PackForm.DEFLATED, data, 0, row, index), depth + 1
     return None, 0
 
 
@@ -168,8 +168,8 @@ def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
     text, taken = (
         pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
     )
-    packed = (Form.COMMIT, pack_commit(commit, changeset)) if is_exact else (Form.WHOLE, last.body)
-    batch.items += (_CHANGESET_AT, Form.CHANGESET, taken), (_COMMIT_AT, *packed)
+    packed = (PackForm.COMMIT, pack_commit(commit, changeset)) if is_exact else (PackForm.WHOLE, last.body)
+    batch.items += (_CHANGESET_AT, PackForm.CHANGESET, taken), (_COMMIT_AT, *packed)
     batch.keys += object_key(stored.digest), object_key(last.digest)
     _label(batch.keys, changeset)
     batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
@@ -210,7 +210,7 @@ def _lay_state(
         else:
             size = len(found.body)
             at = _BODY_AT if found.kind is _BODY else _KIND_AT[found.kind]
-            items.append((at, Form.BODIES, b"", size))
+            items.append((at, PackForm.BODIES, b"", size))
             batch.bodies.append(text)
             spans[found.digest] = start, size
             start += size

@@ -20,7 +20,7 @@ from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.pack import Op, encode_pack
-from perdure.engines.sqlite.format.rows import Row, Rows
+from perdure.engines.sqlite.format.rows import LogRow, Rows
 from perdure.errors import Corrupt
 from perdure.model.commit import LedgerRead, decode_move
 from perdure.model.digest import Digest
@@ -275,7 +275,7 @@ def reseal(db: Database, rows: Rows, space: int, name: str) -> None:
     db.execute("UPDATE log SET pack=? WHERE id=?", (encode_pack(items, op, row.pack.dropped), row.id))
 
 
-def _op_in(row: Row | None, space: int) -> Op | None:
+def _op_in(row: LogRow | None, space: int) -> Op | None:
     return row.pack.op if row is not None and row.space == space else None
 
 

@@ -31,8 +31,8 @@ else:
 
 __all__ = [
     "KINDS",
-    "Form",
-    "Item",
+    "PackForm",
+    "PackItem",
     "Op",
     "Pack",
     "buried",
@@ -56,7 +56,7 @@ _HEAD_BYTES = 5  # the form and the checksum
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
-class Form:
+class PackForm:
     """Where an item's bytes are.  Plain numbers: members of an enumeration cost more than all else here."""
 
     WHOLE = 0
@@ -68,7 +68,7 @@ class Form:
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
 
 
-class Item(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PackItem(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One object of a row."""
 
     kind: int
@@ -97,22 +97,22 @@ class Op(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What one row holds."""
 
-    items: tuple[Item, ...] = ()
+    items: tuple[PackItem, ...] = ()
     op: Op | None = None
     dropped: str | None = None  # why, where the whole space was forgotten
 
 
-def buried(kind: int, digest: Digest, why: str) -> Item:
+def buried(kind: int, digest: Digest, why: str) -> PackItem:
     """The tombstone of an object."""
-    return Item(kind, Form.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
+    return PackItem(kind, PackForm.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
 
 
-def buried_of(item: Item) -> Digest:
+def buried_of(item: PackItem) -> Digest:
     """The digest of the object that a tombstone stands for."""
     return Digest(item.data[:32].hex())
 
 
-def why_of(item: Item) -> str:
+def why_of(item: PackItem) -> str:
     """Why the object was forgotten."""
     return item.data[32:].decode(errors="replace")
 
@@ -125,7 +125,8 @@ _compressor: list[zstd.ZstdCompressor] = []
 def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
     """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
     record = _encoder.encode((items, op, dropped))
-    if sum([len(item[2]) for item in items if item[1] == Form.WHOLE and item[0] != _NODE]) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
+    whole = [item[2] for item in items if item[1] == PackForm.WHOLE and item[0] != _NODE]
+    if sum(map(len, whole)) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
         return _RAW + _sum_of(record) + record
     if not _compressor:
         _compressor.append(zstd.ZstdCompressor(level=3))
@@ -157,14 +158,14 @@ def _sum_of(packed: bytes) -> bytes:
     return zlib.crc32(packed).to_bytes(4)
 
 
-def is_against(item: Item) -> bool:
+def is_against(item: PackItem) -> bool:
     """Whether the item is stored as the difference to another one."""
-    return item.form in (Form.DIFFERENCE, Form.DEFLATED)
+    return item.form in (PackForm.DIFFERENCE, PackForm.DEFLATED)
 
 
-def joined(old: bytes, item: Item) -> bytes:
+def joined(old: bytes, item: PackItem) -> bytes:
     """The bytes whose difference to `old` is `item`; raises `Corrupt` if there are none."""
-    if item.form == Form.DEFLATED:
+    if item.form == PackForm.DEFLATED:
         return _inflated(old, item.data)
     return old[: item.head] + item.data + (old[len(old) - item.tail :] if item.tail else b"")
 

@@ -81,7 +81,7 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sealed: bool = False
 
 
-class _Taken(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class _Extracted(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What was taken out of a changeset's text."""
 
     bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
@@ -91,7 +91,7 @@ class _Taken(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _NO_DIGEST = Digest("")
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
-_taken = msgspec.msgpack.Decoder(_Taken)
+_taken = msgspec.msgpack.Decoder(_Extracted)
 
 
 def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:

@@ -18,9 +18,9 @@ from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
 from perdure.engines.sqlite.format.pack import (
     KINDS,
-    Form,
-    Item,
     Pack,
+    PackForm,
+    PackItem,
     buried_of,
     decode_pack,
     is_against,
@@ -40,7 +40,7 @@ __all__ = [
     "IS_PLACED",
     "JUMP",
     "Packed",
-    "Row",
+    "LogRow",
     "Rows",
     "changeset_of",
     "columns_of",
@@ -96,7 +96,7 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
         return found
 
 
-class Row(Packed, frozen=True, gc=False):
+class LogRow(Packed, frozen=True, gc=False):
     """One whole row of the log, unpacked."""
 
     depth: int | None
@@ -113,7 +113,7 @@ class Row(Packed, frozen=True, gc=False):
     follows: bool  # whether its place follows from its parent's
 
 
-def row_of(values: Sequence[object]) -> Row:
+def row_of(values: Sequence[object]) -> LogRow:
     """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
     row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
         values
@@ -121,7 +121,7 @@ def row_of(values: Sequence[object]) -> Row:
     events, run, follows = derived
     packed = _packed((row, space, keys, pack))
     words = _bytes(bodies) or b""
-    return Row(
+    return LogRow(
         packed.id,
         packed.space,
         packed.keys,
@@ -149,26 +149,26 @@ def _packed(values: Sequence[object]) -> Packed:
     return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
 
 
-def columns_of(row: Row) -> Columns:
+def columns_of(row: LogRow) -> Columns:
     """What the row's own columns say of its commit."""
     return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
 
 
-def changeset_of(row: Row) -> tuple[Changeset, bytes] | None:
+def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
     """The changeset that a row holds and its canonical bytes, not checked; None if it has none.
 
     Raises `Corrupt` if it cannot be put together.
     """
     if row.changeset is None:
         return None
-    item = next((item for item in row.pack.items if item.form == Form.CHANGESET), None)
+    item = next((item for item in row.pack.items if item.form == PackForm.CHANGESET), None)
     if item is None or not item.data:
         return decode_changeset(row.changeset), row.changeset
     changeset = unpack_changeset(row.changeset, item.data)
     return changeset, encode_changeset(changeset)
 
 
-def commit_of(row: Row, item: Item) -> Commit:
+def commit_of(row: LogRow, item: PackItem) -> Commit:
     """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
     found = changeset_of(row)
     if found is None:
@@ -176,12 +176,12 @@ def commit_of(row: Row, item: Item) -> Commit:
     return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
 
 
-def _commit(row: Row, item: Item, changeset: Changeset, digest: Digest) -> Commit:
+def _commit(row: LogRow, item: PackItem, changeset: Changeset, digest: Digest) -> Commit:
     columns = Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0, changeset, digest)
     return unpack_commit(item.data, columns)
 
 
-def moves_of(row: Row) -> list[MoveRecord]:
+def moves_of(row: LogRow) -> list[MoveRecord]:
     """The moves that a row records; raises `Corrupt` if they lean on a commit that does not match its digest."""
     op = row.pack.op
     if op is not None and op.moves and row.digest is not None:
@@ -207,11 +207,11 @@ class Rows:
         self._writes = writes
         self._looked_at = -1  # how many writes there had been
 
-    def row(self, connection: Database, row: int) -> Row | None:
+    def row(self, connection: Database, row: int) -> LogRow | None:
         """The row of that number, or None if it is not there (yet)."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
-        if isinstance(found, Row):
+        if isinstance(found, LogRow):
             return found
         values = connection.execute(f"SELECT {COLUMNS} {FROM} WHERE l.id=?", (row,)).fetchone()
         if values is None:
@@ -220,7 +220,7 @@ class Rows:
         self._keep(connection, whole, epoch)
         return whole
 
-    def row_in(self, connection: Database, space: int, row: int) -> Row | None:
+    def row_in(self, connection: Database, space: int, row: int) -> LogRow | None:
         """The row of that number, None if it is not one of the space, or not there yet.
 
         Raises `Corrupt` if it is gone, or the index says that the space has it and the row does not.
@@ -236,7 +236,7 @@ class Rows:
             raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `perdure verify`.")
         return None
 
-    def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[Row]:
+    def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[LogRow]:
         """The rows that a name with these two keys may lead to, for who has caught up with other writers.
 
         Raises `Corrupt` if the index has a row under both and it carries neither: one could be chance.
@@ -297,7 +297,7 @@ class Rows:
     def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
         """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
         item = row.pack.items[at]
-        if item.form == Form.FORGOTTEN:
+        if item.form == PackForm.FORGOTTEN:
             return buried_of(item) == digest
         try:
             found = digest_of(_kind(item), self.body(connection, row, at))
@@ -307,7 +307,7 @@ class Rows:
 
     def body(self, connection: Database, row: Packed, at: int) -> bytes:
         """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
-        later: list[Item] = []
+        later: list[PackItem] = []
         item = row.pack.items[at]
         while is_against(item):
             later.append(item)
@@ -318,7 +318,7 @@ class Rows:
                 )
             row, at = base, item.index
             item = row.pack.items[at]
-        body = item.data if item.form == Form.WHOLE else self._plain(connection, row, at)
+        body = item.data if item.form == PackForm.WHOLE else self._plain(connection, row, at)
         for difference in reversed(later):
             body = joined(body, difference)
         return body
@@ -363,7 +363,7 @@ class Rows:
 
     def _plain(self, connection: Database, row: Packed, at: int) -> bytes:
         """The bytes of an item that stand in the row's own columns."""
-        whole = row if isinstance(row, Row) else self.row(connection, row.id)
+        whole = row if isinstance(row, LogRow) else self.row(connection, row.id)
         if whole is None or at >= len(whole.pack.items):
             raise Corrupt(f"row {row.id} of {self._place} is not there any more. Run `perdure verify`.")
         return _plain(whole, at, whole.pack.items[at])
@@ -380,7 +380,7 @@ class Rows:
                 self._bytes -= self._cache.popitem(last=False)[1].size + 500
 
 
-def step_of(row: Row) -> Step:
+def step_of(row: LogRow) -> Step:
     """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
     step = hashed_step(row)
     if not is_placed(row, step):
@@ -391,7 +391,7 @@ def step_of(row: Row) -> Step:
     return step
 
 
-def is_placed(row: Row, step: Step) -> bool:
+def is_placed(row: LogRow, step: Step) -> bool:
     """Whether the row says of its commit what follows from the commit and from the row of its parent."""
     run = step.commit.run
     return (
@@ -401,7 +401,7 @@ def is_placed(row: Row, step: Step) -> bool:
     )
 
 
-def hashed_step(row: Row) -> Step:
+def hashed_step(row: LogRow) -> Step:
     """The same, but the place is as the row has it."""
     item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
     found = changeset_of(row)
@@ -409,7 +409,7 @@ def hashed_step(row: Row) -> Step:
         raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `perdure verify`.")
     changeset, body = found
     digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
-    if item.form == Form.COMMIT:
+    if item.form == PackForm.COMMIT:
         commit = _commit(row, item, changeset, changeset_digest)
         Object.read(Kind.COMMIT, digest, encode_commit(commit))
     else:
@@ -425,30 +425,30 @@ def hashed_step(row: Row) -> Step:
     return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
 
 
-def digest_at(row: Row, at: int, body: bytes) -> Digest:
+def digest_at(row: LogRow, at: int, body: bytes) -> Digest:
     """The digest that an item's bytes have."""
     return digest_of(_kind(row.pack.items[at]), body)
 
 
-def _plain(row: Row, at: int, item: Item) -> bytes:
+def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
     match item.form:
-        case Form.WHOLE:
+        case PackForm.WHOLE:
             return item.data
-        case Form.BODIES:
-            start = sum(other.size for other in row.pack.items[:at] if other.form == Form.BODIES)
+        case PackForm.BODIES:
+            start = sum(other.size for other in row.pack.items[:at] if other.form == PackForm.BODIES)
             return row.bodies[start : start + item.size]
-        case Form.CHANGESET:
+        case PackForm.CHANGESET:
             found = changeset_of(row)
             return b"" if found is None else found[1]
-        case Form.COMMIT:
+        case PackForm.COMMIT:
             return encode_commit(commit_of(row, item))
-        case Form.FORGOTTEN:
+        case PackForm.FORGOTTEN:
             raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
         case _:
             raise Corrupt(f"row {row.id} of the log has an item of an unknown form. Run `perdure verify`.")
 
 
-def _kind(item: Item) -> Kind:
+def _kind(item: PackItem) -> Kind:
     if not 0 <= item.kind < len(KINDS):
         raise Corrupt("a stored item is of an unknown kind. Run `perdure verify`.")
     return KINDS[item.kind]

@@ -17,9 +17,9 @@ from perdure.engines.sqlite.commit.prepare import spans_of
 from perdure.engines.sqlite.commit.seals import ledger_end, reseal
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, object_key
-from perdure.engines.sqlite.format.pack import KINDS, Form, Item, Op, buried, encode_pack, is_against
+from perdure.engines.sqlite.format.pack import KINDS, Op, PackForm, PackItem, buried, encode_pack, is_against
 from perdure.engines.sqlite.format.records import short
-from perdure.engines.sqlite.format.rows import Row, Rows, changeset_of
+from perdure.engines.sqlite.format.rows import LogRow, Rows, changeset_of
 from perdure.errors import Corrupt, Forgotten
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, digest_of
@@ -127,7 +127,7 @@ def _places(db: Database, rows: Rows, space: int, digest: Digest) -> Iterator[tu
                 yield number, at
 
 
-def _is(db: Database, rows: Rows, row: Row, at: int, digest: Digest) -> bool:
+def _is(db: Database, rows: Rows, row: LogRow, at: int, digest: Digest) -> bool:
     kind = KINDS[row.pack.items[at].kind]
     try:
         if digest_of(kind, rows.body(db, row, at)) != digest:
@@ -140,7 +140,7 @@ def _is(db: Database, rows: Rows, row: Row, at: int, digest: Digest) -> bool:
     return True
 
 
-def _every(db: Database, rows: Rows, space: int) -> Iterator[Row]:
+def _every(db: Database, rows: Rows, space: int) -> Iterator[LogRow]:
     after = 0
     while numbers := rows.index.rows_of(db, space, after, _ROWS_AT_ONCE):
         for number in numbers:
@@ -150,17 +150,17 @@ def _every(db: Database, rows: Rows, space: int) -> Iterator[Row]:
         after = numbers[-1]
 
 
-def _make_whole(db: Database, rows: Rows, row: Row, gone: dict[tuple[int, int], Digest]) -> None:
+def _make_whole(db: Database, rows: Rows, row: LogRow, gone: dict[tuple[int, int], Digest]) -> None:
     """Store whole what is kept as a difference to something that goes."""
     items = list(row.pack.items)
     for at, item in enumerate(items):
         if is_against(item) and (item.row, item.index) in gone and (row.id, at) not in gone:
-            items[at] = Item(item.kind, Form.WHOLE, rows.body(db, row, at))
+            items[at] = PackItem(item.kind, PackForm.WHOLE, rows.body(db, row, at))
     if items != list(row.pack.items):
         db.execute("UPDATE log SET pack=? WHERE id=?", (_packed(items, row), row.id))
 
 
-def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str) -> int:
+def _bury(db: Database, rows: Rows, row: LogRow, gone: dict[int, Digest], why: str) -> int:
     items = list(row.pack.items)
     bodies: list[bytes] = []
     freed = 0
@@ -168,7 +168,7 @@ def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str)
         if at in gone:
             freed += item.size or len(item.data)
             items[at] = buried(item.kind, gone[at], why)
-        elif item.form == Form.BODIES:
+        elif item.form == PackForm.BODIES:
             bodies.append(rows.body(db, row, at))
     text = b"".join(bodies).decode()
     db.execute(
@@ -178,7 +178,7 @@ def _bury(db: Database, rows: Rows, row: Row, gone: dict[int, Digest], why: str)
     return freed
 
 
-def spans_in(row: Row, items: list[Item]) -> str | None:
+def spans_in(row: LogRow, items: list[PackItem]) -> str | None:
     """Where the words of a row's events stand in its bodies, if it holds these items."""
     found = changeset_of(row)
     if found is None:
@@ -186,11 +186,11 @@ def spans_in(row: Row, items: list[Item]) -> str | None:
     spans: dict[str, tuple[int, int]] = {}
     offset = 0
     for at, item in enumerate(items):
-        if item.form == Form.BODIES:
+        if item.form == PackForm.BODIES:
             spans[row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()] = offset, item.size
             offset += item.size
     return spans_of(found[0], lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
 
 
-def _packed(items: list[Item], row: Row) -> bytes:
+def _packed(items: list[PackItem], row: LogRow) -> bytes:
     return encode_pack([msgspec.structs.astuple(item) for item in items], row.pack.op, row.pack.dropped)

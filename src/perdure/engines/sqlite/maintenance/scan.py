@@ -30,14 +30,14 @@ from perdure.engines.sqlite.format.index import (
     split,
     version_key,
 )
-from perdure.engines.sqlite.format.pack import KINDS, Form, buried_of, why_of
+from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, why_of
 from perdure.engines.sqlite.format.records import timeline_of
 from perdure.engines.sqlite.format.rows import (
     COLUMNS,
     FROM,
     FROM_FAR,
     JUMP,
-    Row,
+    LogRow,
     Rows,
     changeset_of,
     hashed_step,
@@ -60,11 +60,11 @@ _TIMELINE_AFTER = (
 )
 
 
-def row_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
+def row_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) -> Iterator[str]:
     """What is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
     if row.digest is None and not row.follows:
         yield f"row {row.id} of the log has no commit, and something in a column of commits"
-    if len(row.bodies) != sum(item.size for item in row.pack.items if item.form == Form.BODIES):
+    if len(row.bodies) != sum(item.size for item in row.pack.items if item.form == PackForm.BODIES):
         yield f"row {row.id} of the log has other words than those that it should hold"
     if row.pack.dropped is not None:
         return  # its keys are those of what it held
@@ -76,7 +76,7 @@ def row_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Ite
         return  # damage to what is hashed, which is reported as such
 
 
-def _found_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> Iterator[str]:
+def _found_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) -> Iterator[str]:
     items = [
         row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES]
         if fact.digest is None or fact.fault
@@ -92,7 +92,7 @@ def _found_faults(db: Database, rows: Rows, row: Row, facts: Sequence[Fact]) -> 
             return
 
 
-def _names(db: Database, row: Row) -> Iterator[bytes]:
+def _names(db: Database, row: LogRow) -> Iterator[bytes]:
     """The keys by which a row is found beside those of its objects."""
     if row.digest is not None:
         step = hashed_step(row)
@@ -108,7 +108,7 @@ def _names(db: Database, row: Row) -> Iterator[bytes]:
         yield from (version_key(move.timeline, move.version) for move in moves_of(row))
 
 
-def _line_faults(db: Database, row: Row) -> Iterator[str]:
+def _line_faults(db: Database, row: LogRow) -> Iterator[str]:
     columns = db.execute(_DERIVED, (row.id,)).fetchone()
     if columns is None:
         raise Corrupt(f"row {row.id} of the log is gone")
@@ -125,7 +125,7 @@ def _line_faults(db: Database, row: Row) -> Iterator[str]:
         yield f"row {row.id} of the log names another timeline than the one that its commit was written to"
 
 
-def _timeline(db: Database, row: Row) -> object:
+def _timeline(db: Database, row: LogRow) -> object:
     """What the row must say of the timeline of its commit."""
     if row.pack.op is None:
         return db.execute(_TIMELINE_AFTER, (row.id,)).get
@@ -226,47 +226,47 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
     return facts + [_moved(row, move) for move in _moves(row)] + odd
 
 
-def _moves(row: Row) -> list[MoveRecord | Corrupt]:
+def _moves(row: LogRow) -> list[MoveRecord | Corrupt]:
     try:
         return list(moves_of(row))
     except Corrupt as error:
         return [error]
 
 
-def _moved(row: Row, move: MoveRecord | Corrupt) -> Fact:
+def _moved(row: LogRow, move: MoveRecord | Corrupt) -> Fact:
     if isinstance(move, Corrupt):
         return Fact(Kind.MOVE, None, None, fault=f"row {row.id} of the log: {move}")
     found = Object.of(Kind.MOVE, encode_move(move))
     return Fact(Kind.MOVE, found.digest, found)
 
 
-def _fact(db: Database, rows: Rows, row: Row, at: int) -> Fact:
+def _fact(db: Database, rows: Rows, row: LogRow, at: int) -> Fact:
     item = row.pack.items[at]
     kind = KINDS[item.kind] if 0 <= item.kind < len(KINDS) else None
     prefix = row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()
     if kind is None:
         return Fact("row", None, None, fault=f"row {row.id} of the log has an item of an unknown kind")
-    if item.form == Form.FORGOTTEN:
+    if item.form == PackForm.FORGOTTEN:
         return Fact(kind, buried_of(item), None, forgotten=why_of(item))
     try:
         found = Object.of(kind, rows.body(db, row, at))
     except (Corrupt, Forgotten) as error:
         return Fact(kind, _wanted(row, prefix), None, fault=str(error))
-    wanted = Digest(row.digest.hex()) if item.form == Form.COMMIT and row.digest is not None else None
+    wanted = Digest(row.digest.hex()) if item.form == PackForm.COMMIT and row.digest is not None else None
     if found.digest.startswith(prefix) and (wanted is None or wanted == found.digest):
         return Fact(kind, found.digest, found)
     named = wanted or _wanted(row, prefix)
     return Fact(kind, named, None, fault=f"{kind} {named or prefix + '…'} does not match its digest")
 
 
-def _wanted(row: Row, prefix: str) -> Digest | None:
+def _wanted(row: LogRow, prefix: str) -> Digest | None:
     """The full digest that starts with `prefix`, if the row names it anywhere."""
     columns = (value.hex() for value in (row.root, row.digest) if value is not None)
     named = (match.decode() for match in _DIGEST.findall(_changeset(row)))
     return next((Digest(digest) for digest in (*columns, *named) if digest.startswith(prefix)), None)
 
 
-def _changeset(row: Row) -> bytes:
+def _changeset(row: LogRow) -> bytes:
     try:
         found = changeset_of(row)
     except Corrupt:

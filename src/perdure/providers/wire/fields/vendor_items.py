@@ -25,7 +25,7 @@ from perdure.providers.wire.nesting import is_shallow, is_shallow_text
 __all__ = [
     "Changed",
     "TakenIds",
-    "Turn",
+    "VendorTurn",
     "fill",
     "holes_of",
     "is_list",
@@ -44,7 +44,7 @@ class Changed(Exception):
     """The message is not the one that the shell was taken from."""
 
 
-class Turn:
+class VendorTurn:
     """A message that is being read: its content and calls, each given out as a hole."""
 
     def __init__(self, taken: TakenIds | None = None) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.errors import Invalid
 
-__all__ = ["FRAME_BYTES_MAX", "Frame", "Frames"]
+__all__ = ["FRAME_BYTES_MAX", "AwsFrame", "Frames"]
 
 FRAME_BYTES_MAX = 24 * 1024 * 1024  # headers of 128 KiB and a payload of 16 MiB is what AWS allows
 
@@ -28,7 +28,7 @@ _KNOWN_MAX = 64
 Headers: TypeAlias = Mapping[str, str | int | bool | bytes]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class AwsFrame(msgspec.Struct, frozen=True):
     """One message of the stream."""
 
     headers: Headers
@@ -50,10 +50,10 @@ class Frames:
         """How many bytes wait for the rest of their frame."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[AwsFrame]:
         """Take some more bytes; the frames that are whole now.  Raises `Invalid` for what is no frame."""
         self._held += data
-        found: list[Frame] = []
+        found: list[AwsFrame] = []
         at = 0
         while (size := self._size(at)) is not None and len(self._held) - at >= size:
             found.append(self._frame(bytes(self._held[at : at + size])))
@@ -74,13 +74,13 @@ class Frames:
             raise Invalid(f"these bytes are no AWS event stream: a frame says that it has {size} bytes.")
         return size
 
-    def _frame(self, whole: bytes) -> Frame:
+    def _frame(self, whole: bytes) -> AwsFrame:
         _, headers, _ = _PRELUDE.unpack_from(whole)
         (told,) = struct.unpack_from(">I", whole, len(whole) - _SUM_BYTES)
         if crc32(whole[:-_SUM_BYTES]) != told:
             raise Invalid("a frame of the AWS event stream is damaged: its checksum is wrong.")
         begin = _PRELUDE.size + headers
-        return Frame(self._headers(whole[_PRELUDE.size : begin]), whole[begin:-_SUM_BYTES])
+        return AwsFrame(self._headers(whole[_PRELUDE.size : begin]), whole[begin:-_SUM_BYTES])
 
     def _headers(self, body: bytes) -> Headers:
         known = self._known.get(body)

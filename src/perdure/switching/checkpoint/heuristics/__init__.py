@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from perdure.switching.checkpoint.heuristics.decisions import decisions, questions
 from perdure.switching.checkpoint.heuristics.requests import goal, task
-from perdure.switching.checkpoint.heuristics.sentences import Found, Words, clean, shortened
+from perdure.switching.checkpoint.heuristics.sentences import RuleMatch, Utterance, clean, shortened
 
-__all__ = ["Found", "Words", "clean", "decisions", "goal", "questions", "shortened", "task"]
+__all__ = ["RuleMatch", "Utterance", "clean", "decisions", "goal", "questions", "shortened", "task"]

@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 
 from perdure.switching.checkpoint.heuristics.requests import agrees, asked, users_own
-from perdure.switching.checkpoint.heuristics.sentences import Found, Words, sentences, shortened
+from perdure.switching.checkpoint.heuristics.sentences import RuleMatch, Utterance, sentences, shortened
 
 __all__ = ["DECISIONS_MAX", "decisions", "QUESTIONS_MAX", "questions"]
 
@@ -71,7 +71,7 @@ ANSWER_WORDS_MAX = 16
 _NEAR = 2  # messages of the user after which "it" means something else
 
 
-def decisions(said: Sequence[Words]) -> list[Found]:
+def decisions(said: Sequence[Utterance]) -> list[RuleMatch]:
     """The decisions, in the order in which they were made."""
     own = {words.id: words for words in users_own(said)}
     heard = _Heard()
@@ -87,13 +87,13 @@ class _Heard:
     """The decisions so far, and what the assistant has put to the user."""
 
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.found: list[RuleMatch] = []
         self._made_at: list[int] = []  # at which message of the user each was made
-        self._proposed: list[Found] = []
+        self._proposed: list[RuleMatch] = []
         self._choice: str | None = None  # between what the user was asked to choose
         self._messages = 0
 
-    def listen(self, words: Words) -> None:
+    def listen(self, words: Utterance) -> None:
         """Take in what the assistant says; a message without words changes nothing."""
         if not words.text.strip():
             return
@@ -101,7 +101,7 @@ class _Heard:
         asked = [sentence for sentence in sentences(words.text) if sentence.endswith("?")]
         self._choice = asked[-1] if asked and _CHOICE.search(asked[-1]) else None
 
-    def hear(self, words: Words) -> None:
+    def hear(self, words: Utterance) -> None:
         """Take in what the user says."""
         spoken = sentences(words.text)
         self._messages += 1
@@ -138,7 +138,7 @@ class _Heard:
         return bool(_MEANS_LAST.search(sentence) or shared)
 
     def _add(self, text: str, event: str, rule: str) -> None:
-        self.found.append(Found(shortened(text), event, rule))
+        self.found.append(RuleMatch(shortened(text), event, rule))
         self._made_at.append(self._messages)
 
 
@@ -149,11 +149,11 @@ def _chooses(sentence: str) -> bool:
     return not (_UNDECIDED.search(sentence) or _DECIDES.search(sentence) or _CORRECTS.match(sentence))
 
 
-def _proposals(words: Words) -> list[Found]:
+def _proposals(words: Utterance) -> list[RuleMatch]:
     """What the assistant proposes; a question that only asks to go on stands behind the proposal itself."""
     found = [sentence for sentence in sentences(words.text) if _PROPOSES.search(sentence)]
     stated = [sentence for sentence in found if not sentence.endswith("?")]
-    return [Found(shortened(sentence), words.id, "decision.confirmed") for sentence in stated or found]
+    return [RuleMatch(shortened(sentence), words.id, "decision.confirmed") for sentence in stated or found]
 
 
 QUESTIONS_MAX = 12  # the newest
@@ -178,7 +178,7 @@ _QUESTION_WORD = re.compile(r"[a-z0-9]{4,}")
 _SHARED_MIN = 2  # words that a decision shares with a declared question that it answers
 
 
-def questions(said: Sequence[Words]) -> list[Found]:
+def questions(said: Sequence[Utterance]) -> list[RuleMatch]:
     """The open questions, in the order in which they were asked."""
     found = [*_declared(said), *_asked(said)]
     order = {words.id: at for at, words in enumerate(said)}
@@ -186,14 +186,14 @@ def questions(said: Sequence[Words]) -> list[Found]:
     return list({each.text.lower(): each for each in found}.values())[-QUESTIONS_MAX:]
 
 
-def _asked(said: Sequence[Words]) -> list[Found]:
+def _asked(said: Sequence[Utterance]) -> list[RuleMatch]:
     own = {words.id: words for words in users_own(said)}
     spoken = [
         own.get(words.id, words)
         for words in said
         if words.text.strip() and (words.id in own or _answers(words))
     ]
-    found: list[Found] = []
+    found: list[RuleMatch] = []
     for words in reversed(spoken):
         if words.role != spoken[-1].role:
             break
@@ -201,31 +201,31 @@ def _asked(said: Sequence[Words]) -> list[Found]:
     return found
 
 
-def _answers(words: Words) -> bool:
+def _answers(words: Utterance) -> bool:
     """Whether these are words of the assistant that do not merely announce what it is about to do."""
     return words.role == "assistant" and not words.calls
 
 
-def _of(words: Words) -> list[Found]:
+def _of(words: Utterance) -> list[RuleMatch]:
     found = [
         sentence
         for sentence in (asked(words) if words.role == "user" else sentences(words.text))
         if sentence.endswith("?") and not (words.role == "assistant" and _POLITE.search(sentence))
     ]
-    return [Found(shortened(sentence), words.id, f"question.{words.role}") for sentence in found]
+    return [RuleMatch(shortened(sentence), words.id, f"question.{words.role}") for sentence in found]
 
 
-def _declared(said: Sequence[Words]) -> list[Found]:
+def _declared(said: Sequence[Utterance]) -> list[RuleMatch]:
     order = {words.id: at for at, words in enumerate(said)}
     settled = [(order[each.event], _words(each.text)) for each in decisions(said)]
-    found: list[Found] = []
+    found: list[RuleMatch] = []
     for at, words in enumerate(said):
         for sentence in sentences(words.text):
             if not _DECLARED.search(sentence):
                 continue
             about = _words(sentence)
             if not any(later > at and len(about & told) >= _SHARED_MIN for later, told in settled):
-                found.append(Found(shortened(sentence), words.id, "question.declared"))
+                found.append(RuleMatch(shortened(sentence), words.id, "question.declared"))
     return found
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from perdure.switching.checkpoint.heuristics.sentences import Found, Words, sentences, shortened
+from perdure.switching.checkpoint.heuristics.sentences import RuleMatch, Utterance, sentences, shortened
 
 __all__ = [
     "ORDERS",
@@ -125,7 +125,7 @@ _VERBS = """
 ORDERS = frozenset(_VERBS.split())
 
 
-def users_own(said: Iterable[Words]) -> list[Words]:
+def users_own(said: Iterable[Utterance]) -> list[Utterance]:
     """The messages in which the user speaks, without what a framework wrote in the user's name."""
     spoken = [
         msgspec.structs.replace(words, text=_HANDED_OVER.sub("", words.text.lstrip()))
@@ -135,7 +135,7 @@ def users_own(said: Iterable[Words]) -> list[Words]:
     return [words for words in spoken if words.text.strip() and not _is_framework(words.text)]
 
 
-def task(said: Sequence[Words]) -> Found | None:
+def task(said: Sequence[Utterance]) -> RuleMatch | None:
     """What the user asked for last, and whether it was answered."""
     own = users_own(said)
     asked_before = _questioned(said)
@@ -151,7 +151,7 @@ def task(said: Sequence[Words]) -> Found | None:
     return _last_request(said, unasked) or _last_request(said, own)
 
 
-def _last_request(said: Sequence[Words], own: Sequence[Words]) -> Found | None:
+def _last_request(said: Sequence[Utterance], own: Sequence[Utterance]) -> RuleMatch | None:
     """The newest request of any kind: a rule for later, or a fact, where the user says nothing else."""
     for words in reversed(own):
         found = [each for each in asked(words) if not is_courtesy(each) and not agrees(each)]
@@ -220,16 +220,16 @@ def agrees(sentence: str) -> bool:
     return bool(_AGREES.match(sentence))
 
 
-def _task(said: Sequence[Words], words: Words, sentences: Sequence[str]) -> Found:
+def _task(said: Sequence[Utterance], words: Utterance, sentences: Sequence[str]) -> RuleMatch:
     place = next(at for at, each in enumerate(said) if each.id == words.id)
     answered = any(
         each.role == "assistant" and each.text.strip() and not each.calls for each in said[place + 1 :]
     )
     rule = "task.answered" if answered else "task.open"
-    return Found(shortened(" ".join(sentences), TASK_MAX), words.id, rule)
+    return RuleMatch(shortened(" ".join(sentences), TASK_MAX), words.id, rule)
 
 
-def _questioned(said: Sequence[Words]) -> set[str]:
+def _questioned(said: Sequence[Utterance]) -> set[str]:
     """The messages of the user that follow a question of the assistant: what is no request there is the answer."""
     found: set[str] = set()
     asked = False
@@ -243,7 +243,7 @@ def _questioned(said: Sequence[Words]) -> set[str]:
     return found
 
 
-def asked(words: Words) -> list[str]:
+def asked(words: Utterance) -> list[str]:
     """The sentences of a message of the user, without labels before them and without what a framework adds."""
     found: list[str] = []
     for sentence in sentences(words.text):
@@ -297,13 +297,13 @@ _COMMON = frozenset(
 )
 
 
-def goal(first: Words | None, said: Sequence[Words], *, whole: bool) -> Found | None:
+def goal(first: Utterance | None, said: Sequence[Utterance], *, whole: bool) -> RuleMatch | None:
     """What the user wants in all; `first` are the user's first words, `whole` whether `said` begins with them."""
     own = users_own(said)
     for words in reversed(own):
         for sentence in reversed(sentences(words.text)):
             if _GOAL.search(sentence):
-                return Found(shortened(sentence), words.id, "goal.stated")
+                return RuleMatch(shortened(sentence), words.id, "goal.stated")
     opened = _opening(said)
     if opened is not None:
         return _first_request(users_own([opened]), "goal.topic_request")
@@ -311,26 +311,26 @@ def goal(first: Words | None, said: Sequence[Words], *, whole: bool) -> Found | 
     return _first_request(begin, "goal.first_request") or _first_words(begin)
 
 
-def _first_request(own: Sequence[Words], rule: str) -> Found | None:
+def _first_request(own: Sequence[Utterance], rule: str) -> RuleMatch | None:
     for words in own:
         for sentence in asked(words):
             if is_request(sentence) and not is_standing(sentence):
-                return Found(shortened(sentence), words.id, rule)
+                return RuleMatch(shortened(sentence), words.id, rule)
     return None
 
 
-def _first_words(own: Sequence[Words]) -> Found | None:
+def _first_words(own: Sequence[Utterance]) -> RuleMatch | None:
     for words in own:
         for sentence in asked(words):
             if not is_courtesy(sentence):
-                return Found(shortened(sentence), words.id, "goal.first_words")
+                return RuleMatch(shortened(sentence), words.id, "goal.first_words")
     return None
 
 
-def _opening(said: Sequence[Words]) -> Words | None:
+def _opening(said: Sequence[Utterance]) -> Utterance | None:
     """The message of the user that opened the present topic; None: no later request opened another than the first."""
     own = {words.id: words for words in users_own(said)}
-    opened: Words | None = None
+    opened: Utterance | None = None
     vocabulary: set[str] = set()
     has_begun = False
     for words in said:
@@ -342,7 +342,7 @@ def _opening(said: Sequence[Words]) -> Words | None:
     return opened
 
 
-def _request_in(words: Words) -> str | None:
+def _request_in(words: Utterance) -> str | None:
     """The message from its first request on."""
     found = [sentence for sentence in asked(words) if not is_standing(sentence)]
     begin = next((at for at, sentence in enumerate(found) if is_request(sentence)), None)

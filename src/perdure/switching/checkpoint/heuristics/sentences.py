@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-__all__ = ["SENTENCE_MAX", "Found", "Words", "clean", "sentences", "shortened"]
+__all__ = ["SENTENCE_MAX", "RuleMatch", "Utterance", "clean", "sentences", "shortened"]
 
 SENTENCE_MAX = 300  # characters; what is longer is cut, with an ellipsis
 LOOKED_AT_MAX = 8_000  # characters of one message: half from its beginning, half from its end
@@ -40,7 +40,7 @@ _UNSEEN = re.compile(
 )
 
 
-class Words(msgspec.Struct, frozen=True):
+class Utterance(msgspec.Struct, frozen=True):
     """What one side said in one message."""
 
     id: str  # of the message
@@ -49,7 +49,7 @@ class Words(msgspec.Struct, frozen=True):
     calls: bool = False  # whether it asked for tools
 
 
-class Found(msgspec.Struct, frozen=True):
+class RuleMatch(msgspec.Struct, frozen=True):
     """One thing that a rule found, and where."""
 
     text: str

@@ -15,7 +15,7 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Fence
 from perdure.errors import Conflict, Corrupt, Invalid, Moved
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
-from perdure.testing.engines.subject import Edit, Ground
+from perdure.testing.engines.subject import Edit, EngineSubject
 
 __all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
 
@@ -25,7 +25,7 @@ def put(name: str, expected: int, content: bytes | None, *, listed: bool = False
     return CellWrite(name=name, expected=expected, value=content, listed=listed)
 
 
-class CellLaws(Ground):
+class CellLaws(EngineSubject):
     """What cells and fences promise, and `cell`, `cells` and `listed`."""
 
     def test_a_cell_that_was_never_written_is_none(self, engine: Engine) -> None:
@@ -230,7 +230,7 @@ class CellLaws(Ground):
         assert seen == [1, 0, 1]
 
 
-class LedgerLaws(Ground):
+class LedgerLaws(EngineSubject):
     """What entries promise."""
 
     def test_a_ledger_begins_empty(self, engine: Engine) -> None:
@@ -366,7 +366,7 @@ def _filled(engine: Engine) -> None:
     engine.apply(write("op-3", first, moved(START, first)))
 
 
-class TamperingLaws(Ground):
+class TamperingLaws(EngineSubject):
     """What a digest and a seal promise."""
 
     @pytest.mark.parametrize("read", sorted(_READS))

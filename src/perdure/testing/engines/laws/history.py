@@ -28,7 +28,7 @@ from perdure.testing.engines.builders import (
     value,
     write,
 )
-from perdure.testing.engines.subject import Ground
+from perdure.testing.engines.subject import EngineSubject
 
 __all__ = ["HistoryLaws", "ObjectLaws", "HOSTILE_NAMES", "NameLaws"]
 
@@ -57,7 +57,7 @@ def tangled(engine: Engine, *, seed: int, size: int) -> dict[Digest, Made]:
     return known
 
 
-class HistoryLaws(Ground):
+class HistoryLaws(EngineSubject):
     """What `steps`, `turn`, `labelled` and `commits` promise."""
 
     def test_steps_go_back_from_a_commit(self, engine: Engine) -> None:
@@ -329,7 +329,7 @@ _BODIES = {
 }
 
 
-class ObjectLaws(Ground):
+class ObjectLaws(EngineSubject):
     """What `objects` and `missing` promise."""
 
     @pytest.mark.parametrize("kind", _KINDS)
@@ -531,7 +531,7 @@ HOSTILE_NAMES = (
 )
 
 
-class NameLaws(Ground):
+class NameLaws(EngineSubject):
     """What every engine promises about spaces, timelines, cells, op_ids, message ids and run ids."""
 
     @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))

@@ -27,8 +27,8 @@ from perdure.errors import Conflict, Forgotten, Sealed, StaleHead, Unavailable, 
 from perdure.model.commit import Act
 from perdure.model.head import Head
 from perdure.testing.engines.builders import SPACE, START, Made, Pen, made, moved, portrait, value, write
-from perdure.testing.engines.child import WRITERS, Answer, child, turn_of
-from perdure.testing.engines.subject import Ground
+from perdure.testing.engines.child import WRITERS, ChildReply, child, turn_of
+from perdure.testing.engines.subject import EngineSubject
 
 __all__ = ["LifeLaws", "RaceLaws", "ProcessLaws", "PresenceLaws"]
 
@@ -66,7 +66,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
 }
 
 
-class LifeLaws(Ground):
+class LifeLaws(EngineSubject):
     """What `close`, `backup` and `facts` promise, and what opening again shows."""
 
     @pytest.mark.parametrize("call", CALLS)
@@ -186,7 +186,7 @@ def answered(engine: Engine, wanted: Write) -> Receipt | StaleHead:
         return refused
 
 
-class RaceLaws(Ground):
+class RaceLaws(EngineSubject):
     """What `apply` promises to threads of one process."""
 
     def test_of_many_writers_with_one_head_exactly_one_wins(self, engine: Engine) -> None:
@@ -367,7 +367,7 @@ class RaceLaws(Ground):
         assert all([versions == sorted(versions) for versions in seen])
 
 
-class ProcessLaws(Ground):
+class ProcessLaws(EngineSubject):
     """What an engine promises across processes; one that is not shared promises to show nothing."""
 
     def test_of_two_processes_with_one_head_exactly_one_wins(self, tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def forked(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def check_survivors(engine: Engine, said: list[Answer]) -> None:
+def check_survivors(engine: Engine, said: list[ChildReply]) -> None:
     """Check that all acknowledged writes of `go_on` are there, at most one more of each writer, and all whole."""
     assert said
     for writer in range(WRITERS):
@@ -524,7 +524,7 @@ NO_NAMES = [
 ]
 
 
-class PresenceLaws(Ground):
+class PresenceLaws(EngineSubject):
     """What `instant`, `holder` and `gone` promise."""
 
     def test_the_clock_never_goes_back(self, engine: Engine) -> None:

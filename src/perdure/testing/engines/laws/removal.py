@@ -18,7 +18,7 @@ from perdure.testing.engines.builders import (
     value,
     write,
 )
-from perdure.testing.engines.subject import Ground
+from perdure.testing.engines.subject import EngineSubject
 
 __all__ = ["RemovalLaws"]
 
@@ -35,7 +35,7 @@ def scanned(engine: Engine, *, limit: int, space: str = SPACE) -> list[Fact]:
     return found
 
 
-class RemovalLaws(Ground):
+class RemovalLaws(EngineSubject):
     """What `forget`, `drop` and `scan` promise."""
 
     @pytest.mark.parametrize("kind", [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT])

@@ -26,7 +26,7 @@ from perdure.testing.engines.builders import (
     value,
     write,
 )
-from perdure.testing.engines.subject import Ground
+from perdure.testing.engines.subject import EngineSubject
 
 __all__ = ["WriteLaws", "HeadLaws"]
 
@@ -59,7 +59,7 @@ def furnished(engine: Engine) -> Pen:
     return pen
 
 
-class WriteLaws(Ground):
+class WriteLaws(EngineSubject):
     """What `apply` and `recorded` promise, whatever is in the write."""
 
     def test_a_receipt_says_what_became_true(self, engine: Engine) -> None:
@@ -270,7 +270,7 @@ SECOND_COMMIT = made("eggs", FIRST_COMMIT)
 OTHER = made("bread", FIRST_COMMIT)
 
 
-class HeadLaws(Ground):
+class HeadLaws(EngineSubject):
     """What moves promise, and `hold`, `holds` and `moves`."""
 
     def test_main_is_there_from_the_start(self, engine: Engine) -> None:
