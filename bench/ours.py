@@ -95,5 +95,5 @@ def recorded_store(url: str = "memory:") -> tuple[Store, list[Write]]:
         "Engine", _Taking(open_engine(url, read_only=False, create=True, durability="power_loss"), taken)
     )
     clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
-    shelf = StoreResources(engine=engine, clock=clock, ids=Ids(clock), limits=Limits())
-    return Store(shelf, url, read_only=False), taken
+    resources = StoreResources(engine=engine, clock=clock, ids=Ids(clock), limits=Limits())
+    return Store(resources, url, read_only=False), taken

@@ -124,9 +124,9 @@ def _rate(directory: Path, count: int, runs: int) -> float:
         for turn in turns:
             agent.turn(turn)
 
-    with ThreadPoolExecutor(count) as crew:
+    with ThreadPoolExecutor(count) as tool_threads:
         start = time.perf_counter()
-        list(crew.map(work, agents))
+        list(tool_threads.map(work, agents))
         taken = time.perf_counter() - start
     first.close()
     return len(agents) * _EACH / taken

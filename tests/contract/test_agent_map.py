@@ -41,7 +41,7 @@ def test_reading_it_begins_nothing(store: Store) -> None:
     assert store.agent("typo").paths() == []
 
     assert list(store.agents()) == []
-    assert store._shelf.engine.spaces(limit=10) == []
+    assert store._resources.engine.spaces(limit=10) == []
 
 
 def test_it_has_no_map_of_its_own(store: Store) -> None:
@@ -65,7 +65,7 @@ def test_a_thread_changes_it_in_the_same_step(store: Store, thread: Thread) -> N
     assert thread.paths() == ["/mine.json"]
     assert any(isinstance(event, AgentChanged) for event in thread.log()[0].events)
     assert store.agent("planner").log()[0].author == "trip-42"
-    assert store._shelf.engine.cells(thread._space.name, prefix="outbox/", limit=10) == []
+    assert store._resources.engine.cells(thread._space.name, prefix="outbox/", limit=10) == []
 
 
 def test_a_commit_records_what_it_saw_of_it(store: Store, thread: Thread) -> None:
@@ -175,13 +175,13 @@ def test_what_a_dead_process_left_is_finished_at_the_next_open(
         with thread.change("both") as change:
             change.agent.put("/ours.json", 1)
     arrived = store.agent("planner").paths()
-    assert store._shelf.engine.listed(prefix="outbox/", limit=10)
+    assert store._resources.engine.listed(prefix="outbox/", limit=10)
 
     for _ in range(2):
         with perdure.open(store_url) as again:
             assert again.agent("planner").get("/ours.json") == 1
             assert len(again.agent("planner").log()) == 1
-            assert again._shelf.engine.listed(prefix="outbox/", limit=10) == []
+            assert again._resources.engine.listed(prefix="outbox/", limit=10) == []
             assert again.verify().ok
     assert arrived == ([] if writes == 1 else ["/ours.json"])
 
@@ -201,12 +201,12 @@ def test_what_cannot_be_finished_does_not_keep_the_store_shut(
             change.agent.put("/kept.json", "kept")
     (event,) = thread.log()[0].events
     assert isinstance(event, AgentChanged)
-    engine, name = store._shelf.engine, thread._space.name
+    engine, name = store._resources.engine, thread._space.name
     engine.forget(name, [event.patch], why="the user asked", standing=engine.standing(name))
 
     with perdure.open(store_url) as again:
         assert again.agent("planner").paths() == ["/kept.json"]
-        assert len(again._shelf.engine.listed(prefix="outbox/", limit=10)) == 1
+        assert len(again._resources.engine.listed(prefix="outbox/", limit=10)) == 1
 
 
 def test_a_full_write_fits_into_the_second_one(store: Store, thread: Thread) -> None:
@@ -402,7 +402,7 @@ class TestDeclarations:
             store.thread("trip-42", agent=agent)
             store.thread("trip-42", agent="planner")
             store.thread("trip-42")
-            rules.append(directory.rules_of(store._shelf.store, "planner"))
+            rules.append(directory.rules_of(store._resources.store, "planner"))
 
         assert rules == [{"/n.json": "max"}, {"/n.json": "min"}]
 
@@ -458,4 +458,4 @@ def test_many_finish_the_same_outboxes_at_once(store_url: str, store: Store) -> 
 
     assert store.agent("planner").get("/n.json") == 24
     assert len(store.agent("planner").log()) == 25
-    assert store._shelf.engine.listed(prefix="outbox/", limit=10) == []
+    assert store._resources.engine.listed(prefix="outbox/", limit=10) == []

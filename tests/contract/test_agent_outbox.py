@@ -34,12 +34,12 @@ def test_it_is_emptied_in_the_order_of_commits_over_pages(
     monkeypatch.setattr(outbox, "_PAGE", 3)
     leave(thread, monkeypatch, 20)
 
-    outbox.finish(store._shelf.named, thread._space)
+    outbox.finish(store._resources.named, thread._space)
 
     told = [entry.reason for entry in store.agent("planner").log()]
     assert told == [f"change {number}" for number in reversed(range(20))]
     assert store.agent("planner").get("/n.json") == 19
-    assert store._shelf.engine.listed(prefix="outbox/", limit=10) == []
+    assert store._resources.engine.listed(prefix="outbox/", limit=10) == []
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
@@ -60,7 +60,7 @@ def test_a_durable_commit_is_not_called_a_failure(
         assert thread.fork("what-if").timeline == "what-if"
         thread.promote("what-if")
     assert thread.log()[0].reason == "mine"
-    assert len(store._shelf.engine.listed(prefix="outbox/", limit=10)) == 2
+    assert len(store._resources.engine.listed(prefix="outbox/", limit=10)) == 2
 
     with thread.change("again") as change:
         change.agent.put("/again.json", 1)
@@ -92,7 +92,7 @@ def test_a_line_that_cannot_be_begun_is_told_at_once(
     """A conflict that is not about somebody else having begun the line is not tried for ever."""
     fork = thread.fork("what-if")
     leave(fork, monkeypatch, 1)
-    engine = type(store._shelf.engine)
+    engine = type(store._resources.engine)
     applied = engine.apply
 
     def refuse(self: object, write: Write) -> object:
@@ -103,9 +103,9 @@ def test_a_line_that_cannot_be_begun_is_told_at_once(
     with monkeypatch.context() as patch:
         patch.setattr(engine, "apply", refuse)
         with pytest.raises(Conflict, match="refused"):
-            outbox.finish(store._shelf.named, thread._space)
+            outbox.finish(store._resources.named, thread._space)
 
-    outbox.finish(store._shelf.named, thread._space)
+    outbox.finish(store._resources.named, thread._space)
     assert fork.agent_map().get("/n.json") == 0
 
 
@@ -124,9 +124,9 @@ def test_a_removal_that_is_always_refused_gives_up(
     with monkeypatch.context() as patch:
         patch.setattr(directory, "_write", refuse)
         with pytest.raises(Conflict, match="not removed"):
-            directory.remove(store._shelf.store, thread._space, "trip-42")
+            directory.remove(store._resources.store, thread._space, "trip-42")
 
-    directory.remove(store._shelf.store, thread._space, "trip-42")
+    directory.remove(store._resources.store, thread._space, "trip-42")
     with pytest.raises(NotFound):
         store.thread("trip-42")
 

@@ -27,7 +27,7 @@ def test_what_was_done_after_an_undo_comes_after_it(
         thread.undo(2)
         leave(thread, monkeypatch, f"newer {number}")
 
-        outbox.finish(store._shelf.named, thread._space)
+        outbox.finish(store._resources.named, thread._space)
 
         assert store.agent("planner").get("/x.json") == f"newer {number}"
 
@@ -57,6 +57,6 @@ def test_control_by_depth_alone_the_order_would_be_another(
     leave(thread, monkeypatch, "newer")
     monkeypatch.setattr(outbox, "_turn", lambda cell: outbox._read(cell).depth)
 
-    outbox.finish(store._shelf.named, thread._space)
+    outbox.finish(store._resources.named, thread._space)
 
     assert store.agent("planner").get("/x.json") == "older"

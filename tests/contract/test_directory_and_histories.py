@@ -37,7 +37,7 @@ def two(store: Store) -> tuple[Thread, Thread]:
 
 def record(store: Store, id: str) -> dict[str, Json]:
     """What the directory says about a thread."""
-    cell = store._shelf.engine.cell(STORE, f"thread/{id}")
+    cell = store._resources.engine.cell(STORE, f"thread/{id}")
     assert cell is not None
     found = canonical.decode(cell.value or b"")
     assert isinstance(found, dict)
@@ -46,11 +46,11 @@ def record(store: Store, id: str) -> dict[str, Json]:
 
 def alter(store: Store, name: str, value: object, space: str = STORE) -> None:
     """Write a cell below the face."""
-    engine = store._shelf.engine
+    engine = store._resources.engine
     cell = engine.cell(space, name)
     body = None if value is None else canonical.encode(value)
     written = CellWrite(name=name, expected=cell.revision if cell else 0, value=body)
-    op_id = store._shelf.ids()
+    op_id = store._resources.ids()
     intent = digest_of(Kind.BODY, op_id.encode())
     engine.apply(Write(space=space, op_id=op_id, intent=intent, cells=(written,)))
 
@@ -140,7 +140,7 @@ def test_what_really_happens_to_threads_is_no_fault(store: Store, two: tuple[Thr
     store.thread("u", agent="b").put("/new.json", 1)
     half = store.thread("half", agent="a")
     half.put("/x.json", 1)
-    directory._closed(store._shelf.store, half._space)
+    directory._closed(store._resources.store, half._space)
 
     assert faults(store) == ""
     with pytest.raises(NotFound):

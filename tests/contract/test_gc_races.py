@@ -47,9 +47,9 @@ def two(thread: Thread) -> Head:
 
 def collect(store: Store) -> Sequence[SpaceRemoval]:
     """Forget everything that was undone."""
-    engine, now = store._shelf.engine, store._shelf.clock()
+    engine, now = store._resources.engine, store._resources.clock()
     plan = retention.plan(engine, Policy(undone_after_days=0), now + 3 * DAY)
-    return retention.carry_out(engine, plan, ids=store._shelf.ids)
+    return retention.carry_out(engine, plan, ids=store._resources.ids)
 
 
 def before_writing(monkeypatch: pytest.MonkeyPatch, engine: Engine, act: Callable[[], object]) -> None:
@@ -107,7 +107,7 @@ def test_what_is_forgotten_between_reading_and_writing_is_noticed(
 ) -> None:
     """The generation has changed: the writer begins again, and meets it."""
     before = thread.head
-    before_writing(monkeypatch, store._shelf.engine, lambda: collect(other))
+    before_writing(monkeypatch, store._resources.engine, lambda: collect(other))
 
     with pytest.raises(Forgotten):
         RETURNS[how](thread, two)
@@ -122,7 +122,7 @@ def test_what_somebody_returns_to_while_it_is_marked_stays(
 ) -> None:
     """Retention has decided already; the write makes it decide again.  An equal value is not stored again."""
     acts = {**RETURNS, "put": lambda thread, two: thread.put("/new.json", TEXT)}
-    before_forgetting(monkeypatch, other._shelf.engine, lambda: acts[how](thread, two))
+    before_forgetting(monkeypatch, other._resources.engine, lambda: acts[how](thread, two))
 
     (done,) = collect(other)
 
@@ -136,7 +136,7 @@ def test_an_undo_along_the_line_does_not_mind(
     store: Store, other: Store, thread: Thread, two: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is forgotten meanwhile is nothing that a live line has."""
-    before_writing(monkeypatch, store._shelf.engine, lambda: collect(other))
+    before_writing(monkeypatch, store._resources.engine, lambda: collect(other))
 
     thread.undo()
 
@@ -158,7 +158,7 @@ def test_a_merge_does_not_take_in_what_was_forgotten(
         line.put("/after.json", 1)
         collect(other)
 
-    before_writing(monkeypatch, store._shelf.engine, give_up)
+    before_writing(monkeypatch, store._resources.engine, give_up)
 
     with pytest.raises(Forgotten):
         thread.merge("what-if")
@@ -169,10 +169,10 @@ def test_a_merge_does_not_take_in_what_was_forgotten(
 
 def test_who_collects_reads_nothing_forgotten_from_memory(store: Store, thread: Thread, two: Head) -> None:
     """The nodes that this process remembers go with those in the store."""
-    shelf = store._shelf
-    plan = retention.plan(shelf.engine, Policy(undone_after_days=0), shelf.clock() + 3 * DAY)
+    resources = store._resources
+    plan = retention.plan(resources.engine, Policy(undone_after_days=0), resources.clock() + 3 * DAY)
 
-    retention.carry_out(shelf.engine, plan, ids=shelf.ids, cache=shelf.cache)
+    retention.carry_out(resources.engine, plan, ids=resources.ids, cache=resources.cache)
 
     with pytest.raises(Forgotten):
         thread.at(two).paths()
@@ -187,7 +187,7 @@ def test_without_the_standing_a_live_value_is_lost(
     """Forgetting that does not ask who wrote meanwhile takes what a put relies on."""
     for place in ("perdure.engines.shared_rules", "perdure.engines.sqlite.engine"):
         monkeypatch.setattr(f"{place}.check_standing", lambda *args: None)
-    before_forgetting(monkeypatch, other._shelf.engine, lambda: thread.put("/new.json", TEXT))
+    before_forgetting(monkeypatch, other._resources.engine, lambda: thread.put("/new.json", TEXT))
 
     collect(other)
 
@@ -205,7 +205,7 @@ def test_without_the_fence_a_live_head_ends_on_what_was_forgotten(
         return act(msgspec.structs.replace(space))
 
     monkeypatch.setattr(gc_generation, "fenced", unfenced)
-    before_writing(monkeypatch, store._shelf.engine, lambda: collect(other))
+    before_writing(monkeypatch, store._resources.engine, lambda: collect(other))
 
     RETURNS[how](thread, two)
 

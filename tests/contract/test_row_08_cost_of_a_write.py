@@ -86,8 +86,8 @@ def metered(kind: str, directory: Path) -> Generator[tuple[Store, Meter]]:
     sqlite = kind == "sqlite"
     engine = SqliteEngine(directory / "store.db", durable=False) if sqlite else MemoryEngine()
     meter = Meter(engine)
-    shelf = StoreResources(engine=meter, clock=day.clock(), ids=day.ids(), cache=NodeCache(0))  # pyright: ignore[reportArgumentType]
-    with Store(shelf, kind, read_only=False) as store:
+    resources = StoreResources(engine=meter, clock=day.clock(), ids=day.ids(), cache=NodeCache(0))  # pyright: ignore[reportArgumentType]
+    with Store(resources, kind, read_only=False) as store:
         yield store, meter
 
 

@@ -56,6 +56,6 @@ def test_a_writer_from_the_past_is_judged_by_its_head(store: perdure.Store, stor
 
 def test_minted_ids_go_on_growing(store: perdure.Store) -> None:
     """Ids of one process sort in the order in which they were made, also when the clock goes back."""
-    ids = [store._shelf.ids() for _ in range(1_000)]
+    ids = [store._resources.ids() for _ in range(1_000)]
 
     assert ids == sorted(set(ids))

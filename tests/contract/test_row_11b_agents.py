@@ -101,7 +101,7 @@ def test_guessing_an_id_does_not_help(store: Store, secret: Thread) -> None:
 
 def test_equal_content_is_not_shared(store: Store, secret: Thread) -> None:
     """Whoever knows the digest does not find the bytes, and putting the same value stores it there by itself."""
-    engine, mine = store._shelf.engine, store.thread("mine", agent="b")
+    engine, mine = store._resources.engine, store.thread("mine", agent="b")
     mine.put("/other.json", "mine")
     digest = secret.entry("/secret.json").value
     elsewhere = [mine._space.name, "agent:b", "store", "thread:nowhere"]

@@ -58,8 +58,8 @@ def opened(kind: str, directory: Path) -> Generator[tuple[Store, Engine]]:
     directory.mkdir(exist_ok=True)
     sqlite = kind == "sqlite"
     engine = SqliteEngine(directory / "store.db", durable=False) if sqlite else MemoryEngine()
-    shelf = StoreResources(engine=engine, clock=day.clock(), ids=day.ids())
-    with Store(shelf, kind, read_only=False) as store:
+    resources = StoreResources(engine=engine, clock=day.clock(), ids=day.ids())
+    with Store(resources, kind, read_only=False) as store:
         yield store, engine
 
 

@@ -53,9 +53,9 @@ def store_on(
 ) -> Generator[Store]:
     """The store on `disk`, opened as `perdure.open` does: what a dead process left half done is finished."""
     with engine_on(disk, lock, durable=durable) as engine:
-        shelf = StoreResources(engine=engine, clock=clock, ids=ids)
-        outbox.finish_all(shelf.named, shelf.store)
-        yield Store(shelf, FILE, read_only=False)
+        resources = StoreResources(engine=engine, clock=clock, ids=ids)
+        outbox.finish_all(resources.named, resources.store)
+        yield Store(resources, FILE, read_only=False)
 
 
 def group_of(engine: SqliteEngine) -> WriteGroup:

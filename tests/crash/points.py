@@ -36,7 +36,7 @@ def often() -> None:
 
 def arm(store: Store, point: str, after: int) -> None:
     """Let this process die when it comes to `point` for the `after`-th time."""
-    engine = store._shelf.engine
+    engine = store._resources.engine
     assert isinstance(engine, SqliteEngine)
     left = [after]
 

@@ -181,7 +181,7 @@ class TestReadOnly:
                 with pytest.raises(Unavailable, match="read-only; nothing was written"):
                     work()
             with pytest.raises(Unavailable, match="read-only"):
-                store._shelf.engine.forget(SPACE, [], why="asked", standing=0)
+                store._resources.engine.forget(SPACE, [], why="asked", standing=0)
             assert thread.get("/a") == 1
             assert store.verify().faults == ()
 

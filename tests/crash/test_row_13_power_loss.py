@@ -72,7 +72,7 @@ def intact(lock: Path, *, durable: bool = True) -> Check:
 
 def damage(store: Store) -> object:
     """What SQLite itself says about the file."""
-    engine = store._shelf.engine
+    engine = store._resources.engine
     return engine._connections.writer.pragma("integrity_check")  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -106,7 +106,7 @@ def test_a_day_holds_checkpoints_and_sorting_in(lock: Path) -> None:
 
     files = [operation.file for operation in disk.record if isinstance(operation, WriteOp)]
     with store_on(disk, lock, clock=day.clock(), ids=day.ids("again")) as store:
-        engine = store._shelf.engine
+        engine = store._resources.engine
         upto = engine._connections.writer.execute(  # pyright: ignore[reportAttributeAccessIssue]
             "SELECT value FROM meta WHERE name='indexed_upto'"
         ).get

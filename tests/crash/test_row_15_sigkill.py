@@ -89,7 +89,7 @@ def holds(store: Store, fact: Fact) -> bool:
 
 def damage(store: Store) -> object:
     """What SQLite itself says about the file."""
-    engine = store._shelf.engine
+    engine = store._resources.engine
     assert isinstance(engine, SqliteEngine)
     return engine._connections.writer.pragma("quick_check")
 

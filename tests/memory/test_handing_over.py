@@ -34,7 +34,7 @@ with perdure.open(sys.argv[1]) as store:
 
 def left(store: Store) -> int:
     """How many commits wait to be taken over."""
-    return len(store._shelf.engine.listed(prefix="outbox/", limit=100))
+    return len(store._resources.engine.listed(prefix="outbox/", limit=100))
 
 
 def test_a_process_killed_between_the_two_writes_loses_nothing(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_taking_over_twice_writes_once(store: Store) -> None:
         if any(isinstance(event, MemoryWritten) for event in each.changeset.events)
     ]
 
-    outbox._remember(store._shelf.named, thread._space, step)
+    outbox._remember(store._resources.named, thread._space, step)
 
     assert len(store.memory("ann").log()) == 1
 
@@ -84,7 +84,7 @@ def test_a_memory_that_cannot_be_written_now_does_not_fail_the_run(
         patch.setattr(write, "deliver", fail)
         thread = remembering(store, "t1", "likes fjords")
         waiting = left(store), texts(store, "fjords")
-    outbox.finish(store._shelf.named, thread._space)
+    outbox.finish(store._resources.named, thread._space)
 
     assert waiting == (1, [])
     assert (left(store), texts(store, "fjords")) == (0, ["likes fjords"])
@@ -116,7 +116,7 @@ def test_two_owners_never_share(store: Store) -> None:
 def test_a_commit_records_the_memory_that_was_looked_at(store: Store) -> None:
     """Where nothing was read there is no root; where something was, it is that of the map then."""
     remembering(store, "t1", "likes fjords")
-    root = store._shelf.memories.of("ann").sight().root
+    root = store._resources.memories.of("ann").sight().root
     script = testing.Script(testing.use("look", query="fjords"), testing.say("ok"))
     thread = store.thread("t2", agent=Agent("planner", backend=script, tools=[look]), owner="ann")
 

@@ -102,7 +102,7 @@ def test_an_index_that_was_not_held_against_the_map_would_be_believed(path: Path
     """The control: what `lie` does changes what an index says."""
     with perdure.open(path) as store:
         filled(store)
-        held = store._shelf.memories.of("ann")
+        held = store._resources.memories.of("ann")
         store.memory("ann").search("oslo")
         lie(index_of(path))
 

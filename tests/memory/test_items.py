@@ -43,7 +43,7 @@ def test_reading_a_memory_begins_nothing(store: Store) -> None:
     with pytest.raises(NotFound, match="nobody"):
         memory.get("seat")
 
-    assert "memory:nobody" not in store._shelf.engine.spaces(limit=100)
+    assert "memory:nobody" not in store._resources.engine.spaces(limit=100)
 
 
 def test_an_item_under_the_same_id_takes_the_place_of_the_first(store: Store) -> None:

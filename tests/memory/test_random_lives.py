@@ -44,7 +44,7 @@ def lines(thread: Thread) -> Iterator[set[str]]:
 
 def expected(store: Store) -> dict[str, str]:
     """What is remembered, by the long way."""
-    held = store._shelf.memories.of("ann")
+    held = store._resources.memories.of("ann")
     live = {commit for thread in store.threads() for line in lines(thread) for commit in line}
     standing: dict[str, Version] = {}
     for entry in held.space.tree(held.sight().root).entries("/items/"):

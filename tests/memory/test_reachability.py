@@ -272,7 +272,7 @@ def test_a_thread_without_owner_has_no_memory(store: Store) -> None:
     (call,) = thread.calls()
     assert call.state == "failed"
     assert "this thread has no owner" in str(thread.transcript())
-    assert not any(name.startswith("memory:") for name in store._shelf.engine.spaces(limit=100))
+    assert not any(name.startswith("memory:") for name in store._resources.engine.spaces(limit=100))
 
 
 def test_a_call_that_found_no_memory_is_in_nobodys_way(store: Store) -> None:

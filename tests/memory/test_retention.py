@@ -32,9 +32,9 @@ def store(store_url: str, clock: list[int]) -> Iterator[Store]:
 
 def collect(store: Store, clock: list[int]) -> None:
     """Forget everything that was undone and removed."""
-    engine = store._shelf.engine
+    engine = store._resources.engine
     plan = retention.plan(engine, Policy(undone_after_days=1, removed_threads=True), clock[0])
-    retention.carry_out(engine, plan, ids=store._shelf.ids)
+    retention.carry_out(engine, plan, ids=store._resources.ids)
 
 
 def test_a_thread_that_was_removed_and_dropped_takes_its_items_along(store: Store, clock: list[int]) -> None:
@@ -77,9 +77,9 @@ def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: li
     memory.add("likes fjords", id="n")
     script = testing.Script(testing.use("look", query="fjords"), testing.say("ok"))
     store.thread("t1", agent=Agent("a", backend=script, tools=[look]), owner="ann").run("go")
-    read = store._shelf.memories.of("ann").sight()
+    read = store._resources.memories.of("ann").sight()
     memory.add("likes lakes", id="m")
-    unread = store._shelf.memories.of("ann").sight()
+    unread = store._resources.memories.of("ann").sight()
     memory.undo(2)
     clock[0] += DAY
     memory.add("likes rivers", id="o")
@@ -89,7 +89,7 @@ def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: li
     collect(store, clock)
 
     with perdure.open(store.url) as fresh:
-        held = fresh._shelf.memories.of("ann")
+        held = fresh._resources.memories.of("ann")
         assert [found.id for found in relevant(held, "fjords", sight=read)] == ["n"]
         with pytest.raises(Forgotten):
             relevant(held, "lakes", sight=unread)

@@ -181,8 +181,8 @@ def test_an_index_without_an_owner_would_find_the_other_s(
     shared = index.SqliteSearch(None)
     monkeypatch.setattr("perdure.store.plumbing.resources.in_memory", lambda owner: shared)
     with perdure.open(f"memory:shared-{tmp_path.name}") as store:
-        shelf = store._shelf
-        theirs = shelf.memories.of("bob")
+        resources = store._resources
+        theirs = resources.memories.of("bob")
         store.memory("bob").add("secret seats", id="secret")
         memory.relevant(theirs, "seats")
 
@@ -199,7 +199,7 @@ def test_the_same_sight_gives_the_same_answer_whatever_came_after(store_url: str
     """Written, undone, forgotten, expired since: what was seen is seen again, byte for byte."""
     now = [1_000_000_000_000_000]
     with perdure.open(store_url, embed=by_letters, clock=lambda: now[0]) as store:
-        held = store._shelf.memories.of("ann")
+        held = store._resources.memories.of("ann")
         withdrawn = remembering(store, "t0", "seats by the door", name="undone")
         withdrawn.undo()
         thread = remembering(store, "t1", "seats by the window", name="window")

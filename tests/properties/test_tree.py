@@ -80,8 +80,8 @@ def differences(before: Model, after: Model) -> list[PathChange]:
 
 def follow(model: Model, history: Iterable[Iterable[Op]]) -> None:
     """Apply patch after patch to `model` and to a map of it; both must agree after each."""
-    shelf = Shelf()
-    tree = shelf.keep(build(model.values()))
+    resources = Shelf()
+    tree = resources.keep(build(model.values()))
     for patch in history:
         draft = tree.edit()
         for op in patch:
@@ -89,11 +89,11 @@ def follow(model: Model, history: Iterable[Iterable[Op]]) -> None:
         assert list(draft.entries()) == ordered(model)
 
         root, objects = draft.finish()
-        tree = shelf.keep((root, objects))
+        tree = resources.keep((root, objects))
 
         assert root == build(model.values())[0]
-        assert {thing.digest for thing in objects} <= set(reachable(shelf, root))
-        assert list(check(shelf, root)) == []
+        assert {thing.digest for thing in objects} <= set(reachable(resources, root))
+        assert list(check(resources, root)) == []
 
 
 @given(MODELS, HISTORIES)
@@ -134,8 +134,8 @@ def test_the_order_of_writes_leaves_no_trace(model: Model, chance: object) -> No
 @given(MODELS, PATHS, st.none() | PATHS)
 def test_reading_a_map_is_reading_a_dictionary(model: Model, prefix: str, after: str | None) -> None:
     """One path, many, all below a prefix, and all after a path."""
-    shelf = Shelf()
-    tree = shelf.keep(build(model.values()))
+    resources = Shelf()
+    tree = resources.keep(build(model.values()))
     below = [held for held in ordered(model) if held.path.startswith(prefix)]
     rest = [held for held in below if after is None or held.path.encode() > after.encode()]
 
@@ -148,12 +148,12 @@ def test_reading_a_map_is_reading_a_dictionary(model: Model, prefix: str, after:
 @given(MODELS, PATCHES, PATHS)
 def test_comparing_maps_is_comparing_dictionaries(model: Model, patch: Sequence[Op], prefix: str) -> None:
     """In both directions, whole or below a prefix."""
-    shelf, later = Shelf(), dict(model)
-    tree = shelf.keep(build(model.values()))
+    resources, later = Shelf(), dict(model)
+    tree = resources.keep(build(model.values()))
     draft = tree.edit()
     for op in patch:
         apply(draft, later, op)
-    after = shelf.keep(draft.finish())
+    after = resources.keep(draft.finish())
 
     assert list(diff(tree, after)) == differences(model, later)
     assert list(diff(after, tree)) == differences(later, model)
@@ -165,9 +165,9 @@ def test_comparing_maps_is_comparing_dictionaries(model: Model, patch: Sequence[
 @given(MODELS, MODELS)
 def test_maps_without_a_common_past_compare_alike(one: Model, other: Model) -> None:
     """A comparison needs no history."""
-    shelf = Shelf()
+    resources = Shelf()
 
-    found = diff(shelf.keep(build(one.values())), shelf.keep(build(other.values())))
+    found = diff(resources.keep(build(one.values())), resources.keep(build(other.values())))
 
     assert list(found) == differences(one, other)
 
@@ -175,14 +175,14 @@ def test_maps_without_a_common_past_compare_alike(one: Model, other: Model) -> N
 @given(MODELS, PATCHES, PATCHES)
 def test_merging_maps_is_merging_dictionaries(model: Model, mine: Sequence[Op], yours: Sequence[Op]) -> None:
     """Every path that they changed is told, with what all three sides hold."""
-    shelf = Shelf()
-    base = shelf.keep(build(model.values()))
+    resources = Shelf()
+    base = resources.keep(build(model.values()))
     sides: list[tuple[Tree, Model]] = []
     for patch in (mine, yours):
         draft, side = base.edit(), dict(model)
         for op in patch:
             apply(draft, side, op)
-        sides.append((shelf.keep(draft.finish()), side))
+        sides.append((resources.keep(draft.finish()), side))
     (ours, our_model), (theirs, their_model) = sides
 
     met = list(merge3(base, ours, theirs))
@@ -238,12 +238,12 @@ def test_any_bytes_are_corrupt_or_a_node(head: bytes, rest: bytes) -> None:
 @given(st.data())
 def test_a_map_with_altered_nodes_fails_only_by_our_errors(data: st.DataObject) -> None:
     """A store that does not check digests cannot make the tree loop, crash or lie about its shape."""
-    shelf = Shelf()
-    tree = shelf.of(ordinary(300))
-    digest = data.draw(st.sampled_from(sorted(shelf.bodies)))
-    body = shelf.bodies[digest]
+    resources = Shelf()
+    tree = resources.of(ordinary(300))
+    digest = data.draw(st.sampled_from(sorted(resources.bodies)))
+    body = resources.bodies[digest]
     at = data.draw(st.integers(0, len(body) - 1))
-    shelf.bodies[digest] = body[:at] + data.draw(st.binary(min_size=1, max_size=1)) + body[at + 1 :]
+    resources.bodies[digest] = body[:at] + data.draw(st.binary(min_size=1, max_size=1)) + body[at + 1 :]
 
     def changes() -> None:
         draft = tree.edit()
@@ -257,7 +257,7 @@ def test_a_map_with_altered_nodes_fails_only_by_our_errors(data: st.DataObject) 
     try:
         found = list(tree.entries())
     except PerdureError:
-        assert list(check(shelf, tree.root)) != []
+        assert list(check(resources, tree.root)) != []
     else:
         assert len(found) == 300
 

@@ -102,8 +102,8 @@ def opened(
         return time.time_ns() // 1_000
 
     now = clock or system
-    shelf = StoreResources(engine=cast("Engine", wire), clock=now, ids=ids or Ids(now))
-    return Store(shelf, url, read_only=False)
+    resources = StoreResources(engine=cast("Engine", wire), clock=now, ids=ids or Ids(now))
+    return Store(resources, url, read_only=False)
 
 
 def engine(url: str) -> Engine:

@@ -25,8 +25,8 @@ def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], 
     """A store on that engine, whose leases last so many seconds; None: as long as usual."""
     owners = LeaseKeeper() if lease is None else LeaseKeeper(ttl=lease, poll=POLL_SECONDS)
     now = clock or (lambda: time.time_ns() // 1_000)
-    shelf = StoreResources(engine=engine, clock=now, ids=Ids(now), workshop=StoreRuntime(owners))
-    return Store(shelf, "opened", read_only=False)
+    resources = StoreResources(engine=engine, clock=now, ids=Ids(now), store_runtime=StoreRuntime(owners))
+    return Store(resources, "opened", read_only=False)
 
 
 def store_in(path: str | Path, *, lease: float | None = None) -> Store:

@@ -127,7 +127,7 @@ def test_a_clean_up_leaves_what_a_message_names(store: Store, door: Door) -> Non
     thread.undo()
     with thread.change("otherwise") as change:
         change.say("user", "Something else.")
-    engine, later = store._shelf.engine, thread.log()[0].at + 86_400_000_000
+    engine, later = store._resources.engine, thread.log()[0].at + 86_400_000_000
 
     planned = retention.plan(engine, Policy(undone_after_days=0, staged_after_days=0), later)
     retention.carry_out(engine, planned, ids=Ids(lambda: later))

@@ -222,7 +222,7 @@ def test_a_call_is_said_to_have_succeeded_once_that_is_durable(store_url: str, c
     @perdure.tool(effect="read_only")
     def watch() -> str:
         if not watchers:
-            feed = injecting.store._shelf.workshop.feeds.find(thread._space.name, "main")  # pyright: ignore[reportPrivateUsage]
+            feed = injecting.store._resources.store_runtime.feeds.find(thread._space.name, "main")  # pyright: ignore[reportPrivateUsage]
             assert feed is not None
             watchers.append(feed.watch(wake))
         return "watched"

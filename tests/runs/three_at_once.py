@@ -41,7 +41,7 @@ def book_until_two_are_done(path: str, sends: bool) -> None:
 def book_without_recording(path: str, sends: bool) -> None:
     """The same where results are recorded with their round only: what an ordinary loop does."""
 
-    async def record(self: CallExecutor, slot: PendingCall) -> None:
+    async def record(self: CallExecutor, pending_call: PendingCall) -> None:
         if len(World(f"{path}.world").deeds()) >= 2:
             _die()
 

@@ -45,10 +45,10 @@ def test_row_11_one_index_for_all_would_find_the_others(tmp_path: Path) -> None:
     other.write_bytes(file.read_bytes())
 
     with perdure.open(path) as store:
-        held = store._shelf.memories.of("bob")
+        held = store._resources.memories.of("bob")
         stolen = held.indexing._own.standing().root
 
-        assert stolen == store._shelf.memories.of("ann").sight().root
+        assert stolen == store._resources.memories.of("ann").sight().root
         assert [each.text for each in store.memory("bob").search("secret")] == ["secret of bob"]
 
 
@@ -58,11 +58,11 @@ def test_row_11_no_question_leads_across(query: str, sight: bool) -> None:
     with perdure.open("memory:", embed=by_letters) as store:
         store.memory("ann").add("apples and pears", id="mine")
         store.memory("bob").add(f"secret {query or 'x'}", id="theirs")
-        theirs = memory.relevant(store._shelf.memories.of("bob"), query)
+        theirs = memory.relevant(store._resources.memories.of("bob"), query)
 
         try:
             found = memory.relevant(
-                store._shelf.memories.of("ann"), query, sight=theirs.sight if sight else None
+                store._resources.memories.of("ann"), query, sight=theirs.sight if sight else None
             )
         except PerdureError:
             return  # a moment of another's history is not found in this one

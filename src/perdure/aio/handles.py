@@ -69,19 +69,19 @@ _V = TypeVar("_V", bound=view.View)
 _L = TypeVar("_L", bound=timeline.Line)
 
 
-def _as_view(crew: ThreadPoolExecutor, found: view.View) -> View:
-    return View(crew, found)
+def _as_view(tool_threads: ThreadPoolExecutor, found: view.View) -> View:
+    return View(tool_threads, found)
 
 
-def _as_thread(crew: ThreadPoolExecutor, found: thread.Thread) -> Thread:
-    return Thread(crew, found)
+def _as_thread(tool_threads: ThreadPoolExecutor, found: thread.Thread) -> Thread:
+    return Thread(tool_threads, found)
 
 
 class _View(HeldProxy[_V]):
     """The reading half."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: _V) -> None:
-        super().__init__(crew, held)
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: _V) -> None:
+        super().__init__(tool_threads, held)
         self.timeline = held.timeline
 
     head = AsyncProperty[Head]("head")
@@ -149,26 +149,26 @@ class _TimelineProxy(_View[_L]):
             head=head,
             chain=chain,
         )
-        return Change(self.crew, make)
+        return Change(self.tool_threads, make)
 
 
 class AgentMap(_TimelineProxy[agents.AgentMap]):
     """The map of one agent.  Nobody but this agent and its threads sees it."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: agents.AgentMap) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: agents.AgentMap) -> None:
         """Hold an agent's map; `store.agent` is the way to get one."""
-        super().__init__(crew, held)
+        super().__init__(tool_threads, held)
         self.name = held.name
 
 
 class Thread(_TimelineProxy[thread.Thread]):
     """One timeline of a thread, `main` unless another was asked for."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: thread.Thread) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: thread.Thread) -> None:
         """Hold a thread; `store.thread` is the way to get one."""
-        super().__init__(crew, held)
+        super().__init__(tool_threads, held)
         self.id, self.agent, self.owner, self.begun_at = held.id, held.agent, held.owner, held.begun_at
-        self.artifacts = Artifacts(crew, held.artifacts)
+        self.artifacts = Artifacts(tool_threads, held.artifacts)
 
     on = AsyncWrappedMethod(thread.Thread.on, _as_thread)
     timelines = AsyncMethod(thread.Thread.timelines)
@@ -215,7 +215,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         the run interrupted: the error says so.
         """
         return await control.run(
-            await self._ground(),
+            await self._env(),
             input,
             id=id,
             state=state,
@@ -240,10 +240,10 @@ class Thread(_TimelineProxy[thread.Thread]):
 
         Raises, where the stream is read, what `run` raises.
         """
-        ground = await self._ground()
+        env = await self._env()
         going_on = partial(
             control.run,
-            ground,
+            env,
             input,
             id=id,
             state=state,
@@ -252,7 +252,7 @@ class Thread(_TimelineProxy[thread.Thread]):
             on_failure=on_failure,
             retry=retry,
         )
-        async for event in self._watched(ground, going_on):
+        async for event in self._watched(env, going_on):
             yield event
 
     async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
@@ -261,8 +261,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
         is no cursor, `NotFound` for one of another thread.
         """
-        ground = await self._ground()
-        following = await self.work(lambda: Following(ground, after, wait=wait))
+        env = await self._env()
+        following = await self.work(lambda: Following(env, after, wait=wait))
         async for event in objects.followed(self.work, following):
             yield event
 
@@ -272,16 +272,16 @@ class Thread(_TimelineProxy[thread.Thread]):
         Raises `NotFound` if there is nothing to go on with, `Busy` if a run lives on the line,
         `RunFailed` if it fails.
         """
-        return await control.resume(await self._ground(), run)
+        return await control.resume(await self._env(), run)
 
     async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
         """The same as events, as they happen from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
         """
-        own = await self._ground()
-        ground = await self.work(lambda: control.line_of(own, run))
-        async for event in self._watched(ground, partial(control.resume, ground, run)):
+        own = await self._env()
+        env = await self.work(lambda: control.line_of(own, run))
+        async for event in self._watched(env, partial(control.resume, env, run)):
             yield event
 
     async def cancel(
@@ -292,9 +292,9 @@ class Thread(_TimelineProxy[thread.Thread]):
         One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.  Raises
         `NotFound` if there is none.
         """
-        ground = await self._ground()
-        record = await self.work(lambda: control.cancel(ground, run, why, by))
-        return await control.end_cancelled(ground, record)
+        env = await self._env()
+        record = await self.work(lambda: control.cancel(env, run, why, by))
+        return await control.end_cancelled(env, record)
 
     async def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here.
@@ -302,7 +302,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         `by` is who asks, for the record.  Raises `Conflict` if its outcome is known, `Busy` if somebody may
         still be at it, `Unsupported` if its tool has no hook.
         """
-        return await reconcile.reconcile(await self._ground(), call, by=by)
+        return await reconcile.reconcile(await self._env(), call, by=by)
 
     async def call(
         self, tool: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
@@ -312,26 +312,26 @@ class Thread(_TimelineProxy[thread.Thread]):
         Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
         call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
         """
-        return await direct_call.call(await self._ground(), tool, arguments, id=id)
+        return await direct_call.call(await self._env(), tool, arguments, id=id)
 
     async def _watched(
-        self, ground: RunEnvironment, work: Callable[..., Coroutine[Any, Any, Result]]
+        self, env: RunEnvironment, work: Callable[..., Coroutine[Any, Any, Result]]
     ) -> AsyncIterator[Happening]:
         """The events of a run that `work` begins, which tells `begun` of it."""
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        watching = await self.work(lambda: Watching(ground, objects.waker(loop, news)))
+        watching = await self.work(lambda: Watching(env, objects.waker(loop, news)))
         task = objects.begin(work(begun=watching.begun), watching)
         async for event in objects.watched(self.work, watching, news, task):
             yield event
 
-    async def _ground(self) -> RunEnvironment:
+    async def _env(self) -> RunEnvironment:
         """The line, for a run on this event loop: the disk is kept away from it."""
-        ground = await self.work(self._held._ground)  # pyright: ignore[reportPrivateUsage]
+        env = await self.work(self._held._env)  # pyright: ignore[reportPrivateUsage]
         # The worker does not see the context of the tool that may be asking.
         parent = running_inside()
         return msgspec.structs.replace(
-            ground, hands=partial(seen_through, self.crew), sole=False, parent_run=parent
+            env, run_blocking=partial(seen_through, self.tool_threads), owns_thread=False, parent_run=parent
         )
 
 
@@ -347,11 +347,11 @@ class Definitions(HeldProxy[agents.Definitions]):
 class Store(HeldProxy[store.Store]):
     """Everything that one database holds.  Use it in an `async with` statement, or close it."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: store.Store) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: store.Store) -> None:
         """Hold an open store; `aio.open` is the way to get one."""
-        super().__init__(crew, held)
+        super().__init__(tool_threads, held)
         self.url, self.read_only = held.url, held.read_only
-        self.definitions = Definitions(crew, held.definitions)
+        self.definitions = Definitions(tool_threads, held.definitions)
         self._closed = False
 
     thread = AsyncWrappedMethod(store.Store.thread, _as_thread)
@@ -388,7 +388,7 @@ class Store(HeldProxy[store.Store]):
         if not self._closed:
             self._closed = True
             await self.work(self._held.close)
-            self.crew.shutdown(wait=False)
+            self.tool_threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         """Give the store itself; leaving the block closes it."""
@@ -422,11 +422,11 @@ class _Opening:
         await self._store.close()
 
     async def _open(self) -> Store:
-        crew = WorkerPool(_WORKERS, "perdure")
+        tool_threads = WorkerPool(_WORKERS, "perdure")
         try:
-            return Store(crew, await handed(crew, self._make))
+            return Store(tool_threads, await handed(tool_threads, self._make))
         except BaseException:
-            crew.shutdown(wait=False)
+            tool_threads.shutdown(wait=False)
             raise
 
 

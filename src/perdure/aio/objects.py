@@ -50,9 +50,9 @@ _H = TypeVar("_H")
 class HeldProxy(AsyncProxy, Generic[_H]):
     """The face of an object that is there from the start."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: _H) -> None:
-        """Hold `held`, and do what it does on `crew`."""
-        super().__init__(crew)
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: _H) -> None:
+        """Hold `held`, and do what it does on `tool_threads`."""
+        super().__init__(tool_threads)
         self._held = held
 
     def __repr__(self) -> str:
@@ -92,9 +92,9 @@ class _Edits(AsyncProxy):
 class AgentChange(_Edits):
     """The changes that a block makes to the agent's own map."""
 
-    def __init__(self, crew: ThreadPoolExecutor, block: Change) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, block: Change) -> None:
         """Change the map of the agent whose thread `block` changes."""
-        super().__init__(crew)
+        super().__init__(tool_threads)
         self._block = block
 
     def target(self) -> change.AgentChange:
@@ -109,9 +109,9 @@ class AgentChange(_Edits):
 class Change(_Edits):
     """A block of changes: a commit in the making.  What is asked of it at once is done in the order of asking."""
 
-    def __init__(self, crew: ThreadPoolExecutor, make: Callable[[], change.Change]) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, make: Callable[[], change.Change]) -> None:
         """Prepare a block; `thread.change` is the way to get one."""
-        super().__init__(crew)
+        super().__init__(tool_threads)
         self._make = make
         self._made: change.Change | None = None
         self._last = Event()  # set when what was asked for last is done
@@ -119,7 +119,7 @@ class Change(_Edits):
         self._asked: list[
             Coroutine[Any, Any, Any]
         ] = []  # for; each is to be awaited before the block is left
-        self.agent = AgentChange(crew, self)
+        self.agent = AgentChange(tool_threads, self)
 
     say = AsyncMethod(change.Change.say)
     add = AsyncMethod(change.Change.add)
@@ -207,9 +207,9 @@ class Artifacts(HeldProxy[artifacts.Artifacts]):
 class Memory(HeldProxy[memory.Memory]):
     """What is remembered for one owner, across all threads and agents of that owner."""
 
-    def __init__(self, crew: ThreadPoolExecutor, held: memory.Memory) -> None:
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: memory.Memory) -> None:
         """Hold a memory; `store.memory` is the way to get one."""
-        super().__init__(crew, held)
+        super().__init__(tool_threads, held)
         self.owner = held.owner
 
     head = AsyncProperty[Head]("head")

@@ -37,9 +37,9 @@ _A = TypeVar("_A")
 class AsyncProxy(ABC):
     """An awaitable face of some blocking object."""
 
-    def __init__(self, crew: ThreadPoolExecutor) -> None:
-        """Run what there is to do on `crew`."""
-        self.crew = crew
+    def __init__(self, tool_threads: ThreadPoolExecutor) -> None:
+        """Run what there is to do on `tool_threads`."""
+        self.tool_threads = tool_threads
 
     @abstractmethod
     def target(self) -> Any:
@@ -47,26 +47,26 @@ class AsyncProxy(ABC):
 
     def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, once it is awaited."""
-        return handed(self.crew, work)
+        return handed(self.tool_threads, work)
 
 
-async def handed(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
-    """What comes of `work`, done by `crew`; if the waiting is cancelled, it is finished all the same."""
+async def handed(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+    """What comes of `work`, done by `tool_threads`; if the waiting is cancelled, it is finished all the same."""
     try:
-        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+        doing = asyncio.get_running_loop().run_in_executor(tool_threads, work)
     except RuntimeError as error:
         raise Unavailable("this store was closed; nothing was done. Open it again.") from error
     doing.add_done_callback(_look)
     return await asyncio.shield(doing)
 
 
-async def seen_through(crew: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
-    """What comes of `work`, done by `crew`; a cancellation meanwhile takes effect when it is done.
+async def seen_through(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+    """What comes of `work`, done by `tool_threads`; a cancellation meanwhile takes effect when it is done.
 
     For a run: nothing else may touch what it writes while it is being written.
     """
     try:
-        doing = asyncio.get_running_loop().run_in_executor(crew, work)
+        doing = asyncio.get_running_loop().run_in_executor(tool_threads, work)
     except RuntimeError as error:
         raise Unavailable("this store was closed; nothing was done. Open it again.") from error
     try:
@@ -134,7 +134,7 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
 
         async def call(*args: _P.args, **options: _P.kwargs) -> _A:
             found = await twin.work(lambda: self._method(twin.target(), *args, **options))
-            return self._wrap(twin.crew, found)
+            return self._wrap(twin.tool_threads, found)
 
         return call
 
@@ -164,7 +164,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
             items = await twin.work(lambda: self._method(twin.target(), *args, **options))
             while page := await twin.work(lambda: list(islice(items, _PAGE))):
                 for item in page:
-                    yield self._wrap(twin.crew, item)
+                    yield self._wrap(twin.tool_threads, item)
 
         return call
 
@@ -185,7 +185,7 @@ class AsyncProperty(Generic[_R]):
         return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
 
 
-def as_it_is(crew: ThreadPoolExecutor, found: _R) -> _R:
+def as_it_is(tool_threads: ThreadPoolExecutor, found: _R) -> _R:
     """A result that needs no awaitable face."""
     return found
 

@@ -162,8 +162,8 @@ def last(space: Space, limit: int) -> list[VersionedCall]:
     return [_held(cell) for cell in marks.last(space, CALL, limit)]
 
 
-def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> CallTransition:
-    """Enter a call that was proposed, and take it on through `hops` in the same write.
+def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> CallTransition:
+    """Enter a call that was proposed, and take it on through `states` in the same write.
 
     `step` holds what else the entry says.  Raises `Conflict` for an illegal transition,
     `Invalid` for a record that cannot be entered.
@@ -175,10 +175,10 @@ def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> Ca
     names.check_id("call id", record.id)
     if not record.tool or len(record.tool.encode("utf-8", "replace")) > _TOOL_BYTES_MAX:
         raise Invalid(f"a tool's name has 1 to {_TOOL_BYTES_MAX} bytes; call '{record.id}' was not written.")
-    if hops:
-        _check_hops(record, hops)
-        attempt = record.attempt + hops.count("started")
-        record = msgspec.structs.replace(record, state=hops[-1], attempt=attempt)
+    if states:
+        _check_hops(record, states)
+        attempt = record.attempt + states.count("started")
+        record = msgspec.structs.replace(record, state=states[-1], attempt=attempt)
     try:
         value = canonical.encode_struct(record)
     except Invalid:
@@ -189,28 +189,28 @@ def propose(record: CallRecord, *hops: CallState, step: Transition = BARE) -> Ca
         call=record.id,
         at=record.at,
         to=record.state,
-        via=("proposed", *hops[:-1]) if hops else (),
+        via=("proposed", *states[:-1]) if states else (),
         record=msgspec.Raw(value),
     )
     return CallTransition(record, canonical.encode_struct(told), (_cell(record, value, 0),))
 
 
 def advance(
-    held: VersionedCall, *hops: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
+    held: VersionedCall, *states: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
 ) -> CallTransition:
-    """Take a call on through `hops`, which it passes in this order, changing these fields.
+    """Take a call on through `states`, which it passes in this order, changing these fields.
 
     `step` holds what else the entry says.  Raises `Conflict`, having written nothing, if one of
     them cannot follow the other.
     """
     record = held.record
-    _check_hops(record, hops)
+    _check_hops(record, states)
     if "why" in changes:
         changes["why"] = _words(changes["why"])
     told: dict[str, _Plain] = {**changes}  # pyright: ignore[reportAssignmentType]
-    if "started" in hops:
-        told["attempt"] = record.attempt + hops.count("started")
-    return _posting(held, at, hops, told, step)
+    if "started" in states:
+        told["attempt"] = record.attempt + states.count("started")
+    return _posting(held, at, states, told, step)
 
 
 def learn(held: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
@@ -220,7 +220,7 @@ def learn(held: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTr
 
 def settle(
     held: VersionedCall,
-    *hops: CallState,
+    *states: CallState,
     at: int,
     staged: Staged | None = None,
     preview: bytes | None = None,
@@ -256,34 +256,36 @@ def settle(
         changes["result_label"] = result_label
     if late:
         changes["late"] = True
-    posting = advance(held, *hops, at=at, step=step, **changes)
+    transition = advance(held, *states, at=at, step=step, **changes)
     kept = tuple([body for body in bodies if body is not None])
     if staged is None:
-        return posting.also(objects=kept) if kept else posting
-    return posting.also(cells=staged.cells, objects=(*staged.objects, *kept))
+        return transition.also(objects=kept) if kept else transition
+    return transition.also(cells=staged.cells, objects=(*staged.objects, *kept))
 
 
-def placed(posting: CallTransition, label: str) -> CallTransition:
+def placed(transition: CallTransition, label: str) -> CallTransition:
     """The posting of a result that no history was to hold, for the commit that `label` names and that holds it."""
-    if posting.record.result_label:
-        return posting
-    record = msgspec.structs.replace(posting.record, result_label=label)
+    if transition.record.result_label:
+        return transition
+    record = msgspec.structs.replace(transition.record, result_label=label)
     value = canonical.encode_struct(record)
-    step = decode_transition(posting.entry)
+    step = decode_transition(transition.entry)
     if step.record == NOTHING:
         told = msgspec.structs.replace(step, set={**step.set, "result_label": label})
     else:  # the call enters the ledger with this posting
         told = msgspec.structs.replace(step, record=msgspec.Raw(value))
-    own = msgspec.structs.replace(posting.cells[0], value=value)
-    return CallTransition(record, canonical.encode_struct(told), (own, *posting.cells[1:]), posting.objects)
+    own = msgspec.structs.replace(transition.cells[0], value=value)
+    return CallTransition(
+        record, canonical.encode_struct(told), (own, *transition.cells[1:]), transition.objects
+    )
 
 
-def attributed(posting: CallTransition, by: str | None) -> CallTransition:
+def attributed(transition: CallTransition, by: str | None) -> CallTransition:
     """The posting with the name of the person who had it made; None: as it is."""
     if by is None:
-        return posting
-    told = msgspec.structs.replace(decode_transition(posting.entry), by=by)
-    return msgspec.structs.replace(posting, entry=canonical.encode_struct(told))
+        return transition
+    told = msgspec.structs.replace(decode_transition(transition.entry), by=by)
+    return msgspec.structs.replace(transition, entry=canonical.encode_struct(told))
 
 
 def reference(artifact: Digest) -> str:
@@ -293,36 +295,38 @@ def reference(artifact: Digest) -> str:
 
 def post(
     space: Space,
-    postings: Sequence[CallTransition],
+    transitions: Sequence[CallTransition],
     *,
     fences: tuple[Fence, ...] = (),
     op_id: str | None = None,
 ) -> tuple[VersionedCall, ...]:
-    """Write `postings` at once, durably, without moving a head; the calls as they stand now.
+    """Write `transitions` at once, durably, without moving a head; the calls as they stand now.
 
     Raises `Conflict`, having written nothing, if one of their cells or a fence is at another
     revision.  `op_id` names the write where it may be repeated; None: nobody will.
     """
-    meant = "\n".join([f"{each.record.state} {each.record.id}" for each in postings])
+    meant = "\n".join([f"{each.record.state} {each.record.id}" for each in transitions])
     write = Write(
         space=space.name,
         op_id=op_id or space.ids(),
         intent=digest_of(Kind.BODY, meant.encode()),
         fences=(*space.fences, *fences) if fences else space.fences,
-        objects=tuple([each for posting in postings for each in posting.objects]),
-        cells=tuple([each for posting in postings for each in posting.cells]),
-        entries=tuple([posting.entry for posting in postings]),
+        objects=tuple([each for transition in transitions for each in transition.objects]),
+        cells=tuple([each for transition in transitions for each in transition.cells]),
+        entries=tuple([transition.entry for transition in transitions]),
     )
-    receipt = writer.submit(space, write, Head(postings[0].record.timeline, 0, None))
+    receipt = writer.submit(space, write, Head(transitions[0].record.timeline, 0, None))
     if op_id is not None and receipt.revisions != tuple([cell.expected + 1 for cell in write.cells]):
-        return tuple([read(space, posting.record.id) for posting in postings])  # it was written before
-    return tuple([posting.held for posting in postings])
+        return tuple(
+            [read(space, transition.record.id) for transition in transitions]
+        )  # it was written before
+    return tuple([transition.held for transition in transitions])
 
 
-def post_first(space: Space, posting: CallTransition) -> VersionedCall | None:
+def post_first(space: Space, transition: CallTransition) -> VersionedCall | None:
     """Write one posting; the call as it stands after it, None if somebody else was first."""
     try:
-        return post(space, (posting,))[0]
+        return post(space, (transition,))[0]
     except Moved:
         return None
 
@@ -368,9 +372,9 @@ def _cell(record: CallRecord, value: bytes, expected: int) -> CellWrite:
     return CellWrite(name=CALL + record.id, expected=expected, value=value, listed=record.state in UNCLEAR)
 
 
-def _check_hops(record: CallRecord, hops: Sequence[CallState]) -> None:
+def _check_hops(record: CallRecord, states: Sequence[CallState]) -> None:
     state = record.state
-    for hop in hops:
+    for hop in states:
         if hop not in TRANSITIONS[state]:
             cannot = "already" if hop == state else f"and cannot become {hop}"
             raise Conflict(
@@ -381,9 +385,9 @@ def _check_hops(record: CallRecord, hops: Sequence[CallState]) -> None:
 
 
 def _posting(
-    held: VersionedCall, at: int, hops: tuple[CallState, ...], told: dict[str, _Plain], step: Transition
+    held: VersionedCall, at: int, states: tuple[CallState, ...], told: dict[str, _Plain], step: Transition
 ) -> CallTransition:
-    to = hops[-1] if hops else None
+    to = states[-1] if states else None
     record = msgspec.structs.replace(held.record, **{**told, "at": at, "state": to or held.record.state})
     try:
         value = canonical.encode_struct(record)
@@ -391,7 +395,7 @@ def _posting(
         record = _mended(record)
         told = {name: getattr(record, name) for name in told}
         value = canonical.encode_struct(record)
-    said = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=hops[:-1], set=told)
+    said = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=states[:-1], set=told)
     return CallTransition(record, canonical.encode_struct(said), (_cell(record, value, held.revision),))
 
 

@@ -122,14 +122,14 @@ def decide(
             return _again(space, found.ticket, wanted)
         _check_present(space, asked.ticket, line, head)
         _check_value(asked.ticket, wanted)
-        posting = (
+        transition = (
             _copying(space, held.record, asked.ticket, line, wanted, now)
             if elsewhere
             else deciding(held, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
-        moved = calls.post_first(space, posting)
+        moved = calls.post_first(space, transition)
         if moved is not None:
-            return DecisionOutcome(tickets.read(space, posting.record.ticket or "").ticket, moved, True)
+            return DecisionOutcome(tickets.read(space, transition.record.ticket or "").ticket, moved, True)
     raise Conflict(f"others are changing call '{id}' all the time; nothing was decided. Try again.")
 
 
@@ -147,8 +147,8 @@ def deciding(
     """
     closed, step = tickets.closing(asked, decision)
     state, changes = _leads_to(held.record, asked.ticket, decision, value, rework)
-    posting = calls.advance(held, state, at=decision.at, step=step, **changes)
-    return posting.also(cells=closed, objects=(value,) if value else ())
+    transition = calls.advance(held, state, at=decision.at, step=step, **changes)
+    return transition.also(cells=closed, objects=(value,) if value else ())
 
 
 def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> DecisionOutcome:
@@ -177,8 +177,8 @@ def expire_due(space: Space, *, now: int | None = None) -> list[DecisionOutcome]
     for ticket in tickets.opened(space):
         asked = tickets.read(space, ticket.id)
         if asked.ticket.decision is None and due(ticket, moment):
-            posting = _lapsing(calls.read(space, ticket.call), asked, moment)
-            moved = calls.post_first(space, posting)
+            transition = _lapsing(calls.read(space, ticket.call), asked, moment)
+            moved = calls.post_first(space, transition)
             if moved is not None:  # else somebody else was first
                 closed.append(DecisionOutcome(tickets.read(space, ticket.id).ticket, moved, True))
     return closed
@@ -382,7 +382,7 @@ def _copying(
         ticket, id=fresh.ticket or "", call=id, timeline=line, run=None, decision=decision
     )
     value = canonical.encode_struct(decided)
-    posting = calls.propose(
+    transition = calls.propose(
         msgspec.structs.replace(fresh, **changes),
         "awaiting_approval",
         state,
@@ -390,7 +390,7 @@ def _copying(
     )
     cell = CellWrite(name=TICKET + decided.id, expected=0, value=value)
     cells = (cell, tickets.closed(decided), _copied(space, line, origin, id))
-    return posting.also(cells=cells, objects=(wanted.value,) if wanted.value else ())
+    return transition.also(cells=cells, objects=(wanted.value,) if wanted.value else ())
 
 
 def _copied(space: Space, line: str, origin: CallRecord, copy: str) -> CellWrite:

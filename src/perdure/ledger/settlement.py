@@ -69,7 +69,7 @@ def late(
         if known is not None:
             return Late(held, known)
         accepted = held.record.state not in SETTLED
-        posting = (
+        transition = (
             calls.settle(
                 held,
                 "succeeded",
@@ -87,7 +87,7 @@ def late(
             if accepted
             else _evidence(space, held, staged)
         )
-        moved = calls.post_first(space, posting)
+        moved = calls.post_first(space, transition)
         if moved is not None:
             return Late(moved, accepted)
     raise Conflict(
@@ -150,9 +150,9 @@ def imported(
         status=status if staged else None,
         why=why if staged is None or status == "success" else _ENDED_IN_ERROR,
     )
-    posting = calls.propose(given, "requested", "started", _came_to(given))
+    transition = calls.propose(given, "requested", "started", _came_to(given))
     objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
-    return posting.also(cells=staged.cells if staged else (), objects=objects)
+    return transition.also(cells=staged.cells if staged else (), objects=objects)
 
 
 def answered(
@@ -162,14 +162,14 @@ def answered(
     shown = Object.of(Kind.BODY, preview)
     reference = calls.reference(staged.digest)
     given = msgspec.structs.replace(held.record, result=reference, status=status)
-    hops: dict[CallState, tuple[CallState, ...]] = {
+    states: dict[CallState, tuple[CallState, ...]] = {
         "succeeded": ("succeeded",),
         "failed": ("requested", "failed"),
         "unknown": (),
     }
-    posting = calls.advance(
+    transition = calls.advance(
         held,
-        *hops[_came_to(given)],
+        *states[_came_to(given)],
         at=at,
         result=reference,
         preview=shown.digest,
@@ -177,7 +177,7 @@ def answered(
         why=None if status == "success" else _ENDED_IN_ERROR,
         result_label=result_label,
     )
-    return posting.also(cells=staged.cells, objects=(*staged.objects, shown))
+    return transition.also(cells=staged.cells, objects=(*staged.objects, shown))
 
 
 def _came_to(record: CallRecord) -> CallState:
@@ -210,11 +210,11 @@ def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | 
 def _evidence(space: Space, held: VersionedCall, staged: Staged) -> CallTransition:
     evidence, at = calls.reference(staged.digest), space.clock()
     if repeat_guard.done(held.record):
-        posting = calls.learn(held, at=at, evidence=evidence)
-        return posting.also(cells=staged.cells, objects=staged.objects)
-    posting = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
+        transition = calls.learn(held, at=at, evidence=evidence)
+        return transition.also(cells=staged.cells, objects=staged.objects)
+    transition = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
     cells = (*staged.cells, *repeat_guard.doubted(space, held.record))
-    return posting.also(cells=cells, objects=staged.objects)
+    return transition.also(cells=cells, objects=staged.objects)
 
 
 def _check_unclear(record: CallRecord) -> None:
@@ -249,7 +249,7 @@ def _resolution(
     preview: bytes | None,
 ) -> CallTransition:
     shown = None if preview is None else Object.of(Kind.BODY, preview)
-    posting = calls.advance(
+    transition = calls.advance(
         held,
         "resolved",
         at=space.clock(),
@@ -262,4 +262,4 @@ def _resolution(
         preview=shown.digest if shown else None,
     )
     objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
-    return posting.also(cells=staged.cells if staged else (), objects=objects)
+    return transition.also(cells=staged.cells if staged else (), objects=objects)

@@ -133,12 +133,14 @@ def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
     step = Transition(ticket=msgspec.Raw(value))
     void: Changes = {"ticket": ticket.id, "approved": None, "approved_fingerprint": None}
     if isinstance(call, VersionedCall):
-        posting = calls.advance(call, "awaiting_approval", at=ticket.asked_at, step=step, **void)
+        transition = calls.advance(call, "awaiting_approval", at=ticket.asked_at, step=step, **void)
     else:
         record = msgspec.structs.replace(call, at=ticket.asked_at, **void)
-        posting = calls.propose(record, "awaiting_approval", step=step)
+        transition = calls.propose(record, "awaiting_approval", step=step)
     cell = CellWrite(name=TICKET + ticket.id, expected=0, value=value, listed=True)
-    return posting.also(cells=(cell, marks.mark(ASKS, ticket.timeline, ticket.id, expected=0, present=True)))
+    return transition.also(
+        cells=(cell, marks.mark(ASKS, ticket.timeline, ticket.id, expected=0, present=True))
+    )
 
 
 def closing(asked: StoredTicket, decision: Decision) -> tuple[tuple[CellWrite, ...], Transition]:

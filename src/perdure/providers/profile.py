@@ -35,7 +35,7 @@ __all__ = [
     "BackendRef",
     "check_backend",
     "check_model",
-    "facing",
+    "backend_profile",
     "name_of",
     "same",
     "of",
@@ -133,7 +133,7 @@ class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(kind for kind, capability in MEDIA.items() if self.does(capability) == "none")
 
 
-def facing(given: BackendRef, models: Catalog) -> BackendProfile:
+def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
     """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)

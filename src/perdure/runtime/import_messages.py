@@ -309,7 +309,7 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
 
 
 def add(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     given: object,
     *,
     api: str,
@@ -333,24 +333,24 @@ def add(
     intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
     losses = losses_of(
         [loss for loss in unread if loss.where != "options.cache"],
-        _tools(context, ground, by_spelling(ground.agent.toolbox, api)),
-        _options(context, ground),
+        _tools(context, env, by_spelling(env.agent.toolbox, api)),
+        _options(context, env),
     )
-    found = writer.once(ground.space, op_id, intent) if op_id else None
+    found = writer.once(env.space, op_id, intent) if op_id else None
     if found is not None:
         made = sum(len(message.tool_calls) for message in said)
         return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
-    adding = _Adding(ground, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
+    adding = _Adding(env, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
     for _ in range(_TRIES_MAX):
         try:
             added = adding.once(given, said, op_id, intent, whole=whole)
         except (Moved, StaleHead) as refused:  # another writer was first: look again at what is there
-            if removed(ground.space) or adding.is_fenced_off(refused):
+            if removed(env.space) or adding.is_fenced_off(refused):
                 raise
         else:
             return msgspec.structs.replace(added, losses=losses_of(losses, added.losses))
     raise Conflict(
-        f"could not add messages to '{ground.timeline}' after {_TRIES_MAX} attempts, because others write there "
+        f"could not add messages to '{env.timeline}' after {_TRIES_MAX} attempts, because others write there "
         "all the time; nothing was added. Try again."
     )
 
@@ -358,21 +358,21 @@ def add(
 class _Adding:
     """How one conversation is added to a line."""
 
-    def __init__(self, ground: RunEnvironment, api: str, backend: str | None, model: str | None) -> None:
-        self._ground, self._api, self._backend, self._model = ground, api, backend, model
+    def __init__(self, env: RunEnvironment, api: str, backend: str | None, model: str | None) -> None:
+        self._env, self._api, self._backend, self._model = env, api, backend, model
 
     def is_fenced_off(self, refused: Conflict) -> bool:
         """Whether a run has begun on the line, which trying again does not change."""
-        fences = {fence.cell for fence in self._ground.space.fences}
+        fences = {fence.cell for fence in self._env.space.fences}
         return isinstance(refused, Moved) and refused.cell in fences
 
     def once(
         self, given: object, said: Sequence[Message], op_id: str | None, intent: Digest, *, whole: bool
     ) -> Added:
         """Add it to the head as it is now; raises `Moved` or `StaleHead` if others write there meanwhile."""
-        space = self._ground.space
-        head = reader.head_to_move(space, self._ground.timeline)
-        journal = Journal(self._ground, f"import:{space.ids()}", head, Feed("import"))
+        space = self._env.space
+        head = reader.head_to_move(space, self._env.timeline)
+        journal = Journal(self._env, f"import:{space.ids()}", head, Feed("import"))
         items = items_of(given, _field(self._api))
         if whole:
             messages, left = self._rest(said, head), ImportSplit(new=items)
@@ -384,17 +384,17 @@ class _Adding:
                 return Added(head=head, messages=0, calls=0, losses=left.losses)
             raise Invalid("there is nothing to add: no message was found; nothing was written.")
         draft = journal.draft("import")
-        ours = _Ours(self._ground, by_spelling(self._ground.agent.toolbox, self._api), head)
+        ours = _Ours(self._env, by_spelling(self._env.agent.toolbox, self._api), head)
         for at, message in enumerate(messages):
             if self._model is not None and message.role == "assistant":
                 message = made_by(message, self._model)  # whose signatures and sealed thoughts it has
             kept, staged = brought_in(space, ours.renamed(message, at))
             draft.hold(staged)
             draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
-        postings = [*ours.postings(journal.run, self._backend), *ours.answers(journal.run)]
-        draft.extend(ours.completed(postings))
+        transitions = [*ours.transitions(journal.run, self._backend), *ours.answers(journal.run)]
+        draft.extend(ours.completed(transitions))
         journal.stage(draft)
-        _write(journal, op_id, intent, postings, cells_for(space, left.new, journal.run))
+        _write(journal, op_id, intent, transitions, cells_for(space, left.new, journal.run))
         losses = (*left.losses, *ours.losses)
         return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
 
@@ -408,14 +408,14 @@ class _Adding:
 
     def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
         """What follows the transcript; raises `Conflict` if what was given does not begin with it."""
-        space = self._ground.space
+        space = self._env.space
         there = [entry.message for entry in reader.transcript(space, head.commit)]
-        called = by_spelling(self._ground.agent.toolbox, self._api)
+        called = by_spelling(self._env.agent.toolbox, self._api)
         here = [brought_in(space, message)[0] for message in said]
         count = matched(there, here, {name: tool.name for name, tool in called.items()})
         if count is None:
             raise Conflict(
-                f"what was given does not begin with the {len(there)} messages of '{self._ground.timeline}'; "
+                f"what was given does not begin with the {len(there)} messages of '{self._env.timeline}'; "
                 "nothing was added. Give the whole conversation, or add it without comparing it."
             )
         return list(said[count:])
@@ -425,11 +425,11 @@ def _write(
     journal: Journal,
     op_id: str | None,
     intent: Digest,
-    postings: list[CallTransition],
+    transitions: list[CallTransition],
     marks: Sequence[CellWrite],
 ) -> None:
     """Write what is staged, and have the repeat guard know the calls."""
-    records = [posting.record for posting in postings if posting.cells[0].expected == 0]
+    records = [transition.record for transition in transitions if transition.cells[0].expected == 0]
     for _ in range(_TRIES_MAX):
         cells = (*repeat_guard.entering(journal.space, records), *marks)
         try:
@@ -437,7 +437,7 @@ def _write(
                 op_id=op_id,
                 intent=intent if op_id else None,
                 cells=cells,
-                postings=postings,
+                transitions=transitions,
                 on_conflict="raise",
             )
         except Moved as moved:
@@ -469,9 +469,9 @@ def _system(context: Context) -> list[Message]:
     return [Message("system", (Text(context.system),))] if context.system else []
 
 
-def _tools(context: Context, ground: RunEnvironment, called: Mapping[str, Tool]) -> list[Loss]:
+def _tools(context: Context, env: RunEnvironment, called: Mapping[str, Tool]) -> list[Loss]:
     """The tools of a request that the agent does not declare in the same way."""
-    toolbox = {**called, **ground.agent.toolbox}
+    toolbox = {**called, **env.agent.toolbox}
     mine = {name: tool.spec for name, tool in toolbox.items()}
     losses: list[Loss] = []
     for at, spec in enumerate(context.tools):
@@ -489,7 +489,7 @@ def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
     return (one.description, one.parameters) == (other.description, other.parameters)
 
 
-def _options(context: Context, ground: RunEnvironment) -> list[Loss]:
+def _options(context: Context, env: RunEnvironment) -> list[Loss]:
     """The options of a request that are not the agent's."""
     why = "a thread keeps no options; give it to the agent or to the backend"
     vendor = context.options.get("vendor")
@@ -500,7 +500,7 @@ def _options(context: Context, ground: RunEnvironment) -> list[Loss]:
         if name not in _NOTES
     ]
     named = [(name, name) for name in context.options if name != "vendor"]
-    mine = ground.agent.options
+    mine = env.agent.options
     return [
         Loss(kind="dropped", where=f"options.{where}", what=name, why=why)
         for where, name in (*named, *fields)
@@ -515,11 +515,11 @@ class _Ours:
     imported to this line before.  A call that a run or `thread.call` made is never settled by it.
     """
 
-    def __init__(self, ground: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
-        self._ground = ground
+    def __init__(self, env: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
+        self._env = env
         self._called = called  # tools by names that the vendor was told in the place of their own
         self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
-        self._before = OpenImports(ground.space, head.commit)
+        self._before = OpenImports(env.space, head.commit)
         self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and what the vendor called it
         self._results: dict[str, ToolResult] = {}
         self._answered: list[tuple[VersionedCall, ToolResult]] = []  # calls that were imported before
@@ -539,13 +539,13 @@ class _Ours:
         ]
         return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
 
-    def postings(self, label: str, backend: str | None) -> list[CallTransition]:
+    def transitions(self, label: str, backend: str | None) -> list[CallTransition]:
         """What enters the ledger."""
-        return [self._posting(id, label, backend) for id in self.made]
+        return [self._transition(id, label, backend) for id in self.made]
 
     def answers(self, label: str) -> list[CallTransition]:
         """What settles calls that were imported before."""
-        space, found = self._ground.space, list[CallTransition]()
+        space, found = self._env.space, list[CallTransition]()
         for held, result in self._answered:
             kept = keep(result)
             staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
@@ -561,23 +561,23 @@ class _Ours:
             )
         return found
 
-    def completed(self, postings: Sequence[CallTransition]) -> list[Event]:
+    def completed(self, transitions: Sequence[CallTransition]) -> list[Event]:
         """What the history says of calls with a result; how far one reaches only where its tool is known here."""
-        toolbox = self._ground.agent.toolbox
+        toolbox = self._env.agent.toolbox
         return [
             ToolCallCompleted(
-                id=self._ground.space.ids(),
-                call=posting.record.id,
-                status=posting.record.state,
-                result_ref=posting.record.result,
-                side_effects=posting.record.effect if posting.record.tool in toolbox else None,
+                id=self._env.space.ids(),
+                call=transition.record.id,
+                status=transition.record.state,
+                result_ref=transition.record.result,
+                side_effects=transition.record.effect if transition.record.tool in toolbox else None,
             )
-            for posting in postings
-            if posting.record.result is not None
+            for transition in transitions
+            if transition.record.result is not None
         ]
 
     def _call(self, call: ToolCall) -> ToolCall:
-        id = self._ground.space.ids()
+        id = self._env.space.ids()
         tool = self._called.get(call.name)
         made = ToolCall(id, tool.name if tool else call.name, call.args)
         self.made[id] = (made, call.id)
@@ -599,7 +599,7 @@ class _Ours:
             self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
             # A call of the line that goes by this id must not look answered.
             is_taken = result.call_id in self._before.seen
-            return msgspec.structs.replace(result, call_id=self._ground.space.ids()) if is_taken else result
+            return msgspec.structs.replace(result, call_id=self._env.space.ids()) if is_taken else result
         mine = ToolResult(held.record.id, result.status, result.content)
         if held.record.state == "unknown" and held.record.result is None:
             self._answered.append((held, mine))
@@ -613,11 +613,11 @@ class _Ours:
         tool = self._called.get(name)
         return self._before.take_of(tool.name if tool else name)
 
-    def _posting(self, id: str, label: str, backend: str | None) -> CallTransition:
-        space = self._ground.space
+    def _transition(self, id: str, label: str, backend: str | None) -> CallTransition:
+        space = self._env.space
         call, vendor_id = self.made[id]
         body = args_body(call.args)
-        tool = self._ground.agent.toolbox.get(call.name)
+        tool = self._env.agent.toolbox.get(call.name)
         reach = tool.reach if tool else Reach()
         record = CallRecord(
             id=id,
@@ -628,7 +628,7 @@ class _Ours:
             at=space.clock(),
             fingerprint=fingerprint_here(tool, call.args) if tool else "",
             version=tool.version if tool else None,
-            timeline=self._ground.timeline,
+            timeline=self._env.timeline,
             run=None,
             label=label,
             backend=backend,
@@ -637,11 +637,11 @@ class _Ours:
         )
         result = self._results.get(id)
         if result is None:
-            posting = settlement.imported(record, reach=reach, why="no result came with it")
-            return posting.also(objects=(body,))
+            transition = settlement.imported(record, reach=reach, why="no result came with it")
+            return transition.also(objects=(body,))
         kept = keep(result)
         staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
-        posting = settlement.imported(
+        transition = settlement.imported(
             record, staged=staged, preview=encode_result(result), status=result.status, reach=reach
         )
-        return posting.also(objects=(body,))
+        return transition.also(objects=(body,))

@@ -149,12 +149,12 @@ _POLL_SECONDS = 0.1
 class Watching:
     """A run that is being started, and what comes of it; made known by whoever runs it."""
 
-    def __init__(self, ground: RunEnvironment, wake: Callable[[], None] | None = None) -> None:
+    def __init__(self, env: RunEnvironment, wake: Callable[[], None] | None = None) -> None:
         """Watch the line; `wake` is called whenever there is something new."""
-        self._ground, self._wake = ground, wake
+        self._env, self._wake = env, wake
         self._pid = os.getpid()
-        head = reader.head_of(ground.space, ground.timeline).commit
-        self.follower = Follower(ground.space, ground.timeline, cursor_at(ground.space, head))
+        head = reader.head_of(env.space, env.timeline).commit
+        self.follower = Follower(env.space, env.timeline, cursor_at(env.space, head))
         self.ready = threading.Event()  # it has begun, or never will
         self.settled = threading.Event()  # it is known what came of it
         self.watcher: Watcher | None = None
@@ -224,11 +224,11 @@ class Watching:
 class Following:
     """Whoever reads a line from a place on, and the words of the run that lives there."""
 
-    def __init__(self, ground: RunEnvironment, after: str | None, *, wait: bool = False) -> None:
+    def __init__(self, env: RunEnvironment, after: str | None, *, wait: bool = False) -> None:
         """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
-        self._ground, self._wait = ground, wait
+        self._env, self._wait = env, wait
         self._pid = os.getpid()
-        self._follower = Follower(ground.space, ground.timeline, _place(ground, after))
+        self._follower = Follower(env.space, env.timeline, _place(env, after))
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
 
@@ -238,14 +238,14 @@ class Following:
             self._pid, self._feed, self._watcher = os.getpid(), None, None
         if self._watcher is not None:
             return self._watched(self._watcher, timeout)
-        self._feed = self._ground.feeds.find(self._ground.space.name, self._ground.timeline)
+        self._feed = self._env.feeds.find(self._env.space.name, self._env.timeline)
         if self._feed is not None:
             self._watcher = self._feed.watch()
         found: list[Happening] = list(self._follower.read(self._watcher.at if self._watcher else None))
         if self._watcher is not None:
             so_far = self._watcher.text
             return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
-        if not found and not self._wait and not _is_live(self._ground):
+        if not found and not self._wait and not _is_live(self._env):
             return list(self._follower.read()) or None  # the run may have ended just now
         if not found:
             time.sleep(timeout)
@@ -269,9 +269,9 @@ class Following:
         return found
 
 
-def stream(ground: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:
+def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:
     """The events of a run that `start` begins elsewhere; leaving the iteration does not stop it."""
-    watching = Watching(ground)
+    watching = Watching(env)
     start(watching)
     watching.ready.wait()
     try:
@@ -284,12 +284,12 @@ def stream(ground: RunEnvironment, start: Callable[[Watching], None]) -> Iterato
         watching.leave()
 
 
-def follow(ground: RunEnvironment, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
+def follow(env: RunEnvironment, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
     """The events of the line after a cursor; None begins with the run that lives there, or now.
 
     Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
     """
-    following = Following(ground, after, wait=wait)
+    following = Following(env, after, wait=wait)
     try:
         while (events := following.step(_POLL_SECONDS)) is not None:
             yield from events
@@ -297,20 +297,20 @@ def follow(ground: RunEnvironment, after: str | None, *, wait: bool = False) -> 
         following.leave()
 
 
-def _place(ground: RunEnvironment, after: str | None) -> Cursor | None:
+def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
     if after is not None:
         return Cursor.read(after)
-    space = ground.space
-    held = leases.current(space, ground.timeline)
+    space = env.space
+    held = leases.current(space, env.timeline)
     if held is None:
-        return cursor_at(space, reader.head_of(space, ground.timeline).commit)
+        return cursor_at(space, reader.head_of(space, env.timeline).commit)
     first = space.engine.labelled(space.name, held.run)
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
 
 
-def _is_live(ground: RunEnvironment) -> bool:
-    held = leases.current(ground.space, ground.timeline)
-    return held is not None and leases.state(ground.space, held, owners=ground.owners) == "live"
+def _is_live(env: RunEnvironment) -> bool:
+    held = leases.current(env.space, env.timeline)
+    return held is not None and leases.state(env.space, held, owners=env.owners) == "live"
 
 
 def _placed(item: Live, cursor: str | None) -> Live:

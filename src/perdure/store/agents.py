@@ -40,17 +40,17 @@ __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
 class AgentMap(Line):
     """The map of one agent.  Nobody but this agent and its threads sees it."""
 
-    def __init__(self, shelf: StoreResources, agent: Agent, *, declared: bool) -> None:
+    def __init__(self, resources: StoreResources, agent: Agent, *, declared: bool) -> None:
         """Hold the map of an agent; reading it begins nothing, and nor does a change that comes to nothing."""
-        super().__init__(TimelineContext(space=shelf.agent(agent.name), defaults=encoded_defaults(agent)))
-        self._shelf, self._agent, self._declared, self._recorded = shelf, agent, declared, False
+        super().__init__(TimelineContext(space=resources.agent(agent.name), defaults=encoded_defaults(agent)))
+        self._resources, self._agent, self._declared, self._recorded = resources, agent, declared, False
         self.name = agent.name
 
     def _finish(self) -> None:
         """List the agent in the directory.  What was committed is durable; the next change tries it again."""
         if not self._recorded:
             with suppress(PerdureError):
-                directory.record_agent(self._shelf.store, self._agent, declared=self._declared)
+                directory.record_agent(self._resources.store, self._agent, declared=self._declared)
                 self._recorded = True
 
 
@@ -79,9 +79,9 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 class Definitions:
     """The agents whose definitions are kept in a store."""
 
-    def __init__(self, shelf: StoreResources, url: str) -> None:
+    def __init__(self, resources: StoreResources, url: str) -> None:
         """Look into that store, which is at `url`."""
-        self._shelf, self._url = shelf, url
+        self._resources, self._url = resources, url
 
     def apply(self, name: str, definition: Definition, *, reason: str = "apply") -> Kept:
         """Keep a definition as the newest version; the same as the last one changes nothing.
@@ -93,8 +93,8 @@ class Definitions:
         if not isinstance(definition, Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(f"a Definition is applied, not {definition!r}; nothing was changed.")
         definition = self._at_home(name, definition)
-        directory.record_agent(self._shelf.store, Agent(name), declared=False)
-        space = self._shelf.agent(name)
+        directory.record_agent(self._resources.store, Agent(name), declared=False)
+        space = self._resources.agent(name)
         for _ in range(_TRIES_MAX):
             known = self.find(name)
             if known is not None and known.definition == definition:
@@ -124,7 +124,7 @@ class Definitions:
 
     def versions(self, name: str) -> Iterator[Kept]:
         """Every version, newest first, read as they are asked for."""
-        space = self._shelf.agent(names.check_name("agent", name))
+        space = self._resources.agent(names.check_name("agent", name))
         hold = space.engine.hold(space.name, MAIN)
         before: Digest | None = None
         for step in reader.steps(space, hold.head.commit if hold else None):

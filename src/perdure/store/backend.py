@@ -38,7 +38,7 @@ class Switching(Runs, ABC):
     def backend(self) -> str | None:
         """The backend that takes the next turn, as the line's history says; else the agent's own, None if it has none."""
         declared = self._declared.backend
-        recorded = line_backend(self._ground())
+        recorded = line_backend(self._env())
         if recorded is not None:
             return recorded.name
         return None if declared is None else name_of(declared)
@@ -48,7 +48,7 @@ class Switching(Runs, ABC):
 
         Nothing is written and nothing is sent.  `output` is the type that runs are asked for, if they are.
         """
-        return switch.check(self._ground(), SwitchRequest(to=backend, output=output))
+        return switch.check(self._env(), SwitchRequest(to=backend, output=output))
 
     def switch(
         self,
@@ -76,7 +76,7 @@ class Switching(Runs, ABC):
             summariser=summariser,
             op_id=op_id,
         )
-        report = switch.switch(self._ground(), asked)
+        report = switch.switch(self._env(), asked)
         if not isinstance(backend, str):
             recorded = RecordedBackend(report.to_backend, report.to_server)
             self._handed.pop(recorded, None)  # the newest is the last

@@ -102,7 +102,7 @@ def open(
     embedder = None if embed is None else _embedder(embed)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
     now = _now if clock is None else clock
-    shelf = StoreResources(
+    resources = StoreResources(
         engine=engine,
         clock=now,
         ids=Ids(now) if ids is None else ids,
@@ -115,8 +115,8 @@ def open(
     if not read_only:
         # A damaged store must open for `verify` to name the damage; every use of what is damaged raises.
         with suppress(Corrupt):
-            outbox.finish_all(shelf.named, shelf.store)
-    return Store(shelf, address, read_only=read_only)
+            outbox.finish_all(resources.named, resources.store)
+    return Store(resources, address, read_only=read_only)
 
 
 def _address(url: object) -> str:

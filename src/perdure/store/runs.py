@@ -74,7 +74,7 @@ class Runs(Line, ABC):
         """
         return drive(
             control.run(
-                self._ground(),
+                self._env(),
                 input,
                 id=id,
                 state=state,
@@ -100,11 +100,11 @@ class Runs(Line, ABC):
 
         Leaving the loop does not stop the run; `cancel` does.
         """
-        ground = self._ground()
+        env = self._env()
         return self._watched(
-            ground,
+            env,
             lambda begun: control.run(
-                ground,
+                env,
                 input,
                 id=id,
                 state=state,
@@ -121,31 +121,31 @@ class Runs(Line, ABC):
 
         Ends when no run lives here; with `wait` it goes on for the next one.
         """
-        return streaming.follow(self._ground(), after, wait=wait)
+        return streaming.follow(self._env(), after, wait=wait)
 
     def resume(self, run: str | None = None) -> Result:
         """Go on with a run that was cut off, or that has been decided; None: the one on this line.
 
         Raises `NotFound` if there is nothing to go on with, `RunFailed` if it fails.
         """
-        return drive(control.resume(self._ground(), run))
+        return drive(control.resume(self._env(), run))
 
     def resume_stream(self, run: str | None = None) -> Iterator[Happening]:
         """The same as events, as they happen from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
         """
-        ground = control.line_of(self._ground(), run)
-        return self._watched(ground, lambda begun: control.resume(ground, run, begun=begun))
+        env = control.line_of(self._env(), run)
+        return self._watched(env, lambda begun: control.resume(env, run, begun=begun))
 
     def cancel(self, run: str | None = None, *, why: str = "cancelled", by: str | None = None) -> RunRecord:
         """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
 
         One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.
         """
-        ground = self._ground()
-        record = control.cancel(ground, run, why, by)
-        return drive(control.end_cancelled(ground, record))
+        env = self._env()
+        record = control.cancel(env, run, why, by)
+        return drive(control.end_cancelled(env, record))
 
     def steer(self, text: str | Message, *, id: str | None = None) -> str:
         """Say something to the run on this line; it hears it at its next step.  The message's id.
@@ -199,7 +199,7 @@ class Runs(Line, ABC):
         Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
         call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
         """
-        return drive(direct_call.call(self._ground(), tool, arguments, id=id))
+        return drive(direct_call.call(self._env(), tool, arguments, id=id))
 
     def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool what became of it, and settle it by the answer; the call as it stands then.
@@ -208,7 +208,7 @@ class Runs(Line, ABC):
         outcome is known, `Busy` if somebody may still be at it, `Unsupported` if its tool has no hook.
         """
         names.check_id("call", call)
-        return drive(reconcile.reconcile(self._ground(), call, by=by))
+        return drive(reconcile.reconcile(self._env(), call, by=by))
 
     def resolve(
         self,
@@ -237,11 +237,11 @@ class Runs(Line, ABC):
 
     def interrupted(self, run: str) -> bool:
         """Whether a run was cut off: it has not ended, waits for nobody, and no process is at it."""
-        return control.is_interrupted(self._ground(), names.check_id("run", run))
+        return control.is_interrupted(self._env(), names.check_id("run", run))
 
     def decided(self, run: str) -> bool:
         """Whether a run that waits can go on: something that it waits for was decided, or its time is up."""
-        return control.is_decided(self._ground(), names.check_id("run", run))
+        return control.is_decided(self._env(), names.check_id("run", run))
 
     def calls(self, *, run: str | None = None, limit: int | None = None) -> list[CallRecord]:
         """The tool calls of this thread, over all its timelines, by id; those of one run if it is named.
@@ -280,14 +280,14 @@ class Runs(Line, ABC):
         return sorted(found, key=lambda each: each.begun_at)
 
     @abstractmethod
-    def _ground(self) -> RunEnvironment:
+    def _env(self) -> RunEnvironment:
         """What a run on this line stands on, for the awaitable face."""
 
     def _rework(self) -> Rework:
-        return rework_with(self._ground())
+        return rework_with(self._env())
 
     def _watched(
-        self, ground: RunEnvironment, work: Callable[[Callable[[Started], None]], Coroutine[Any, Any, Result]]
+        self, env: RunEnvironment, work: Callable[[Callable[[Started], None]], Coroutine[Any, Any, Result]]
     ) -> Iterator[Happening]:
         def start(watching: Watching) -> None:
             def go() -> None:
@@ -296,9 +296,9 @@ class Runs(Line, ABC):
                 except BaseException as error:  # noqa: BLE001  # it is raised where the stream is read
                     watching.ended(None, error)
 
-            ground.workshop.begin(go)
+            env.store_runtime.begin(go)
 
-        return streaming.stream(ground, start)
+        return streaming.stream(env, start)
 
 
 def _json_text(value: object) -> str:

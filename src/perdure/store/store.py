@@ -73,13 +73,13 @@ _PAGE = 100
 class Store:
     """Everything that one database holds.  Use it in a `with` statement, or close it."""
 
-    def __init__(self, shelf: StoreResources, url: str, *, read_only: bool) -> None:
+    def __init__(self, resources: StoreResources, url: str, *, read_only: bool) -> None:
         """Hold an engine that is open; `perdure.open` is the way to get a store."""
-        self._shelf = shelf
+        self._resources = resources
         self.url = url
         self.read_only = read_only
         self._place = registry.place_of(url)
-        self.definitions = Definitions(shelf, url)  # of agents, kept by `perdure agents apply`
+        self.definitions = Definitions(resources, url)  # of agents, kept by `perdure agents apply`
 
     def __enter__(self) -> Self:
         """Give the store itself; leaving the block closes it."""
@@ -111,10 +111,10 @@ class Store:
         if declared is not None and by_name:
             declared = self._bare(declared.name)
         record = self._record(id, declared, owner, begins=timeline == MAIN)
-        thread = Thread(self._shelf, id, record, declared or self._bare(record.agent))
+        thread = Thread(self._resources, id, record, declared or self._bare(record.agent))
         found = thread if timeline == MAIN else thread.on(timeline)
         if declared is not None and not self.read_only:
-            directory.record_agent(self._shelf.store, declared, declared=not by_name)
+            directory.record_agent(self._resources.store, declared, declared=not by_name)
         return found
 
     def threads(
@@ -126,29 +126,29 @@ class Store:
     ) -> Iterator[Thread]:
         """All threads by id, or those of one owner or agent, or with a run in that state, read as they are asked for."""
         name = None if agent is None else _declared(agent).name
-        spaces = None if state is None else _with_runs(self._shelf.engine, state)
-        for id, record in directory.threads(self._shelf.store):
+        spaces = None if state is None else _with_runs(self._resources.engine, state)
+        for id, record in directory.threads(self._resources.store):
             if spaces is not None and record.space not in spaces:
                 continue
             if owner in (None, record.owner) and name in (None, record.agent):
-                yield Thread(self._shelf, id, record, self._bare(record.agent))
+                yield Thread(self._resources, id, record, self._bare(record.agent))
 
     def agent(self, agent: Agent | str) -> AgentMap:
         """The map that an agent keeps across its threads."""
-        return AgentMap(self._shelf, _declared(agent), declared=isinstance(agent, Agent))
+        return AgentMap(self._resources, _declared(agent), declared=isinstance(agent, Agent))
 
     def agents(self) -> Iterator[str]:
         """The names of all agents, sorted, read as they are asked for."""
-        return (record.name for record in directory.agents(self._shelf.store))
+        return (record.name for record in directory.agents(self._resources.store))
 
     def memory(self, owner: str) -> Memory:
         """What is remembered for an owner, across all threads and agents; nobody else's is ever found there."""
-        return Memory(self._shelf.memories.of(owner))
+        return Memory(self._resources.memories.of(owner))
 
     def owners(self) -> Iterator[str]:
         """Those who have a memory, by name, read as they are asked for."""
         after = MEMORY
-        while page := self._shelf.engine.spaces(after=after, limit=_PAGE):
+        while page := self._resources.engine.spaces(after=after, limit=_PAGE):
             for name in page:
                 if not name.startswith(MEMORY):
                     return
@@ -157,7 +157,7 @@ class Store:
 
     def approvals(self) -> list[Approval]:
         """Everything that waits for a decision, over all threads, oldest first."""
-        return waiting(self._shelf.engine)
+        return waiting(self._resources.engine)
 
     def resume(self, agent: Agent) -> list[Result]:
         """Go on with every run of this agent that was cut off, or has been decided; what each came to.
@@ -172,13 +172,13 @@ class Store:
             raise Invalid(
                 f"runs are resumed with their Agent, tools included, not with {agent!r}; nothing was resumed."
             )
-        engine = self._shelf.engine
+        engine = self._resources.engine
         found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
         return [(label_of(engine, space), record) for space, record in found]
 
     def verify(self) -> Report:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
-        return verify.verify(self._shelf.engine)
+        return verify.verify(self._resources.engine)
 
     def repair(self) -> dict[str, tuple[str, ...]]:
         """Rebuild what follows from the ledger in every thread that is damaged; the rebuilt cells, by thread.
@@ -187,22 +187,22 @@ class Store:
         thread as it is, where the ledger itself is damaged or was cut, or something else is: restore a backup.
         Make a copy of the store first if what is damaged is to be looked at later.
         """
-        return repair_all(self._shelf.engine)
+        return repair_all(self._resources.engine)
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy to a new file while others write; raises `Conflict` if the file exists."""
-        self._shelf.engine.backup(Path(path))
+        self._resources.engine.backup(Path(path))
 
     def facts(self) -> dict[str, str | int]:
         """What is known about the engine: kind, place, versions, settings, sizes."""
-        return self._shelf.engine.facts()
+        return self._resources.engine.facts()
 
     def close(self) -> None:
         """Release everything, once what runs in the background has ended.  Closing again is no error."""
         self._close()
 
     def _close(self) -> None:
-        self._shelf.close()
+        self._resources.close()
 
     def _resumed(self, agent: Agent, found: tuple[str, RunRecord]) -> Result | None:
         id, record = found
@@ -216,21 +216,21 @@ class Store:
 
     def _bare(self, name: str) -> Agent:
         """An agent whose code is not at hand, with the policy that it was last declared with."""
-        return Agent(name, policy=directory.policy_of(self._shelf.store, name))
+        return Agent(name, policy=directory.policy_of(self._resources.store, name))
 
     def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
         """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
         if agent is None:
-            record = directory.find(self._shelf.store, id)
+            record = directory.find(self._resources.store, id)
         elif begins and not self.read_only:
-            record = directory.begin(self._shelf.store, id, agent, owner)
+            record = directory.begin(self._resources.store, id, agent, owner)
         else:
             why = (
                 "This store is read-only."
                 if self.read_only
                 else f"A thread begins on '{MAIN}': open it there."
             )
-            record = directory.find(self._shelf.store, id, advice=why)
+            record = directory.find(self._resources.store, id, advice=why)
         directory.check_record(record, id, agent and agent.name, owner)
         return record
 

@@ -65,15 +65,18 @@ class Thread(Switching):
     """One timeline of a thread, `main` unless another was asked for."""
 
     def __init__(
-        self, shelf: StoreResources, id: str, record: Record, agent: Agent, timeline: str = MAIN
+        self, resources: StoreResources, id: str, record: Record, agent: Agent, timeline: str = MAIN
     ) -> None:
         """Hold a thread that the directory has; `store.thread` is the way to get one."""
-        space = shelf.thread(id, record.space)
+        space = resources.thread(id, record.space)
         standing = TimelineContext(
-            space=space, timeline=timeline, agent=shelf.agent(record.agent), defaults=encoded_defaults(agent)
+            space=space,
+            timeline=timeline,
+            agent=resources.agent(record.agent),
+            defaults=encoded_defaults(agent),
         )
         super().__init__(standing)
-        self._shelf, self._record, self._declared = shelf, record, agent
+        self._resources, self._record, self._declared = resources, record, agent
         self._handed = {}  # backends that were handed to a switch
         self.id = id
         self.agent = record.agent
@@ -169,11 +172,11 @@ class Thread(Switching):
         messages begin with the whole transcript, and only the rest is added.  Raises `Invalid`, having written
         nothing, if it cannot be read, and `Conflict` if with `whole` it begins otherwise.
         """
-        ground, named = self._ground(), given(op_id)
+        env, named = self._env(), given(op_id)
 
         def added(space: Space) -> Added:
-            standing = msgspec.structs.replace(ground.standing, space=space)
-            placed = msgspec.structs.replace(ground, standing=standing)
+            standing = msgspec.structs.replace(env.standing, space=space)
+            placed = msgspec.structs.replace(env, standing=standing)
             return import_messages.add(
                 placed, messages, api=api, op_id=named, provider=provider, model=model, whole=whole
             )
@@ -182,29 +185,29 @@ class Thread(Switching):
 
     def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
         """The request that a backend would be sent at a moment, and what could not be carried over unchanged."""
-        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
-        return preview.render(self._ground(), named, at=self._moment(at))
+        named = registry.in_full(backend, self._resources.models) if isinstance(backend, str) else backend
+        return preview.render(self._env(), named, at=self._moment(at))
 
     def plan(self, backend: str | Backend | Model | None = None, *, at: Wanted = UNSET) -> Plan:
         """What a backend would be shown for its next step at a moment, item by item, and why; None: the line's own.
 
         Nothing is written and nothing is sent.
         """
-        named = registry.in_full(backend, self._shelf.models) if isinstance(backend, str) else backend
-        return preview.planned(self._ground(), named, at=self._moment(at))
+        named = registry.in_full(backend, self._resources.models) if isinstance(backend, str) else backend
+        return preview.planned(self._env(), named, at=self._moment(at))
 
     def shown(self, at: Wanted = UNSET) -> Shown:
         """What the model was shown that spoke last, at a moment or before it: the plan, and the request that was sent.
 
         Raises `NotFound` if none spoke in a run.
         """
-        return preview.shown(self._ground(), self._moment(at))
+        return preview.shown(self._env(), self._moment(at))
 
     def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
         """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
         if model is not None:
             names.check_label("model", model)
-        return preview.render_as(self._ground(), api, model=model or "", at=self._moment(at))
+        return preview.render_as(self._env(), api, model=model or "", at=self._moment(at))
 
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale.
@@ -213,8 +216,8 @@ class Thread(Switching):
         way or nobody knows its outcome; `force` gives these calls up.
         """
         reader.head_of(self._space, MAIN)
-        outbox.finish(self._shelf.named, self._space)
-        store = self._shelf.store
+        outbox.finish(self._resources.named, self._space)
+        store = self._resources.store
         remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
         removed(self._space, remove, force=force)
 
@@ -228,35 +231,35 @@ class Thread(Switching):
         )
 
     def _memory(self) -> OwnerMemory | None:
-        return self._shelf.memories.of(self.owner) if self.owner else None
+        return self._resources.memories.of(self.owner) if self.owner else None
 
-    def _ground(self) -> RunEnvironment:
+    def _env(self) -> RunEnvironment:
         """What a run on this line stands on, for the awaitable face."""
         return RunEnvironment(
             standing=self._standing,
             agent=self._declared,
-            workshop=self._shelf.workshop,
-            store=self._shelf.store,
+            store_runtime=self._resources.store_runtime,
+            store=self._resources.store,
             finish=self._finish,
             effect_max=effect_limit.most(self._space, self.timeline),
             handed=self._handed,
-            models=self._shelf.models,
+            models=self._resources.models,
             memory=self._memory(),
             parent_run=running_inside(),
         )
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
-        cells = outbox.promotion(space, self._shelf.agent(self.agent), main, line)
+        cells = outbox.promotion(space, self._resources.agent(self.agent), main, line)
         return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
 
     def _on(self, timeline: str) -> Thread:
-        other = Thread(self._shelf, self.id, self._record, self._declared, timeline)
+        other = Thread(self._resources, self.id, self._record, self._declared, timeline)
         other._handed = self._handed
         return other
 
     def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
-        rules = directory.rules_of(self._shelf.store, self.agent)
+        rules = directory.rules_of(self._resources.store, self.agent)
         outside = self._standing.sight(head).reads
         return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
 
@@ -264,7 +267,7 @@ class Thread(Switching):
         # What was committed is durable and says what is left to do; the next change, or the next open, does it.
         # That an earlier one cannot be applied is no reason to call this commit a failure: `verify` names damage.
         with suppress(PerdureError):
-            outbox.finish(self._shelf.named, self._space)
+            outbox.finish(self._resources.named, self._space)
 
 
 def _named(timeline: str | OnTimeline) -> str:

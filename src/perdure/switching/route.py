@@ -168,6 +168,6 @@ def needs(context: Context) -> frozenset[Capability]:
     return frozenset(found)
 
 
-def lacking(facing: BackendProfile, wanted: Iterable[Capability | str]) -> tuple[str, ...]:
+def lacking(backend_profile: BackendProfile, wanted: Iterable[Capability | str]) -> tuple[str, ...]:
     """Which of these a backend does not do at all."""
-    return tuple(str(each) for each in wanted if facing.does(Capability(each)) == "none")
+    return tuple(str(each) for each in wanted if backend_profile.does(Capability(each)) == "none")

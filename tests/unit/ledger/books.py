@@ -92,20 +92,20 @@ class Keeper(Hand):
         self.ask_for(record)
         return self.post(self.starting(record))
 
-    def post(self, posting: CallTransition) -> VersionedCall:
+    def post(self, transition: CallTransition) -> VersionedCall:
         """Write one posting."""
-        return calls.post(self.space, (posting,))[0]
+        return calls.post(self.space, (transition,))[0]
 
-    def move(self, held: VersionedCall, *hops: CallState) -> VersionedCall:
+    def move(self, held: VersionedCall, *states: CallState) -> VersionedCall:
         """Take a call on."""
-        return self.post(calls.advance(held, *hops, at=self.space.clock()))
+        return self.post(calls.advance(held, *states, at=self.space.clock()))
 
     def succeed(self, held: VersionedCall, result: bytes = b'"paid"') -> VersionedCall:
         """Settle a call with a result."""
-        posting = calls.settle(
+        transition = calls.settle(
             held, "succeeded", at=self.space.clock(), staged=self.staged(result), status="success"
         )
-        return self.post(posting)
+        return self.post(transition)
 
     def staged(self, content: bytes = b'"paid"') -> Staged:
         """An artifact that is not written yet."""

@@ -52,9 +52,9 @@ def test_a_call_moves_only_along_the_state_machine(state: CallState, to: CallSta
 
 def test_a_posting_over_several_states_passes_each_of_them() -> None:
     """A way that skips one is refused like any other."""
-    posting = calls.propose(Keeper().record("c"), "requested", "started")
+    transition = calls.propose(Keeper().record("c"), "requested", "started")
 
-    assert decode_transition(posting.entry).via == ("proposed", "requested")
+    assert decode_transition(transition.entry).via == ("proposed", "requested")
     with pytest.raises(Conflict, match="is proposed and cannot become started"):
         calls.propose(Keeper().record("c"), "started")
 
@@ -76,10 +76,10 @@ def test_the_result_travels_in_the_same_write(keeper: Keeper) -> None:
     held = keeper.post(calls.propose(keeper.record("c"), "requested", "started"))
     staged = keeper.staged(b"[1,2]")
 
-    posting = calls.settle(
+    transition = calls.settle(
         held, "succeeded", at=5, staged=staged, preview=b"{}", patch=b"[]", status="success"
     )
-    done = keeper.post(posting).record
+    done = keeper.post(transition).record
 
     assert done.result == f"artifact://sha256/{staged.digest}"
     assert done.preview is not None
@@ -119,14 +119,14 @@ def test_calls_do_not_get_into_each_others_way(keeper: Keeper) -> None:
 
 def test_a_commit_carries_postings(keeper: Keeper) -> None:
     """The cells and objects of a posting go into a proposal as they are."""
-    posting = calls.propose(keeper.record("c"))
+    transition = calls.propose(keeper.record("c"))
     proposal = Proposal(
-        reason="r", root=keeper.space.root_at(None), cells=posting.cells, objects=posting.objects
+        reason="r", root=keeper.space.root_at(None), cells=transition.cells, objects=transition.objects
     )
 
-    writer.commit(keeper.space, keeper.head(), proposal, op_id="op", entries=(posting.entry,))
+    writer.commit(keeper.space, keeper.head(), proposal, op_id="op", entries=(transition.entry,))
 
-    assert calls.read(keeper.space, "c") == posting.held
+    assert calls.read(keeper.space, "c") == transition.held
 
 
 @pytest.mark.parametrize("id", ["a.b.c", "toolu/01~", "ünïcode-呼び出し", "call/x", "x" * 200])
@@ -190,11 +190,11 @@ def test_a_call_enters_as_proposed_and_under_a_name() -> None:
 
 def test_the_same_write_again_changes_nothing(keeper: Keeper) -> None:
     """An op_id makes a posting repeatable; the second time the call is read, not moved."""
-    posting = calls.propose(keeper.record("c"))
+    transition = calls.propose(keeper.record("c"))
 
-    first = calls.post(keeper.space, [posting], op_id="mine")
+    first = calls.post(keeper.space, [transition], op_id="mine")
     keeper.move(first[0], "requested")
-    again = calls.post(keeper.space, [posting], op_id="mine")
+    again = calls.post(keeper.space, [transition], op_id="mine")
 
     assert first == again
     assert len(keeper.bodies()) == 2

@@ -31,13 +31,13 @@ class Shop(Keeper):
         """Whose the key is."""
         return key_claims.owner_of_key((home or self).space, self.space, record)
 
-    def begin(self, record: CallRecord, *hops: CallState) -> VersionedCall:
+    def begin(self, record: CallRecord, *states: CallState) -> VersionedCall:
         """Start a call with a key of the thread, and take it on."""
         standing = self.standing(record)
         assert not isinstance(standing, Reuse)
         cells = key_claims.claiming(self.space, record, standing, at=1)
         held = self.post(calls.propose(record, "requested", "started").also(cells=cells))
-        for hop in hops:
+        for hop in states:
             held = self.move(held, hop)
         return held
 
@@ -71,9 +71,9 @@ def test_a_call_with_the_key_of_a_finished_one_gets_its_result(shop: Shop) -> No
 
 
 @pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human")])
-def test_a_key_in_use_makes_others_wait(shop: Shop, hops: tuple[CallState, ...]) -> None:
+def test_a_key_in_use_makes_others_wait(shop: Shop, states: tuple[CallState, ...]) -> None:
     """Nobody knows yet whether there is a result to share."""
-    shop.begin(shop.order("a"), *hops)
+    shop.begin(shop.order("a"), *states)
 
     standing = shop.standing(shop.order("b"))
 

@@ -32,10 +32,10 @@ def repeated(keeper: Keeper, record: CallRecord) -> tuple[str, str]:
     return found.earlier.id, found.case
 
 
-def ended(keeper: Keeper, id: str, *hops: CallState) -> VersionedCall:
+def ended(keeper: Keeper, id: str, *states: CallState) -> VersionedCall:
     """A call that was started and then went on this way."""
     held = keeper.start(keeper.record(id))
-    for hop in hops:
+    for hop in states:
         held = keeper.move(held, hop)
     return held
 
@@ -46,9 +46,9 @@ def test_the_first_call_passes(keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human")])
-def test_a_call_that_may_have_happened_stops_its_like(keeper: Keeper, hops: tuple[CallState, ...]) -> None:
+def test_a_call_that_may_have_happened_stops_its_like(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """Case (a): a tool times out, and the model calls it again under a new id."""
-    ended(keeper, "first", *hops)
+    ended(keeper, "first", *states)
 
     assert repeated(keeper, keeper.record("again")) == ("first", "unclear")
 
@@ -79,9 +79,9 @@ def test_case_a_holds_on_every_line(keeper: Keeper) -> None:
         ("awaiting_approval", "cancelled"),
     ],
 )
-def test_what_did_not_happen_stops_nobody(keeper: Keeper, hops: tuple[CallState, ...]) -> None:
+def test_what_did_not_happen_stops_nobody(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """Proof that nothing was done, or that it was not allowed, leaves the way clear."""
-    ended(keeper, "first", *hops)
+    ended(keeper, "first", *states)
 
     assert isinstance(keeper.check(keeper.record("again")), MayStart)
 
@@ -190,12 +190,12 @@ def test_of_two_lines_that_start_at_once_one_sends(keeper: Keeper) -> None:
     """Both were told that the way is clear; the gate lets one pass and the other asks again."""
     keeper.fork("side", keeper.say("user", "pay"))
     here, there = keeper.record("here"), keeper.record("there", timeline="side")
-    postings = [keeper.starting(record) for record in (here, there)]
+    transitions = [keeper.starting(record) for record in (here, there)]
 
-    keeper.post(postings[0])
+    keeper.post(transitions[0])
 
     with pytest.raises(Conflict, match="cell 'twin/"):
-        keeper.post(postings[1])
+        keeper.post(transitions[1])
     assert repeated(keeper, there) == ("here", "unclear")
     assert calls.find(keeper.space, "there") is None
 
@@ -206,10 +206,10 @@ def test_of_eight_threads_that_start_at_once_one_sends(keeper: Keeper) -> None:
     gathered, sent = Barrier(8), list[str]()
 
     def start(record: CallRecord) -> None:
-        posting = keeper.starting(record)
+        transition = keeper.starting(record)
         gathered.wait()
         try:
-            keeper.post(posting)
+            keeper.post(transition)
         except Conflict:
             return
         sent.append(record.id)

@@ -22,19 +22,19 @@ def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
     return Keeper(engine_of(request.param, tmp_path))
 
 
-def started(keeper: Keeper, *hops: CallState) -> VersionedCall:
+def started(keeper: Keeper, *states: CallState) -> VersionedCall:
     """A call that was started under epoch 3 and then went on this way."""
     held = keeper.post(calls.propose(keeper.record("c"), "requested"))
     held = keeper.post(calls.advance(held, "started", at=5, epoch=3, holder="old"))
-    for hop in hops:
+    for hop in states:
         held = keeper.move(held, hop)
     return held
 
 
 @pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human"), ("unknown", "requested")])
-def test_a_late_result_is_accepted_once(keeper: Keeper, hops: tuple[CallState, ...]) -> None:
+def test_a_late_result_is_accepted_once(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """While nobody knows better it is the result; said again it changes nothing, and another is refused."""
-    started(keeper, *hops)
+    started(keeper, *states)
 
     first = late(keeper.space, "c", attempt=1, epoch=3, staged=keeper.staged(b"1"))
     again = late(keeper.space, "c", attempt=1, epoch=3, staged=keeper.staged(b"1"))
@@ -84,9 +84,9 @@ def test_a_result_of_an_attempt_that_was_repeated_is_refused(keeper: Keeper) -> 
 
 
 @pytest.mark.parametrize("hops", [("unknown",), ("unknown", "needs_human")])
-def test_a_person_settles_what_nobody_knows(keeper: Keeper, hops: tuple[CallState, ...]) -> None:
+def test_a_person_settles_what_nobody_knows(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """Outcome, result, who and why are on record; the same again changes nothing."""
-    started(keeper, *hops)
+    started(keeper, *states)
 
     held = resolve(
         keeper.space, "c", "done", by="ann", why="it is in the bank's list", staged=keeper.staged()

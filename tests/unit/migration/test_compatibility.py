@@ -10,7 +10,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall
 from perdure.providers import adapter, catalog
 from perdure.providers.capabilities import Capability, Level
-from perdure.providers.profile import BackendProfile, facing
+from perdure.providers.profile import BackendProfile, backend_profile
 from perdure.providers.wire.server_tools import account
 from perdure.switching.compatibility import ShownToTarget, check, losses, sealed
 from perdure.switching.policy import Topic
@@ -121,7 +121,7 @@ def test_what_a_backend_lacks_is_said_in_a_line(
 def test_media_are_kept_transformed_or_named_in_words(block: Image | File, topic: Topic, word: str) -> None:
     """By what the backend takes, and whether the wire format is the same."""
     talk = shown(Message("user", (block,)), from_api="openai-chat")
-    anthropic = facing("anthropic:claude-sonnet-5-5", catalog.shipped())
+    anthropic = backend_profile("anthropic:claude-sonnet-5-5", catalog.shipped())
     same = BackendProfile(name="a:b", target=None, levels=target().levels)
 
     assert graded(talk, same)[topic].startswith("✓ ")
@@ -135,8 +135,8 @@ def test_a_file_that_a_vendor_keeps_is_read_by_that_vendor_alone() -> None:
     talk = shown(Message("user", (File("file-id://openai/file-1", "application/pdf"),)))
     models = catalog.shipped()
 
-    assert graded(talk, facing("openai:gpt-5.6", models))["files"].startswith("✓ ")
-    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["files"].startswith(
+    assert graded(talk, backend_profile("openai:gpt-5.6", models))["files"].startswith("✓ ")
+    assert graded(talk, backend_profile("anthropic:claude-sonnet-5-5", models))["files"].startswith(
         "✗ 1 file kept by openai"
     )
 
@@ -146,8 +146,10 @@ def test_an_image_by_a_file_id_is_graded_as_what_happens_to_it() -> None:
     talk = shown(Message("user", (Image("file-id://openai/file-1", "image/png"),)))
     models = catalog.shipped()
 
-    assert graded(talk, facing("openai:gpt-5.6", models))["files"].startswith("✓ ")
-    assert graded(talk, facing("openai-chat:gpt-5.4", models))["files"].startswith("✗ 1 file kept by openai")
+    assert graded(talk, backend_profile("openai:gpt-5.6", models))["files"].startswith("✓ ")
+    assert graded(talk, backend_profile("openai-chat:gpt-5.4", models))["files"].startswith(
+        "✗ 1 file kept by openai"
+    )
 
 
 def test_what_a_server_tool_did_is_told_elsewhere() -> None:
@@ -155,8 +157,8 @@ def test_what_a_server_tool_did_is_told_elsewhere() -> None:
     talk = shown(Message("assistant", (account("web_search", "web_search"),)), from_api="anthropic-messages")
     models = catalog.shipped()
 
-    assert "server_tools" not in graded(talk, facing("anthropic:claude-sonnet-5-5", models))
-    assert "told in words" in graded(talk, facing("openai:gpt-5.6", models))["server_tools"]
+    assert "server_tools" not in graded(talk, backend_profile("anthropic:claude-sonnet-5-5", models))
+    assert "told in words" in graded(talk, backend_profile("openai:gpt-5.6", models))["server_tools"]
 
 
 def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
@@ -164,9 +166,11 @@ def test_a_vendor_s_own_tool_is_removed_elsewhere() -> None:
     options = {"vendor": {"openai-responses": {"tools": [{"type": "web_search"}]}}}
     models = catalog.shipped()
 
-    assert graded(shown(options=options), facing("openai:gpt-5.6", models))["server_tools"].startswith("✓ ")
+    assert graded(shown(options=options), backend_profile("openai:gpt-5.6", models))[
+        "server_tools"
+    ].startswith("✓ ")
     assert (
-        graded(shown(options=options), facing("anthropic:claude-sonnet-5-5", models))["server_tools"]
+        graded(shown(options=options), backend_profile("anthropic:claude-sonnet-5-5", models))["server_tools"]
         == "✗ Server tool web_search unavailable; tool will be removed for this conversation"
     )
 
@@ -176,8 +180,8 @@ def test_reasoning_stays_with_its_issuer() -> None:
     talk = shown(*thinking(summary="Hm."), from_api="openai-responses")
     models = catalog.shipped()
 
-    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
-    assert graded(talk, facing("openai:gpt-5.6", models))["reasoning"] == "✓ Reasoning supported"
+    assert graded(talk, backend_profile("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
+    assert graded(talk, backend_profile("openai:gpt-5.6", models))["reasoning"] == "✓ Reasoning supported"
 
 
 def test_encrypted_reasoning_without_a_summary_is_graded_too() -> None:
@@ -185,8 +189,8 @@ def test_encrypted_reasoning_without_a_summary_is_graded_too() -> None:
     talk = shown(*thinking(), from_api="openai-responses")
     models = catalog.shipped()
 
-    assert graded(talk, facing("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
-    assert "reasoning" not in graded(talk, facing("openai:gpt-5.6", models))
+    assert graded(talk, backend_profile("anthropic:claude-sonnet-5-5", models))["reasoning"].startswith("⚠ ")
+    assert "reasoning" not in graded(talk, backend_profile("openai:gpt-5.6", models))
 
 
 def test_reasoning_that_does_not_go_back_is_not_called_supported() -> None:
@@ -195,7 +199,7 @@ def test_reasoning_that_does_not_go_back_is_not_called_supported() -> None:
         HELLO, Message("assistant", (ReasoningSummary("Hm."), Text("Hi."))), from_api="openai-responses"
     )
 
-    assert graded(talk, facing("openai:gpt-5.6", catalog.shipped()))["reasoning"].startswith("⚠ ")
+    assert graded(talk, backend_profile("openai:gpt-5.6", catalog.shipped()))["reasoning"].startswith("⚠ ")
 
 
 def thinking(summary: str = "") -> list[Message]:
@@ -214,7 +218,10 @@ def test_no_grade_depends_on_what_only_a_vendor_can_read() -> None:
     spoke = Message("assistant", (Text("Hi."),), vendor_metadata='{"openai":{"encrypted_content":"abc"}}')
     bare = Message("assistant", (Text("Hi."),))
     models = catalog.shipped()
-    to, home = facing("anthropic:claude-sonnet-5-5", models), facing("openai:gpt-5.6", models)
+    to, home = (
+        backend_profile("anthropic:claude-sonnet-5-5", models),
+        backend_profile("openai:gpt-5.6", models),
+    )
     kept, without = (shown(HELLO, each, from_api="openai-responses") for each in (spoke, bare))
 
     assert graded(kept, to) == graded(without, to)
@@ -238,7 +245,7 @@ def test_options_that_a_format_has_not_are_removed_by_name() -> None:
     """As its render says."""
     talk = shown(options={"seed": 1, "temperature": 0.5})
 
-    lines = graded(talk, facing("anthropic:claude-sonnet-5-5", catalog.shipped()))
+    lines = graded(talk, backend_profile("anthropic:claude-sonnet-5-5", catalog.shipped()))
 
     assert lines["options"] == "✗ Option seed unavailable; it will be left out"
 

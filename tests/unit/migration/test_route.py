@@ -13,7 +13,7 @@ from perdure.model.head import Head
 from perdure.model.message import File, Image, Message
 from perdure.providers import catalog
 from perdure.providers.capabilities import Capability
-from perdure.providers.profile import facing, name_of
+from perdure.providers.profile import backend_profile, name_of
 from perdure.providers.transport.errors import (
     AccessRefused,
     ContentRefused,
@@ -117,11 +117,11 @@ def test_what_a_backend_lacks_is_named() -> None:
     models = catalog.shipped()
     wanted = [Capability.IMAGES, "tools"]
 
-    assert lacking(facing(Script(lacks=["images"]), models), wanted) == ("images",)
-    assert lacking(facing("groq:llama-3.3-70b-versatile", models), wanted) == ("images",)
-    assert lacking(facing(Script(), models), wanted) == ()
-    assert facing(Backend(B), models).window == 200_000
-    assert facing(Script(backend=B, window=8_000), models).window == 8_000
+    assert lacking(backend_profile(Script(lacks=["images"]), models), wanted) == ("images",)
+    assert lacking(backend_profile("groq:llama-3.3-70b-versatile", models), wanted) == ("images",)
+    assert lacking(backend_profile(Script(), models), wanted) == ()
+    assert backend_profile(Backend(B), models).window == 200_000
+    assert backend_profile(Script(backend=B, window=8_000), models).window == 8_000
 
 
 def test_a_name_of_nobody_is_refused_where_the_route_is_declared() -> None:

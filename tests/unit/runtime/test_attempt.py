@@ -25,10 +25,10 @@ HOW = ["crew", "inline", "loop"]
 
 
 @pytest.fixture
-def crew() -> Iterator[Executor]:
+def tool_threads() -> Iterator[Executor]:
     """Two workers."""
-    with ThreadPoolExecutor(2) as crew:
-        yield crew
+    with ThreadPoolExecutor(2) as tool_threads:
+        yield tool_threads
 
 
 def acting(how: str, act: Any, **options: Any) -> Tool:
@@ -43,11 +43,13 @@ def acting(how: str, act: Any, **options: Any) -> Tool:
 
 
 def tried(
-    one: Tool, crew: Executor, *, how: str = "crew", raw: str = "", call: Call | None = None
+    one: Tool, tool_threads: Executor, *, how: str = "crew", raw: str = "", call: Call | None = None
 ) -> ToolOutcome:
     """What comes of one attempt, in a loop of its own."""
     handle = call or Call(id="c", tool=one.name)
-    return asyncio.run(attempt(one, one.validated(raw), handle, crew=crew, inline=how == "inline"))
+    return asyncio.run(
+        attempt(one, one.validated(raw), handle, tool_threads=tool_threads, inline=how == "inline")
+    )
 
 
 def raising(error: BaseException) -> Any:
@@ -60,13 +62,13 @@ def raising(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_what_a_tool_returns_is_returned(crew: Executor, how: str) -> None:
+def test_what_a_tool_returns_is_returned(tool_threads: Executor, how: str) -> None:
     """With its arguments by name, and the call where it asks for one."""
 
     def act(n: int, call: Call) -> str:
         return f"{n} {call.id}"
 
-    done = tried(acting(how, act), crew, how=how, raw='{"n": 3}')
+    done = tried(acting(how, act), tool_threads, how=how, raw='{"n": 3}')
 
     assert (done.kind, done.value, done.over, done.later, done.interrupt) == (
         "returned",
@@ -93,10 +95,10 @@ def test_what_a_tool_returns_is_returned(crew: Executor, how: str) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_no_error_of_a_tool_escapes(
-    crew: Executor, how: str, error: BaseException, kind: str, why: str
+    tool_threads: Executor, how: str, error: BaseException, kind: str, why: str
 ) -> None:
     """It is the outcome, with the words for it."""
-    done = tried(acting(how, raising(error)), crew, how=how)
+    done = tried(acting(how, raising(error)), tool_threads, how=how)
 
     assert (done.kind, done.why, done.over) == (kind, why, True)
     assert done.error is error
@@ -104,44 +106,46 @@ def test_no_error_of_a_tool_escapes(
 
 
 @pytest.mark.parametrize("how", ["crew", "inline"])
-def test_an_iteration_that_ends_inside_a_tool_does_not_hang(crew: Executor, how: str) -> None:
+def test_an_iteration_that_ends_inside_a_tool_does_not_hang(tool_threads: Executor, how: str) -> None:
     """A future cannot hold a StopIteration; an attempt can."""
-    done = tried(acting(how, raising(StopIteration())), crew, how=how)
+    done = tried(acting(how, raising(StopIteration())), tool_threads, how=how)
 
     assert (done.kind, done.why) == ("raised", "StopIteration")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=["interrupt", "exit"])
-def test_an_interrupt_is_reported_and_kept_for_raising_again(crew: Executor, error: BaseException) -> None:
+def test_an_interrupt_is_reported_and_kept_for_raising_again(
+    tool_threads: Executor, error: BaseException
+) -> None:
     """Where it hits our own thread it is meant for the program; in a worker it is the tool's own doing."""
     for how in ("inline", "loop"):
-        done = tried(acting(how, raising(error)), crew, how=how)
+        done = tried(acting(how, raising(error)), tool_threads, how=how)
         assert (done.kind, done.interrupt) == ("cancelled", error)
 
-    done = tried(acting("crew", raising(error)), crew)
+    done = tried(acting("crew", raising(error)), tool_threads)
     assert (done.kind, done.interrupt) == ("raised", None)
 
 
-def test_an_error_that_cannot_be_shown_is_still_an_outcome(crew: Executor) -> None:
+def test_an_error_that_cannot_be_shown_is_still_an_outcome(tool_threads: Executor) -> None:
     """Its kind is said, and that it does not say more."""
 
     class BrokenError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    done = tried(acting("crew", raising(BrokenError())), crew)
+    done = tried(acting("crew", raising(BrokenError())), tool_threads)
 
     assert (done.kind, done.why) == ("raised", "BrokenError: (it cannot be shown: RuntimeError)")
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_suspension_is_an_outcome(crew: Executor, how: str) -> None:
+def test_a_suspension_is_an_outcome(tool_threads: Executor, how: str) -> None:
     """With what the ticket will say."""
 
     def act(call: Call) -> None:
         call.suspend("Really?", action="confirm")
 
-    done = tried(acting(how, act), crew, how=how)
+    done = tried(acting(how, act), tool_threads, how=how)
 
     assert done.kind == "suspended"
     assert done.suspension is not None
@@ -149,7 +153,7 @@ def test_a_suspension_is_an_outcome(crew: Executor, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_context_reaches_the_tool_and_does_not_come_back(crew: Executor, how: str) -> None:
+def test_context_reaches_the_tool_and_does_not_come_back(tool_threads: Executor, how: str) -> None:
     """Traces and the like work inside tools; what a tool on a worker or a task sets stays there."""
     variable = contextvars.ContextVar("variable", default="none")
     variable.set("outer")
@@ -160,23 +164,23 @@ def test_context_reaches_the_tool_and_does_not_come_back(crew: Executor, how: st
             variable.set("inner")
         return seen
 
-    assert tried(acting(how, act), crew, how=how).value == "outer"
+    assert tried(acting(how, act), tool_threads, how=how).value == "outer"
     assert variable.get() == "outer"
 
 
-def test_a_plain_tool_runs_in_a_worker_unless_it_is_to_run_here(crew: Executor) -> None:
+def test_a_plain_tool_runs_in_a_worker_unless_it_is_to_run_here(tool_threads: Executor) -> None:
     """With a timeout it always does, for nobody could stop waiting otherwise."""
 
     def act() -> bool:
         return threading.current_thread() is threading.main_thread()
 
-    assert not tried(acting("crew", act), crew).value
-    assert tried(acting("inline", act), crew, how="inline").value
-    assert not tried(acting("inline", act, timeout=5), crew, how="inline").value
+    assert not tried(acting("crew", act), tool_threads).value
+    assert tried(acting("inline", act), tool_threads, how="inline").value
+    assert not tried(acting("inline", act, timeout=5), tool_threads, how="inline").value
 
 
 @pytest.mark.parametrize("how", ["crew", "inline"])
-def test_a_plain_function_that_gives_something_to_await_is_awaited(crew: Executor, how: str) -> None:
+def test_a_plain_function_that_gives_something_to_await_is_awaited(tool_threads: Executor, how: str) -> None:
     """On the loop, where it belongs."""
 
     async def work() -> str:
@@ -186,10 +190,10 @@ def test_a_plain_function_that_gives_something_to_await_is_awaited(crew: Executo
     def act() -> object:
         return work()
 
-    assert tried(acting(how, act), crew, how=how).value == "done"
+    assert tried(acting(how, act), tool_threads, how=how).value == "done"
 
 
-def test_a_worker_that_takes_too_long_is_left_behind_and_heard_later(crew: Executor) -> None:
+def test_a_worker_that_takes_too_long_is_left_behind_and_heard_later(tool_threads: Executor) -> None:
     """Nobody can stop a thread: the attempt ends, its code does not, and its result is not lost."""
     go_on = threading.Event()
 
@@ -197,7 +201,7 @@ def test_a_worker_that_takes_too_long_is_left_behind_and_heard_later(crew: Execu
         go_on.wait(10)
         return "at last"
 
-    done = tried(acting("crew", act, timeout=0.02), crew)
+    done = tried(acting("crew", act, timeout=0.02), tool_threads)
 
     assert (done.kind, done.over, done.why) == ("timed_out", False, "it did not end within 0.02 s")
     assert done.later is not None
@@ -205,26 +209,28 @@ def test_a_worker_that_takes_too_long_is_left_behind_and_heard_later(crew: Execu
     assert done.later.result(10).value == "at last"
 
 
-def test_a_straggler_can_change_nothing_any_more(crew: Executor) -> None:
+def test_a_straggler_can_change_nothing_any_more(tool_threads: Executor) -> None:
     """Its call was closed when the attempt was over."""
     hand, go_on = Hand(), threading.Event()
     hand.write({"/a": 1})
-    room = CallStateView("c", hand.space, hand.space.root_at(hand.head().commit))
+    state_view = CallStateView("c", hand.space, hand.space.root_at(hand.head().commit))
 
     def act(call: Call) -> None:
         go_on.wait(10)
         call.put("/late", 1)
 
-    done = tried(acting("crew", act, timeout=0.02), crew, call=Call(id="c", tool="act", room=room))
+    done = tried(
+        acting("crew", act, timeout=0.02), tool_threads, call=Call(id="c", tool="act", state_view=state_view)
+    )
     go_on.set()
 
     assert done.later is not None
     late = done.later.result(10)
     assert isinstance(late.error, Invalid)
-    assert room.finish(keep_scratch=False) == (None, None)
+    assert state_view.finish(keep_scratch=False) == (None, None)
 
 
-def test_an_async_tool_that_takes_too_long_is_stopped(crew: Executor) -> None:
+def test_an_async_tool_that_takes_too_long_is_stopped(tool_threads: Executor) -> None:
     """Then it is over, and nothing comes later."""
     stopped: list[str] = []
 
@@ -234,12 +240,12 @@ def test_an_async_tool_that_takes_too_long_is_stopped(crew: Executor) -> None:
         finally:
             stopped.append("yes")
 
-    done = tried(tool(name="act", timeout=0.02)(act), crew)
+    done = tried(tool(name="act", timeout=0.02)(act), tool_threads)
 
     assert (done.kind, done.over, done.later, stopped) == ("timed_out", True, None, ["yes"])
 
 
-def test_an_async_tool_that_ends_although_it_was_stopped_is_heard_later(crew: Executor) -> None:
+def test_an_async_tool_that_ends_although_it_was_stopped_is_heard_later(tool_threads: Executor) -> None:
     """It timed out all the same, and what it gave is there for the record."""
 
     async def act() -> str:
@@ -249,14 +255,14 @@ def test_an_async_tool_that_ends_although_it_was_stopped_is_heard_later(crew: Ex
             return "sent anyway"
         return ""
 
-    done = tried(tool(name="act", timeout=0.02)(act), crew)
+    done = tried(tool(name="act", timeout=0.02)(act), tool_threads)
 
     assert (done.kind, done.over) == ("timed_out", True)
     assert done.later is not None
     assert done.later.result(0).value == "sent anyway"
 
 
-def test_proof_that_nothing_happened_counts_after_a_timeout_too(crew: Executor) -> None:
+def test_proof_that_nothing_happened_counts_after_a_timeout_too(tool_threads: Executor) -> None:
     """A tool that was stopped before it sent anything can say so."""
 
     async def act() -> None:
@@ -265,13 +271,13 @@ def test_proof_that_nothing_happened_counts_after_a_timeout_too(crew: Executor) 
         except asyncio.CancelledError:
             raise NotDone("stopped before sending") from None
 
-    done = tried(tool(name="act", timeout=0.02)(act), crew)
+    done = tried(tool(name="act", timeout=0.02)(act), tool_threads)
 
     assert (done.kind, done.why) == ("not_done", "stopped before sending")
 
 
 def test_an_async_tool_that_will_not_stop_is_left_running(
-    crew: Executor, monkeypatch: pytest.MonkeyPatch
+    tool_threads: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a moment of grace; what it comes to is still heard."""
     monkeypatch.setattr(module, "GRACE_S", 0.02)
@@ -286,7 +292,7 @@ def test_an_async_tool_that_will_not_stop_is_left_running(
 
     async def run() -> tuple[ToolOutcome, ToolOutcome]:
         one = tool(name="act", timeout=0.02)(act)
-        done = await attempt(one, one.validated(""), Call(id="c", tool="act"), crew=crew)
+        done = await attempt(one, one.validated(""), Call(id="c", tool="act"), tool_threads=tool_threads)
         assert done.later is not None
         return done, await asyncio.wrap_future(done.later)
 
@@ -298,9 +304,9 @@ def test_an_async_tool_that_will_not_stop_is_left_running(
 def test_a_call_for_which_no_worker_was_free_did_not_happen() -> None:
     """That is proof: its first line was never run."""
     free, ran = threading.Event(), threading.Event()
-    with ThreadPoolExecutor(1) as crew:
-        crew.submit(free.wait, 10)
-        done = tried(acting("crew", ran.set, timeout=0.02), crew)
+    with ThreadPoolExecutor(1) as tool_threads:
+        tool_threads.submit(free.wait, 10)
+        done = tried(acting("crew", ran.set, timeout=0.02), tool_threads)
         free.set()
 
     assert (done.kind, done.over) == ("not_done", True)
@@ -310,17 +316,17 @@ def test_a_call_for_which_no_worker_was_free_did_not_happen() -> None:
 
 def test_a_crew_that_has_gone_home_begins_nothing() -> None:
     """And says so, instead of raising."""
-    crew = ThreadPoolExecutor(1)
-    crew.shutdown()
+    tool_threads = ThreadPoolExecutor(1)
+    tool_threads.shutdown()
 
-    done = tried(acting("crew", lambda: 1), crew)
+    done = tried(acting("crew", lambda: 1), tool_threads)
 
     assert done.kind == "not_done"
     assert "never begun" in done.why
 
 
 @pytest.mark.parametrize("how", ["crew", "loop"])
-def test_a_cancelled_attempt_is_reported_and_its_cancellation_kept(crew: Executor, how: str) -> None:
+def test_a_cancelled_attempt_is_reported_and_its_cancellation_kept(tool_threads: Executor, how: str) -> None:
     """The runtime records what it knows, and then raises it again."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -335,7 +341,9 @@ def test_a_cancelled_attempt_is_reported_and_its_cancellation_kept(crew: Executo
 
     async def run() -> ToolOutcome:
         one: Tool = tool(name="act")(block if how == "crew" else sleep)
-        trying = asyncio.create_task(attempt(one, one.validated(""), Call(id="c", tool="act"), crew=crew))
+        trying = asyncio.create_task(
+            attempt(one, one.validated(""), Call(id="c", tool="act"), tool_threads=tool_threads)
+        )
         while not begun.is_set():
             await asyncio.sleep(0.001)
         trying.cancel()
@@ -351,7 +359,7 @@ def test_a_cancelled_attempt_is_reported_and_its_cancellation_kept(crew: Executo
         assert done.later.result(10).value == "late"
 
 
-def test_waiting_for_a_worker_does_not_hold_up_the_loop(crew: Executor) -> None:
+def test_waiting_for_a_worker_does_not_hold_up_the_loop(tool_threads: Executor) -> None:
     """Two calls run side by side: each waits for the other inside its tool."""
     both = threading.Barrier(2, timeout=10)
 
@@ -360,19 +368,22 @@ def test_waiting_for_a_worker_does_not_hold_up_the_loop(crew: Executor) -> None:
 
     async def run() -> list[ToolOutcome]:
         one = acting("crew", act)
-        calls = [attempt(one, one.validated(""), Call(id=str(n), tool="act"), crew=crew) for n in range(2)]
+        calls = [
+            attempt(one, one.validated(""), Call(id=str(n), tool="act"), tool_threads=tool_threads)
+            for n in range(2)
+        ]
         return await asyncio.gather(*calls)
 
     assert [done.kind for done in asyncio.run(run())] == ["returned", "returned"]
 
 
-def asked(one: Tool, crew: Executor) -> Outcome:
+def asked(one: Tool, tool_threads: Executor) -> Outcome:
     """What the hook says."""
-    return asyncio.run(ask_reconcile(one, Call(id="c", tool=one.name), crew=crew))
+    return asyncio.run(ask_reconcile(one, Call(id="c", tool=one.name), tool_threads=tool_threads))
 
 
 @pytest.mark.parametrize("how", ["plain", "async"])
-def test_a_hook_s_answer_is_the_outcome(crew: Executor, how: str) -> None:
+def test_a_hook_s_answer_is_the_outcome(tool_threads: Executor, how: str) -> None:
     """Plain or async."""
     one = acting("crew", lambda: 1)
 
@@ -381,7 +392,7 @@ def test_a_hook_s_answer_is_the_outcome(crew: Executor, how: str) -> None:
 
     one.reconcile(later if how == "async" else lambda call: call.done("x"))
 
-    assert asked(one, crew) == Outcome("done", "x")
+    assert asked(one, tool_threads) == Outcome("done", "x")
 
 
 @pytest.mark.parametrize(
@@ -395,24 +406,24 @@ def test_a_hook_s_answer_is_the_outcome(crew: Executor, how: str) -> None:
         (lambda _: time.sleep(0.3), "did not answer: it did not end within 0.05 s"),
     ],
 )
-def test_a_hook_that_does_not_answer_does_not_know(crew: Executor, hook: Any, why: str) -> None:
+def test_a_hook_that_does_not_answer_does_not_know(tool_threads: Executor, hook: Any, why: str) -> None:
     """An error while looking is no proof of anything, and the reason is kept."""
     one = acting("crew", lambda: 1, timeout=0.05)
     if hook is not None:
         one.reconcile(hook)
 
-    outcome = asked(one, crew)
+    outcome = asked(one, tool_threads)
 
     assert outcome.kind == "dont_know"
     assert why in (outcome.why or "")
 
 
-def test_not_done_raised_in_a_hook_is_no_answer(crew: Executor) -> None:
+def test_not_done_raised_in_a_hook_is_no_answer(tool_threads: Executor) -> None:
     """It could as well mean that the look-up was not done."""
     one = acting("crew", lambda: 1)
     one.reconcile(raising_hook)
 
-    assert asked(one, crew).kind == "dont_know"
+    assert asked(one, tool_threads).kind == "dont_know"
 
 
 def raising_hook(call: Call) -> Outcome:

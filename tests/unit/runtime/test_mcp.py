@@ -53,10 +53,10 @@ server.run("stdio")
 
 
 @pytest.fixture
-def crew() -> Iterator[Executor]:
+def tool_threads() -> Iterator[Executor]:
     """A worker that no async tool needs."""
-    with ThreadPoolExecutor(1) as crew:
-        yield crew
+    with ThreadPoolExecutor(1) as tool_threads:
+        yield tool_threads
 
 
 @pytest.fixture
@@ -107,12 +107,12 @@ def within(server: object, work: Callable[[dict[str, Tool]], Awaitable[_T]], **o
     return asyncio.run(run())
 
 
-def called(server: object, crew: Executor, name: str, raw: str = "", key: str = "") -> ToolOutcome:
+def called(server: object, tool_threads: Executor, name: str, raw: str = "", key: str = "") -> ToolOutcome:
     """What comes of one attempt at a tool of the server."""
 
     async def work(tools: dict[str, Tool]) -> ToolOutcome:
         call = Call(id="c", tool=name, key=key)
-        return await attempt(tools[name], tools[name].validated(raw), call, crew=crew)
+        return await attempt(tools[name], tools[name].validated(raw), call, tool_threads=tool_threads)
 
     return within(server, work)
 
@@ -156,48 +156,48 @@ def test_tools_are_told_as_the_server_tells_them(server: MCPServer) -> None:
     assert "test/an_odd_name" in found
 
 
-def test_a_call_goes_to_the_server_under_its_own_name(server: MCPServer, crew: Executor) -> None:
+def test_a_call_goes_to_the_server_under_its_own_name(server: MCPServer, tool_threads: Executor) -> None:
     """And its answer comes back as blocks."""
-    done = called(server, crew, "an_odd_name", '{"city": "Oslo"}')
+    done = called(server, tool_threads, "an_odd_name", '{"city": "Oslo"}')
 
     assert (done.kind, done.value) == ("returned", [Text("Oslo: 3 days of rain")])
 
 
-def test_the_idempotency_key_travels_with_the_request(server: MCPServer, crew: Executor) -> None:
+def test_the_idempotency_key_travels_with_the_request(server: MCPServer, tool_threads: Executor) -> None:
     """A server that knows it can tell a repetition."""
-    assert called(server, crew, "key", key="pd-1").value == [Text("pd-1")]
+    assert called(server, tool_threads, "key", key="pd-1").value == [Text("pd-1")]
 
 
-def test_an_answer_that_says_error_is_raised(server: MCPServer, crew: Executor) -> None:
+def test_an_answer_that_says_error_is_raised(server: MCPServer, tool_threads: Executor) -> None:
     """It is no proof that nothing happened."""
-    done = called(server, crew, "fail")
+    done = called(server, tool_threads, "fail")
 
     assert done.kind == "raised"
     assert "out of order" in done.why
 
 
-def test_a_picture_alone_is_its_bytes(server: MCPServer, crew: Executor) -> None:
+def test_a_picture_alone_is_its_bytes(server: MCPServer, tool_threads: Executor) -> None:
     """So that it is kept as what it is, and shown by reference."""
-    kept = keep(called(server, crew, "picture").value)
+    kept = keep(called(server, tool_threads, "picture").value)
 
     assert (kept.content, kept.media_type) == (PNG, "image/png")
     assert preview(kept, REF)[1] == Image(REF, "image/png")
 
 
-def test_an_answer_of_several_kinds_is_kept_whole(server: MCPServer, crew: Executor) -> None:
+def test_an_answer_of_several_kinds_is_kept_whole(server: MCPServer, tool_threads: Executor) -> None:
     """The words are shown; what is none is named, and is in what is kept."""
-    kept = keep(called(server, crew, "both").value)
+    kept = keep(called(server, tool_threads, "both").value)
 
     assert base64.b64encode(PNG) in kept.content
     assert preview(kept, REF) == (Text("see"), Text("[image/png, in the whole result]"))
 
 
-def test_a_structured_answer_is_kept_with_its_structure(crew: Executor) -> None:
+def test_a_structured_answer_is_kept_with_its_structure(tool_threads: Executor) -> None:
     """The words that stand for it are what a model is shown."""
     server = MCPServer("structured")
     server.add_tool(_structured, name="find")
 
-    kept = keep(called(server, crew, "find").value)
+    kept = keep(called(server, tool_threads, "find").value)
 
     assert kept.media_type == "application/json"
     assert b'"structuredContent":{"n":3}' in kept.content
@@ -250,29 +250,33 @@ def test_schemas_are_read_at_their_top_alone() -> None:
             module._taken("t", schema, given)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_call_without_a_connection_did_not_happen(server: MCPServer, crew: Executor) -> None:
+def test_a_call_without_a_connection_did_not_happen(server: MCPServer, tool_threads: Executor) -> None:
     """Nothing was sent: that is proof."""
     look = tools_of(server)["look"]
 
-    done = asyncio.run(attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), crew=crew))
+    done = asyncio.run(
+        attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), tool_threads=tool_threads)
+    )
 
     assert done.kind == "not_done"
     assert "nothing was sent" in done.why
 
 
-def test_a_closed_client_sends_nothing(server: MCPServer, crew: Executor) -> None:
+def test_a_closed_client_sends_nothing(server: MCPServer, tool_threads: Executor) -> None:
     """Also within the loop that it lived in."""
 
     async def run() -> ToolOutcome:
         async with mcp.Client(server) as client:
             (look,) = [each for each in await mcp_tools(client) if each.name == "look"]
-        return await attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), crew=crew)
+        return await attempt(
+            look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), tool_threads=tool_threads
+        )
 
     done = asyncio.run(run())
     assert (done.kind, "nothing was sent" in done.why) == ("not_done", True)
 
 
-def test_a_tool_can_be_used_from_another_loop(server: MCPServer, crew: Executor) -> None:
+def test_a_tool_can_be_used_from_another_loop(server: MCPServer, tool_threads: Executor) -> None:
     """A run in another thread reaches the connection where it lives."""
     made: list[ToolOutcome] = []
 
@@ -281,7 +285,9 @@ def test_a_tool_can_be_used_from_another_loop(server: MCPServer, crew: Executor)
 
         def elsewhere() -> None:
             arguments = look.validated('{"city": "Oslo"}')
-            made.append(asyncio.run(attempt(look, arguments, Call(id="c", tool="look"), crew=crew)))
+            made.append(
+                asyncio.run(attempt(look, arguments, Call(id="c", tool="look"), tool_threads=tool_threads))
+            )
 
         thread = threading.Thread(target=elsewhere)
         thread.start()
@@ -292,7 +298,7 @@ def test_a_tool_can_be_used_from_another_loop(server: MCPServer, crew: Executor)
     assert [done.value for done in made] == [[Text("Oslo: 3 days of rain")]]
 
 
-def test_a_connection_is_not_used_in_a_forked_child(server: MCPServer, crew: Executor) -> None:
+def test_a_connection_is_not_used_in_a_forked_child(server: MCPServer, tool_threads: Executor) -> None:
     """Its loop looks as if it ran, but nothing runs there: the child sends nothing and does not wait."""
 
     async def work(tools: dict[str, Tool]) -> int:
@@ -301,7 +307,9 @@ def test_a_connection_is_not_used_in_a_forked_child(server: MCPServer, crew: Exe
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         signal.alarm(60)
         asyncio.events._set_running_loop(None)
-        call = attempt(look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), crew=crew)
+        call = attempt(
+            look, look.validated('{"city": "x"}'), Call(id="c", tool="look"), tool_threads=tool_threads
+        )
         os._exit(0 if asyncio.run(call).kind == "not_done" else 1)
 
     assert within(server, work) == 0
@@ -317,7 +325,7 @@ def test_a_tool_can_be_called_directly(server: MCPServer) -> None:
 
 
 def test_a_server_in_another_process_is_called_and_its_death_is_raised(
-    tmp_path: Path, crew: Executor
+    tmp_path: Path, tool_threads: Executor
 ) -> None:
     """By stdio, with a plain session; what a dead server did, nobody knows."""
     (tmp_path / "local.py").write_text(LOCAL)
@@ -331,7 +339,12 @@ def test_a_server_in_another_process_is_called_and_its_death_is_raised(
             await session.initialize()
             tools = {each.name: each for each in await mcp_tools(session)}
             return [
-                await attempt(tools[name], tools[name].validated(raw), Call(id="c", tool=name), crew=crew)
+                await attempt(
+                    tools[name],
+                    tools[name].validated(raw),
+                    Call(id="c", tool=name),
+                    tool_threads=tool_threads,
+                )
                 for name, raw in (("add", '{"a": 1}'), ("vanish", ""))
             ]
 

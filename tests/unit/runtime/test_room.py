@@ -53,9 +53,9 @@ def room_of(hand: Hand, agent: Hand | None = None, **more: Any) -> CallStateView
     )
 
 
-def call_of(room: CallStateView) -> Call:
+def call_of(state_view: CallStateView) -> Call:
     """The call whose state that is."""
-    return Call(id="c-1", tool="book", room=room)
+    return Call(id="c-1", tool="book", state_view=state_view)
 
 
 def held(space: Space, patched: Patched) -> dict[str, object]:
@@ -83,12 +83,12 @@ def test_a_call_sees_the_round_s_state_and_its_own_writes_at_once(hand: Hand) ->
 
 def test_a_finished_room_gives_the_patch_and_what_it_leads_to(hand: Hand) -> None:
     """The ops in their order, the root, and the objects that a write must carry."""
-    room = room_of(hand)
-    call = call_of(room)
+    state_view = room_of(hand)
+    call = call_of(state_view)
     call.put("/count", 2)
     call.put("/new", {"a": [1]})
 
-    thread, agent = room.finish(keep_scratch=False)
+    thread, agent = state_view.finish(keep_scratch=False)
 
     assert thread is not None
     assert [type(op) for op in thread.patch.ops] == [Put, Put]
@@ -98,20 +98,20 @@ def test_a_finished_room_gives_the_patch_and_what_it_leads_to(hand: Hand) -> Non
 
 def test_a_call_that_wrote_nothing_leaves_no_patch(hand: Hand, agent: Hand) -> None:
     """Reading is not writing."""
-    room = room_of(hand, agent)
-    call_of(room).get("/count")
-    call_of(room).agent.get("/seen")
+    state_view = room_of(hand, agent)
+    call_of(state_view).get("/count")
+    call_of(state_view).agent.get("/seen")
 
-    assert room.finish(keep_scratch=False) == (None, None)
+    assert state_view.finish(keep_scratch=False) == (None, None)
 
 
 def test_the_agent_s_map_is_its_own(hand: Hand, agent: Hand) -> None:
     """What is put there goes into the thread's space first, and is not in the thread's map."""
-    room = room_of(hand, agent)
-    call = call_of(room)
+    state_view = room_of(hand, agent)
+    call = call_of(state_view)
     call.agent.put("/seen", ["a", "b"])
 
-    thread, patched = room.finish(keep_scratch=False)
+    thread, patched = state_view.finish(keep_scratch=False)
 
     assert thread is None
     assert patched is not None
@@ -140,8 +140,8 @@ def test_a_tool_cannot_write_what_belongs_to_perdure(hand: Hand, agent: Hand, pa
 
 def test_scratch_is_under_the_call_s_own_prefix_and_seen_without_it(hand: Hand) -> None:
     """Two calls with the same path do not meet."""
-    room = room_of(hand)
-    call = call_of(room)
+    state_view = room_of(hand)
+    call = call_of(state_view)
     call.scratch.put("/a/b", 1)
     call.scratch.put("/c", 2)
     call.scratch.delete("/c")
@@ -151,18 +151,18 @@ def test_scratch_is_under_the_call_s_own_prefix_and_seen_without_it(hand: Hand) 
     with pytest.raises(NotFound, match="nothing at /c"):
         call.scratch.get("/c")
 
-    thread, _ = room.finish(keep_scratch=True)
+    thread, _ = state_view.finish(keep_scratch=True)
     assert thread is not None
     assert held(hand.space, thread)[f"{SCRATCH}/a/b"] == 1
 
 
 def test_scratch_is_dropped_when_the_call_settles(hand: Hand) -> None:
     """The history never hears of it."""
-    room = room_of(hand)
-    call_of(room).scratch.put("/a", 1)
-    call_of(room).put("/b", 2)
+    state_view = room_of(hand)
+    call_of(state_view).scratch.put("/a", 1)
+    call_of(state_view).put("/b", 2)
 
-    thread, _ = room.finish(keep_scratch=False)
+    thread, _ = state_view.finish(keep_scratch=False)
 
     assert thread is not None
     assert [op.path for op in thread.patch.ops if isinstance(op, Put | Delete)] == ["/b"]
@@ -172,11 +172,11 @@ def test_scratch_is_dropped_when_the_call_settles(hand: Hand) -> None:
 def test_scratch_outlives_a_suspension_and_goes_when_the_call_settles(hand: Hand) -> None:
     """The next attempt reads it; the end of the call clears it."""
     hand.write({f"{SCRATCH}/a": 7, "/__tool_call_scope/c-10/a": 8})
-    room = room_of(hand)
+    state_view = room_of(hand)
 
-    assert call_of(room).scratch.get("/a") == 7
+    assert call_of(state_view).scratch.get("/a") == 7
 
-    thread, _ = room.finish(keep_scratch=False)
+    thread, _ = state_view.finish(keep_scratch=False)
     assert thread is not None
     assert thread.patch.ops == (Clear(SCRATCH),)
     assert held(hand.space, thread)["/__tool_call_scope/c-10/a"] == 8
@@ -184,10 +184,10 @@ def test_scratch_outlives_a_suspension_and_goes_when_the_call_settles(hand: Hand
 
 def test_large_scratch_is_kept_with_what_holds_it(hand: Hand) -> None:
     """A value over the limit is an artifact, and its parts travel with the patch."""
-    room = room_of(hand)
-    call_of(room).scratch.put("/big", "x" * 5_000)
+    state_view = room_of(hand)
+    call_of(state_view).scratch.put("/big", "x" * 5_000)
 
-    thread, _ = room.finish(keep_scratch=True)
+    thread, _ = state_view.finish(keep_scratch=True)
 
     assert thread is not None
     assert Kind.ARTIFACT in {each.kind for each in thread.objects}
@@ -220,22 +220,22 @@ def test_values_come_as_the_type_that_is_asked_for(hand: Hand) -> None:
 
 def test_what_was_read_is_known(hand: Hand) -> None:
     """So that whoever commits the patch can say what it relied on."""
-    room = room_of(hand)
-    call_of(room).get("/count")
-    call_of(room).paths("/notes")
+    state_view = room_of(hand)
+    call_of(state_view).get("/count")
+    call_of(state_view).paths("/notes")
 
-    assert (room.reads.paths, room.reads.prefixes) == ({"/count"}, {"/notes"})
+    assert (state_view.reads.paths, state_view.reads.prefixes) == ({"/count"}, {"/notes"})
 
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_after_its_end_a_call_can_change_nothing(hand: Hand, finished: bool) -> None:
     """A straggler in a thread gets an error, not a part in somebody else's commit."""
-    room = room_of(hand)
-    call = call_of(room)
+    state_view = room_of(hand)
+    call = call_of(state_view)
     call.put("/early", 1)
     call.close()
     if finished:
-        room.finish(keep_scratch=False)
+        state_view.finish(keep_scratch=False)
 
     for act in (
         lambda: call.put("/late", 1),
@@ -249,11 +249,11 @@ def test_after_its_end_a_call_can_change_nothing(hand: Hand, finished: bool) -> 
 
 def test_a_closed_room_still_gives_what_was_written_before(hand: Hand) -> None:
     """Closing is the end for the tool, not for its writes."""
-    room = room_of(hand)
-    call_of(room).put("/early", 1)
-    room.close()
+    state_view = room_of(hand)
+    call_of(state_view).put("/early", 1)
+    state_view.close()
 
-    thread, _ = room.finish(keep_scratch=False)
+    thread, _ = state_view.finish(keep_scratch=False)
 
     assert thread is not None
     assert held(hand.space, thread)["/early"] == 1
@@ -261,13 +261,13 @@ def test_a_closed_room_still_gives_what_was_written_before(hand: Hand) -> None:
 
 def test_a_room_can_be_used_from_many_threads(hand: Hand) -> None:
     """A tool may have workers of its own; none of their writes is lost."""
-    room = room_of(hand)
-    call = call_of(room)
+    state_view = room_of(hand)
+    call = call_of(state_view)
 
-    with ThreadPoolExecutor(8) as crew:
-        list(crew.map(lambda n: call.put(f"/n/{n:03d}", n), range(200)))
+    with ThreadPoolExecutor(8) as tool_threads:
+        list(tool_threads.map(lambda n: call.put(f"/n/{n:03d}", n), range(200)))
 
-    thread, _ = room.finish(keep_scratch=False)
+    thread, _ = state_view.finish(keep_scratch=False)
     assert thread is not None
     assert len([path for path in held(hand.space, thread) if path.startswith("/n/")]) == 200
 
@@ -280,8 +280,8 @@ def test_a_call_without_a_room_says_so() -> None:
 
 def test_what_is_declared_with_call_scope_lies_in_the_scratch(hand: Hand) -> None:
     """Under the tool's own name for it; control: a path beside it lies in the thread's map."""
-    room = room_of(hand, call_scoped=["/draft"], defaults={"/draft": b"0", "/other": b"1"})
-    call = call_of(room)
+    state_view = room_of(hand, call_scoped=["/draft"], defaults={"/draft": b"0", "/other": b"1"})
+    call = call_of(state_view)
     assert (call.get("/draft"), call.scratch.get("/other", default=None)) == (0, None)
 
     call.put("/draft/x", 1)
@@ -292,7 +292,7 @@ def test_what_is_declared_with_call_scope_lies_in_the_scratch(hand: Hand) -> Non
         ["/draft/x"],
         ["/draft/x"],
     )
-    kept, _ = room.finish(keep_scratch=False)
+    kept, _ = state_view.finish(keep_scratch=False)
     assert kept is not None
     assert "/drafts" in held(hand.space, kept)
     assert not [path for path in held(hand.space, kept) if "x" in path.split("/")]

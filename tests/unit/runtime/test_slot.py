@@ -23,12 +23,12 @@ def test_what_the_ledger_says_stands_over_what_was_made_here() -> None:
     keeper = Keeper()
     held = keeper.post(calls.propose(keeper.record("c"), "requested", "started"))
     theirs = patched(keeper, "/theirs.json").finish()
-    posting = calls.settle(held, "succeeded", at=2, status="success", patch=encode_struct(theirs.patch))
-    slot = PendingCall(ToolCall("c", "pay", "{}"), None)
-    slot.changes(patched(keeper, "/ours.json").finish(), None)
-    slot.held = keeper.post(posting)
+    transition = calls.settle(held, "succeeded", at=2, status="success", patch=encode_struct(theirs.patch))
+    pending_call = PendingCall(ToolCall("c", "pay", "{}"), None)
+    pending_call.changes(patched(keeper, "/ours.json").finish(), None)
+    pending_call.held = keeper.post(transition)
 
-    recalled(slot, keeper.space, ())
+    recalled(pending_call, keeper.space, ())
 
-    assert slot.patch == theirs.patch
-    assert slot.patched is None
+    assert pending_call.patch == theirs.patch
+    assert pending_call.patched is None

@@ -199,8 +199,8 @@ def test_many_who_name_at_once_all_succeed(store: Store) -> None:
     def put(number: int) -> str:
         return store.thread("t").artifacts.put(f"{number}".encode(), name=f"design/d{number % 3}")
 
-    with ThreadPoolExecutor(4) as crew:
-        made = list(crew.map(put, range(12)))
+    with ThreadPoolExecutor(4) as tool_threads:
+        made = list(tool_threads.map(put, range(12)))
 
     assert len(store.thread("t").log()) == 12
     assert set(store.thread("t").artifacts.names().values()) <= set(made)

@@ -36,7 +36,7 @@ def test_a_mistyped_thread_is_found_among_many(crowd: Store, typed: str, meant: 
 
 def test_only_so_many_threads_are_read(crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listing stops: fewer ids are read than there are threads."""
-    engine, read = crowd._shelf.engine, list[str]()
+    engine, read = crowd._resources.engine, list[str]()
     cells = engine.cells
 
     def counted(*args: object, **options: object) -> object:

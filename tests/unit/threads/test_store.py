@@ -108,7 +108,7 @@ class TestListing:
         monkeypatch.setattr(directory, "_PAGE", 2)
         for number in range(10):
             store.thread(f"t-{number}", agent="a")
-        engine = store._shelf.engine
+        engine = store._resources.engine
         asked: list[str] = []
         cells = type(engine).cells
 
@@ -165,11 +165,11 @@ class TestRemoving:
         cell = CellWrite(name="alive", expected=0, value=b"{}")
         intent = digest_of(Kind.BODY, b"")
         write = Write(space=thread._space.name, op_id="x", intent=intent, cells=(cell,))
-        store._shelf.engine.apply(write)
+        store._resources.engine.apply(write)
 
-        directory.remove(store._shelf.store, thread._space, "trip-42")
+        directory.remove(store._resources.store, thread._space, "trip-42")
 
-        found = store._shelf.engine.cell(directory.STORE, "thread/trip-42")
+        found = store._resources.engine.cell(directory.STORE, "thread/trip-42")
         assert found is not None
         assert found.value is None
 
@@ -179,7 +179,7 @@ class TestRemoving:
         old.rm()
         new = store.thread("trip-42", agent="planner")
 
-        directory.remove(store._shelf.store, old._space, "trip-42")
+        directory.remove(store._resources.store, old._space, "trip-42")
 
         assert store.thread("trip-42").head == new.head
 
@@ -243,12 +243,12 @@ class TestHolding:
                 code = 1
                 try:
                     with thread.change("child", on_conflict="rebase") as change:
-                        change.put("/child.json", store._shelf.ids())
+                        change.put("/child.json", store._resources.ids())
                     code = 0
                 finally:
                     os._exit(code)
             _, status = os.waitpid(child, 0)
-            thread.put("/later.json", store._shelf.ids())
+            thread.put("/later.json", store._resources.ids())
 
             assert status == 0
             assert thread.paths() == ["/child.json", "/later.json", "/parent.json"]

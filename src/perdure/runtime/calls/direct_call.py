@@ -71,7 +71,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def call(
-    ground: RunEnvironment, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
+    env: RunEnvironment, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
 ) -> CallResult:
     """Carry out one call, once, whatever happens and however often it is asked for.
 
@@ -81,58 +81,62 @@ async def call(
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
     raw = arguments if isinstance(arguments, str) else _text(arguments)
     asked = ToolCall(id, declared.name, raw)
-    desk = await ground.hands(partial(_desk, ground, declared, id))
-    check = partial(_check_same, ground.space, declared=declared, raw=raw)
-    held = await ground.hands(partial(calls.find, ground.space, id))
+    round_context = await env.run_blocking(partial(_round_context, env, declared, id))
+    check = partial(_check_same, env.space, declared=declared, raw=raw)
+    held = await env.run_blocking(partial(calls.find, env.space, id))
     try:
         if held is None:
-            slot, rulings = await ground.hands(partial(_entered, desk, asked)), {}
+            pending_call, rulings = await env.run_blocking(partial(_entered, round_context, asked)), {}
         else:
-            await ground.hands(partial(check, held.record))
+            await env.run_blocking(partial(check, held.record))
             if held.record.state in SETTLED:
-                return await ground.hands(partial(_settled, desk, asked, held))
-            slot, rulings = await ground.hands(partial(_taken_up, desk, asked, held))
-        return await _carried_out(desk, slot, rulings)
+                return await env.run_blocking(partial(_settled, round_context, asked, held))
+            pending_call, rulings = await env.run_blocking(partial(_taken_up, round_context, asked, held))
+        return await _carried_out(round_context, pending_call, rulings)
     except Moved as moved:
         if moved.cell != calls.CALL + id:
             raise
-        return await ground.hands(partial(_overtaken, desk, asked, check))
+        return await env.run_blocking(partial(_overtaken, round_context, asked, check))
 
 
-async def _carried_out(desk: RoundContext, slot: PendingCall, rulings: dict[str, Ruling]) -> CallResult:
-    carrier = CallExecutor(desk, desk.journal.root, rulings)
+async def _carried_out(
+    round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]
+) -> CallResult:
+    executor = CallExecutor(round_context, round_context.journal.root, rulings)
     try:
-        await carrier.carry_out([slot])
+        await executor.carry_out([pending_call])
     except asyncio.CancelledError:
-        carrier.abandon(slot)  # if it was cancelled before its tool was called
-        await desk.do(partial(_commit, desk, slot))
+        executor.abandon(pending_call)  # if it was cancelled before its tool was called
+        await round_context.do(partial(_commit, round_context, pending_call))
         raise
-    await desk.do(partial(_commit, desk, slot))
-    return await desk.do(partial(_result, desk, slot))
+    await round_context.do(partial(_commit, round_context, pending_call))
+    return await round_context.do(partial(_result, round_context, pending_call))
 
 
-def _overtaken(desk: RoundContext, asked: ToolCall, check: Callable[[CallRecord], None]) -> CallResult:
+def _overtaken(
+    round_context: RoundContext, asked: ToolCall, check: Callable[[CallRecord], None]
+) -> CallResult:
     """What another caller, who was first, has made of the call; raises `Busy` while that caller is at it."""
-    held = calls.read(desk.ground.space, asked.id)
+    held = calls.read(round_context.env.space, asked.id)
     check(held.record)
     if held.record.state in SETTLED:
-        return _settled(desk, asked, held)
+        return _settled(round_context, asked, held)
     if held.record.state != "awaiting_approval":
         raise Busy(asked.id, "it is settled", call=True)
-    slot = PendingCall(asked, None)
-    slot.held = held
-    slot.suspend(None)
-    return _result(desk, slot)
+    pending_call = PendingCall(asked, None)
+    pending_call.held = held
+    pending_call.suspend(None)
+    return _result(round_context, pending_call)
 
 
-def _desk(ground: RunEnvironment, declared: Tool, id: str) -> RoundContext:
+def _round_context(env: RunEnvironment, declared: Tool, id: str) -> RoundContext:
     """A desk with that tool, and no other of its name."""
-    head = reader.head_to_move(ground.space, ground.timeline)
-    journal = Journal(ground, _turn_of(id), head, Feed(id))
-    desk = RoundContext(ground, journal, None, lambda: True, origin="call")
-    desk.toolbox = {**desk.toolbox, declared.name: declared}
-    desk.label = ""  # no history tells what it came to until its commit does
-    return desk
+    head = reader.head_to_move(env.space, env.timeline)
+    journal = Journal(env, _turn_of(id), head, Feed(id))
+    round_context = RoundContext(env, journal, None, lambda: True, origin="call")
+    round_context.toolbox = {**round_context.toolbox, declared.name: declared}
+    round_context.label = ""  # no history tells what it came to until its commit does
+    return round_context
 
 
 def _turn_of(id: str) -> str:
@@ -142,24 +146,26 @@ def _turn_of(id: str) -> str:
     return f"{BY_HAND}~{sha256(id.encode()).hexdigest()}"
 
 
-def _entered(desk: RoundContext, asked: ToolCall) -> PendingCall:
+def _entered(round_context: RoundContext, asked: ToolCall) -> PendingCall:
     """Enter the call, and start it if it may; what is refused or has to be asked enters with the commit that says so.
 
     Raises `Moved` if another caller has entered it first.
     """
     for start in (True, *[False] * _TRIES_MAX):
-        slot = plan(desk, asked, desk.journal.run, vendor_id=None, taken=set(), start=start)
-        assert slot.posting is not None
-        if slot.stage != "ready":
-            return slot
+        pending_call = plan(
+            round_context, asked, round_context.journal.run, vendor_id=None, taken=set(), start=start
+        )
+        assert pending_call.transition is not None
+        if pending_call.stage != "ready":
+            return pending_call
         try:
-            desk.journal.post(slot.posting)
+            round_context.journal.post(pending_call.transition)
         except Moved:
-            if calls.find(desk.space, asked.id) is not None:
+            if calls.find(round_context.space, asked.id) is not None:
                 raise
             continue  # another call holds what was to fence this one
-        slot.written()
-        return slot
+        pending_call.written()
+        return pending_call
     raise Conflict(
         f"could not start call '{asked.id}' after {_TRIES_MAX} attempts, because equal calls start and end "
         "all the time; nothing was done. Try again."
@@ -167,74 +173,87 @@ def _entered(desk: RoundContext, asked: ToolCall) -> PendingCall:
 
 
 def _taken_up(
-    desk: RoundContext, asked: ToolCall, held: VersionedCall
+    round_context: RoundContext, asked: ToolCall, held: VersionedCall
 ) -> tuple[PendingCall, dict[str, Ruling]]:
     """Go on with a call that was asked for before."""
     record = held.record
-    if record.state == "started" and record.holder is not None and not desk.space.engine.gone(record.holder):
+    if (
+        record.state == "started"
+        and record.holder is not None
+        and not round_context.space.engine.gone(record.holder)
+    ):
         raise Busy(record.id, "it is settled", call=True)
-    slot = PendingCall(asked, desk.toolbox.get(asked.name))
-    slot.held = held
-    slot.told = True  # the commit that says so is the write that asked
+    pending_call = PendingCall(asked, round_context.toolbox.get(asked.name))
+    pending_call.held = held
+    pending_call.told = True  # the commit that says so is the write that asked
     rulings: dict[str, Ruling] = {}
-    take_up(desk, slot, rulings)
-    return slot, rulings
+    take_up(round_context, pending_call, rulings)
+    return pending_call, rulings
 
 
-def _commit(desk: RoundContext, slot: PendingCall) -> None:
+def _commit(round_context: RoundContext, pending_call: PendingCall) -> None:
     """One commit applies what the call changes and says what became of it; one that waits says so once.
 
     It holds the call's next posting, and without one there is nothing to commit: the call's revision
     decides who applies its patch.  While a run is on the line, the commit belongs to that run's turn.
     """
-    space, journal, own = desk.ground.space, desk.journal, desk.journal.run
+    space, journal, own = round_context.env.space, round_context.journal, round_context.journal.run
     for _ in range(_TRIES_MAX):
-        held, revision = leases.look(space, desk.ground.timeline)
+        held, revision = leases.look(space, round_context.env.timeline)
         journal.beside(revision, held.run if held else own)
         try:
-            commit_round(desk, [slot], journal.draft("call"), spoken=False)
+            commit_round(round_context, [pending_call], journal.draft("call"), spoken=False)
         except Moved as moved:
-            if moved.cell == calls.CALL + slot.record.id:
+            if moved.cell == calls.CALL + pending_call.record.id:
                 raise
-            if leases.look(space, desk.ground.timeline)[1] == revision:
+            if leases.look(space, round_context.env.timeline)[1] == revision:
                 raise
             journal.discard()
-            _place(desk, slot)
+            _place(round_context, pending_call)
         except StaleHead as stale:
-            _keep_question(desk, slot)
-            raise _kept(slot, stale) from stale
+            _keep_question(round_context, pending_call)
+            raise _kept(pending_call, stale) from stale
         else:
             return
     raise Conflict(
-        f"could not commit call '{slot.call.id}' after {_TRIES_MAX} attempts, because runs begin and end on "
-        f"'{desk.ground.timeline}' all the time. Make it again with the same id: it is not run again."
+        f"could not commit call '{pending_call.call.id}' after {_TRIES_MAX} attempts, because runs begin and end on "
+        f"'{round_context.env.timeline}' all the time. Make it again with the same id: it is not run again."
     )
 
 
-def _place(desk: RoundContext, slot: PendingCall) -> None:
+def _place(round_context: RoundContext, pending_call: PendingCall) -> None:
     """Give a call that the ledger knows to be settled, and no commit tells of, a posting for that commit."""
-    held = slot.held
-    if slot.posting is None and slot.stage == "settled" and held and not held.record.result_label:
-        slot.posting = calls.learn(held, at=desk.now(), result_label="")
+    held = pending_call.held
+    if (
+        pending_call.transition is None
+        and pending_call.stage == "settled"
+        and held
+        and not held.record.result_label
+    ):
+        pending_call.transition = calls.learn(held, at=round_context.now(), result_label="")
 
 
-def _keep_question(desk: RoundContext, slot: PendingCall) -> None:
+def _keep_question(round_context: RoundContext, pending_call: PendingCall) -> None:
     """Record that a call which was started waits for a decision, though no commit can say so."""
-    if slot.stage == "suspended" and slot.posting is not None and slot.held is not None:
+    if (
+        pending_call.stage == "suspended"
+        and pending_call.transition is not None
+        and pending_call.held is not None
+    ):
         with suppress(PerdureError):  # the call stays started, until its process has ended
-            desk.journal.post(slot.posting)
-            slot.written()
+            round_context.journal.post(pending_call.transition)
+            pending_call.written()
 
 
-def _kept(slot: PendingCall, stale: StaleHead) -> StaleHead:
+def _kept(pending_call: PendingCall, stale: StaleHead) -> StaleHead:
     """The same refusal, saying that the ledger has what the call came to, if it has."""
-    if slot.posting is not None or slot.record.state not in SETTLED:
+    if pending_call.transition is not None or pending_call.record.state not in SETTLED:
         return stale
-    changes = slot.patch is not None or slot.agent_patch is not None
+    changes = pending_call.patch is not None or pending_call.agent_patch is not None
     return StaleHead(
         stale.expected,
         stale.actual,
-        because=f"call '{slot.call.id}' is {slot.record.state} and stands in the ledger",
+        because=f"call '{pending_call.call.id}' is {pending_call.record.state} and stands in the ledger",
         left="what it changes in the state was not applied" if changes else "nothing was committed",
         advice="Make it again with the same id: it is not run again, and its changes are applied then."
         if changes
@@ -242,36 +261,36 @@ def _kept(slot: PendingCall, stale: StaleHead) -> StaleHead:
     )
 
 
-def _settled(desk: RoundContext, asked: ToolCall, held: VersionedCall) -> CallResult:
-    slot = PendingCall(asked, None)
-    slot.held = held
-    take_up(desk, slot, {})
-    if _is_left(desk, held.record):
-        _place(desk, slot)
-        _commit(desk, slot)
-    return _result(desk, slot)
+def _settled(round_context: RoundContext, asked: ToolCall, held: VersionedCall) -> CallResult:
+    pending_call = PendingCall(asked, None)
+    pending_call.held = held
+    take_up(round_context, pending_call, {})
+    if _is_left(round_context, held.record):
+        _place(round_context, pending_call)
+        _commit(round_context, pending_call)
+    return _result(round_context, pending_call)
 
 
-def _is_left(desk: RoundContext, record: CallRecord) -> bool:
+def _is_left(round_context: RoundContext, record: CallRecord) -> bool:
     """Whether no commit tells of a call that was settled on this line, and something follows from that.
 
     What it changes was never applied, because the line had gone another way; or its scratch is still there.
     """
-    if record.origin != "call" or record.result_label or record.timeline != desk.ground.timeline:
+    if record.origin != "call" or record.result_label or record.timeline != round_context.env.timeline:
         return False
     if record.patch is not None or record.agent_patch is not None or record.memory is not None:
         return True
-    return bool(desk.journal.draft("call").ops.paths(scratch_prefix(record.id)))
+    return bool(round_context.journal.draft("call").ops.paths(scratch_prefix(record.id)))
 
 
-def _result(desk: RoundContext, slot: PendingCall) -> CallResult:
-    record = slot.record
+def _result(round_context: RoundContext, pending_call: PendingCall) -> CallResult:
+    record = pending_call.record
     ticket = (
-        tickets.read(desk.space, record.ticket).ticket
-        if slot.stage == "suspended" and record.ticket
+        tickets.read(round_context.space, record.ticket).ticket
+        if pending_call.stage == "suspended" and record.ticket
         else None
     )
-    return CallResult(id=record.id, state=record.state, result=slot.result, ticket=ticket)
+    return CallResult(id=record.id, state=record.state, result=pending_call.result, ticket=ticket)
 
 
 def _check_same(space: Space, record: CallRecord, *, declared: Tool, raw: str) -> None:

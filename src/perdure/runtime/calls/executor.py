@@ -58,22 +58,22 @@ _BEFORE: dict[CallState, tuple[CallState, ...]] = {"started": (), "approved": ("
 class CallExecutor:
     """Whoever carries out the calls of one round."""
 
-    def __init__(self, desk: RoundContext, root: Digest, rulings: dict[str, Ruling]) -> None:
+    def __init__(self, round_context: RoundContext, root: Digest, rulings: dict[str, Ruling]) -> None:
         """Let every call see the state of that root; `rulings` are what was decided, by call."""
-        self._desk, self._root, self._rulings = desk, root, rulings
+        self._round_context, self._root, self._rulings = round_context, root, rulings
         self._left = 0
         self._cancelled: asyncio.CancelledError | None = None
 
-    async def carry_out(self, slots: Sequence[PendingCall]) -> None:
+    async def carry_out(self, pending_calls: Sequence[PendingCall]) -> None:
         """Take every ready slot to its end, or to a question.
 
         Raises `Lost` if the lease is gone, and `CancelledError` once everything that was under way
         is recorded.
         """
-        ready = [slot for slot in slots if slot.stage == "ready"]
+        ready = [pending_call for pending_call in pending_calls if pending_call.stage == "ready"]
         self._left = len(ready)
-        if ready and not self._desk.journal.has_sight:
-            await self._desk.do(self._desk.journal.look_around)
+        if ready and not self._round_context.journal.has_sight:
+            await self._round_context.do(self._round_context.journal.look_around)
         lines = _lines(ready)
         try:
             if len(lines) == 1:
@@ -81,25 +81,25 @@ class CallExecutor:
             elif lines:
                 await self._side_by_side(lines)
         except Lost:
-            for slot in ready:
-                await self._desk.do(partial(late, self._desk, slot))
+            for pending_call in ready:
+                await self._round_context.do(partial(late, self._round_context, pending_call))
             raise
         except PerdureError:  # there will be no commit for the last result to travel with
-            for slot in ready:
-                await self._desk.do(partial(record_alone, self._desk, slot))
+            for pending_call in ready:
+                await self._round_context.do(partial(record_alone, self._round_context, pending_call))
             raise
         if self._cancelled is not None:
             raise self._cancelled
 
-    def abandon(self, slot: PendingCall) -> None:
+    def abandon(self, pending_call: PendingCall) -> None:
         """Say of a call that the run leaves behind what can be said: cut off, or never begun."""
-        if slot.stage != "ready":
+        if pending_call.stage != "ready":
             return
-        state = slot.record.state
+        state = pending_call.record.state
         if state == "started" or state in UNCLEAR:
-            self._cut_off(slot, "the run ended while it ran")
+            self._cut_off(pending_call, "the run ended while it ran")
         else:
-            self._settle_bare(slot, "cancelled", "cancelled", "the run ended before it began")
+            self._settle_bare(pending_call, "cancelled", "cancelled", "the run ended before it began")
 
     async def _side_by_side(self, lines: list[list[PendingCall]]) -> None:
         tasks = [asyncio.create_task(self._one_after_another(line, alone=False)) for line in lines]
@@ -117,367 +117,429 @@ class CallExecutor:
             raise
 
     async def _one_after_another(self, line: list[PendingCall], *, alone: bool) -> None:
-        for slot in line:
+        for pending_call in line:
             if self._cancelled is None:
                 try:
-                    await self._carry(slot, alone=alone)
+                    await self._carry(pending_call, alone=alone)
                 except Moved as moved:
-                    await self._yield_to_result(slot, moved)
-            elif slot.held is not None and slot.held.record.state == "requested":
-                self._settle_bare(slot, "cancelled", "cancelled", "the run was cancelled")
-            await self._record(slot)
+                    await self._yield_to_result(pending_call, moved)
+            elif pending_call.held is not None and pending_call.held.record.state == "requested":
+                self._settle_bare(pending_call, "cancelled", "cancelled", "the run was cancelled")
+            await self._record(pending_call)
 
-    async def _yield_to_result(self, slot: PendingCall, moved: Moved) -> None:
+    async def _yield_to_result(self, pending_call: PendingCall, moved: Moved) -> None:
         """Let a result that came by another way stand; raises `moved` if there is none."""
-        if not await self._desk.do(partial(overtaken, self._desk, slot)):
+        if not await self._round_context.do(partial(overtaken, self._round_context, pending_call)):
             raise moved
 
-    async def _carry(self, slot: PendingCall, *, alone: bool) -> None:
-        tool = slot.tool
+    async def _carry(self, pending_call: PendingCall, *, alone: bool) -> None:
+        tool = pending_call.tool
         assert tool is not None
-        if slot.recovering:
-            if not await self._recover(slot, tool):
+        if pending_call.recovering:
+            if not await self._recover(pending_call, tool):
                 return
-        elif slot.record.state != "started" and not await self._start(slot, tool):
+        elif pending_call.record.state != "started" and not await self._start(pending_call, tool):
             return
         while True:
-            attempted, room = await self._attempt(slot, tool, alone=alone)
-            if not await self._judge(slot, tool, attempted, room):
+            attempted, state_view = await self._attempt(pending_call, tool, alone=alone)
+            if not await self._judge(pending_call, tool, attempted, state_view):
                 return
             if tool.retry is not None:
-                await asyncio.sleep(tool.retry.wait(slot.attempts))
+                await asyncio.sleep(tool.retry.wait(pending_call.attempts))
 
-    async def _recover(self, slot: PendingCall, tool: Tool) -> bool:
+    async def _recover(self, pending_call: PendingCall, tool: Tool) -> bool:
         """Take up a call whose last attempt was cut off; True: it is to be attempted again."""
-        record = slot.record
-        repeatable = record.state == "started" and record.reach.repeatable and slot.arguments is not None
-        alive = call_identity.stands(record, self._desk.space.engine.instant()) == "alive"
+        record = pending_call.record
+        repeatable = (
+            record.state == "started" and record.reach.repeatable and pending_call.arguments is not None
+        )
+        alive = call_identity.stands(record, self._round_context.space.engine.instant()) == "alive"
         if repeatable and (not record.reach.writes or alive):
-            return await self._again(slot, tool)
+            return await self._again(pending_call, tool)
         if tool.reconciler is None:
-            self._leave_open(slot, "unknown", "it was cut off while it ran")
+            self._leave_open(pending_call, "unknown", "it was cut off while it ran")
             return False
         # Before the hook is asked: who ends only while it looks may have done something after it has.
-        gone = record.holder is not None and await self._desk.do(
-            partial(self._desk.space.engine.gone, record.holder)
+        gone = record.holder is not None and await self._round_context.do(
+            partial(self._round_context.space.engine.gone, record.holder)
         )
         believed = gone or tool.reconciler.fences
-        outcome = await self._asked(slot, tool)
-        work = partial(self.reconciled, slot, outcome, "it was cut off while it ran", believed=believed)
-        return await self._desk.do(work) and await self._start(slot, tool)
+        outcome = await self._asked(pending_call, tool)
+        work = partial(
+            self.reconciled, pending_call, outcome, "it was cut off while it ran", believed=believed
+        )
+        return await self._round_context.do(work) and await self._start(pending_call, tool)
 
-    async def _start(self, slot: PendingCall, tool: Tool) -> bool:
+    async def _start(self, pending_call: PendingCall, tool: Tool) -> bool:
         """Make the start durable where that is needed; False: it does not start."""
-        while slot.stage == "ready":
-            assert slot.held is not None
-            cleared = await self._desk.do(partial(clearance, self._desk, tool, slot.held.record))
+        while pending_call.stage == "ready":
+            assert pending_call.held is not None
+            cleared = await self._round_context.do(
+                partial(clearance, self._round_context, tool, pending_call.held.record)
+            )
             match cleared:
                 case Start(cells, claim):
-                    if not slot.record.reach.writes:
+                    if not pending_call.record.reach.writes:
                         return True
                     try:
-                        await self._desk.do(partial(self._begin, slot, tool, cells, claim))
+                        await self._round_context.do(partial(self._begin, pending_call, tool, cells, claim))
                     except Moved:
-                        held = await self._desk.do(partial(calls.read, self._desk.space, slot.record.id))
+                        held = await self._round_context.do(
+                            partial(calls.read, self._round_context.space, pending_call.record.id)
+                        )
                         if held.record.state not in _STARTABLE:
                             raise  # somebody else has started this very call, or knows what came of it
-                        slot.held = held
+                        pending_call.held = held
                         continue
                     return True
                 case AskApproval(ticket):
-                    slot.told = False  # another question than the one before
-                    slot.suspend(tickets.ask(slot.held, ticket))
+                    pending_call.told = False  # another question than the one before
+                    pending_call.suspend(tickets.ask(pending_call.held, ticket))
                 case Deny(why):
-                    self._settle_bare(slot, "denied", "denied", why)
+                    self._settle_bare(pending_call, "denied", "denied", why)
                 case ReuseResult(reuse):
-                    staged, preview = await self._desk.do(
-                        partial(key_claims.borrowed, self._desk.space, reuse)
+                    staged, preview = await self._round_context.do(
+                        partial(key_claims.borrowed, self._round_context.space, reuse)
                     )
-                    lent(slot, staged, preview, at=self._desk.now())
+                    lent(pending_call, staged, preview, at=self._round_context.now())
         return False
 
     def _begin(
-        self, slot: PendingCall, tool: Tool, cells: Iterable[CellWrite], claim: Free | Mine | Waits | None
+        self,
+        pending_call: PendingCall,
+        tool: Tool,
+        cells: Iterable[CellWrite],
+        claim: Free | Mine | Waits | None,
     ) -> None:
-        desk = self._desk
-        assert slot.held is not None
+        round_context = self._round_context
+        assert pending_call.held is not None
         if claim is not None:
-            key_claims.claim(desk.ground.store, desk.space, slot.held.record, claim, at=desk.now())
-        hops: tuple[CallState, ...] = ("started",)
-        if slot.held.record.state == "approved":
-            hops = ("requested", "started")
-        changes = desk.starting(tool, slot.held.record)
-        posting = calls.advance(slot.held, *hops, at=desk.now(), **changes)
-        slot.held = desk.journal.post(posting.also(cells=cells))[0]
+            key_claims.claim(
+                round_context.env.store,
+                round_context.space,
+                pending_call.held.record,
+                claim,
+                at=round_context.now(),
+            )
+        states: tuple[CallState, ...] = ("started",)
+        if pending_call.held.record.state == "approved":
+            states = ("requested", "started")
+        changes = round_context.starting(tool, pending_call.held.record)
+        transition = calls.advance(pending_call.held, *states, at=round_context.now(), **changes)
+        pending_call.held = round_context.journal.post(transition.also(cells=cells))[0]
 
     async def _attempt(
-        self, slot: PendingCall, tool: Tool, *, alone: bool
+        self, pending_call: PendingCall, tool: Tool, *, alone: bool
     ) -> tuple[ToolOutcome, CallStateView]:
-        desk = self._desk
-        assert slot.arguments is not None
-        slot.attempts += 1
-        number = max(slot.record.attempt, slot.attempts)
-        slot.base = self._root
-        call, room = desk.call(slot, self._root, attempt=number, ruling=self._rulings.get(slot.call.id))
+        round_context = self._round_context
+        assert pending_call.arguments is not None
+        pending_call.attempts += 1
+        number = max(pending_call.record.attempt, pending_call.attempts)
+        pending_call.base = self._root
+        call, state_view = round_context.call(
+            pending_call, self._root, attempt=number, ruling=self._rulings.get(pending_call.call.id)
+        )
         failpoints.hit("after_started")
-        if not desk.ours():
-            assert desk.journal.lease is not None
-            raise Lost(desk.journal.lease)
-        desk.tell(slot, "started")
-        inline = desk.ground.sole and alone
-        run = None if desk.origin else desk.journal.run
-        done = await attempt(tool, slot.arguments, call, crew=desk.ground.crew, inline=inline, run=run)
+        if not round_context.ours():
+            assert round_context.journal.lease is not None
+            raise Lost(round_context.journal.lease)
+        round_context.tell(pending_call, "started")
+        inline = round_context.env.owns_thread and alone
+        run = None if round_context.origin else round_context.journal.run
+        done = await attempt(
+            tool,
+            pending_call.arguments,
+            call,
+            tool_threads=round_context.env.tool_threads,
+            inline=inline,
+            run=run,
+        )
         failpoints.hit("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):
-                await desk.do(partial(self._interrupted, slot, done.why))
+                await round_context.do(partial(self._interrupted, pending_call, done.why))
                 raise done.interrupt
             self._cancelled = done.interrupt
         if done.later is not None:
-            self._wait_for_late(slot, done.later)
-        return done, room
+            self._wait_for_late(pending_call, done.later)
+        return done, state_view
 
-    async def _judge(self, slot: PendingCall, tool: Tool, done: ToolOutcome, room: CallStateView) -> bool:
+    async def _judge(
+        self, pending_call: PendingCall, tool: Tool, done: ToolOutcome, state_view: CallStateView
+    ) -> bool:
         """Settle the slot by what came of an attempt; True: it is to be attempted again."""
-        reach = slot.record.reach
+        reach = pending_call.record.reach
         match done.kind:
             case "returned":
-                await self._desk.do(partial(self._returned, slot, room, done.value))
+                await self._round_context.do(partial(self._returned, pending_call, state_view, done.value))
             case "suspended":
                 assert done.suspension is not None
-                await self._desk.do(partial(take_changes, slot, room, keep_scratch=True))
-                self._ask(slot, done.suspension)
+                await self._round_context.do(
+                    partial(take_changes, pending_call, state_view, keep_scratch=True)
+                )
+                self._ask(pending_call, done.suspension)
             case "not_done":
-                if self._may_retry(slot, tool):
-                    return await self._again(slot, tool)
-                self._fail(slot, "failed", done.why)
+                if self._may_retry(pending_call, tool):
+                    return await self._again(pending_call, tool)
+                self._fail(pending_call, "failed", done.why)
             case "cancelled":
-                self._cut_off(slot, done.why or "the run was cancelled while it ran")
-            case "raised" if _has_no_memory(slot, done, room):
-                self._fail(slot, "failed", done.why)
+                self._cut_off(pending_call, done.why or "the run was cancelled while it ran")
+            case "raised" if _has_no_memory(pending_call, done, state_view):
+                self._fail(pending_call, "failed", done.why)
             case "raised" | "timed_out":
-                if reach.repeatable and self._may_retry(slot, tool):
-                    return await self._again(slot, tool)
+                if reach.repeatable and self._may_retry(pending_call, tool):
+                    return await self._again(pending_call, tool)
                 if reach.writes:  # also an idempotent one: another call would have another key
-                    return await self._reconcile(slot, tool, done)
-                self._fail(slot, "timed_out" if done.kind == "timed_out" else "failed", done.why)
+                    return await self._reconcile(pending_call, tool, done)
+                self._fail(pending_call, "timed_out" if done.kind == "timed_out" else "failed", done.why)
         return False
 
-    async def _reconcile(self, slot: PendingCall, tool: Tool, done: ToolOutcome) -> bool:
+    async def _reconcile(self, pending_call: PendingCall, tool: Tool, done: ToolOutcome) -> bool:
         """Ask what became of an external write that did not say so itself."""
         if tool.reconciler is None:
-            self._leave_open(slot, "unknown", done.why)
+            self._leave_open(pending_call, "unknown", done.why)
             return False
-        outcome = await self._asked(slot, tool)
+        outcome = await self._asked(pending_call, tool)
         believed = done.over or tool.reconciler.fences
-        work = partial(self.reconciled, slot, outcome, done.why, believed=believed)
-        return await self._desk.do(work) and await self._start(slot, tool)
+        work = partial(self.reconciled, pending_call, outcome, done.why, believed=believed)
+        return await self._round_context.do(work) and await self._start(pending_call, tool)
 
-    async def _asked(self, slot: PendingCall, tool: Tool) -> Outcome:
+    async def _asked(self, pending_call: PendingCall, tool: Tool) -> Outcome:
         """What the hook says; what it wrote counts if it was done, in place of what the tool would have written."""
-        call, room = self._desk.call(slot, self._root, attempt=slot.record.attempt)
-        crew, inline = self._desk.ground.crew, self._desk.ground.sole
+        call, state_view = self._round_context.call(
+            pending_call, self._root, attempt=pending_call.record.attempt
+        )
+        tool_threads, inline = self._round_context.env.tool_threads, self._round_context.env.owns_thread
         try:
-            outcome = await ask_reconcile(tool, call, crew=crew, inline=inline)
+            outcome = await ask_reconcile(tool, call, tool_threads=tool_threads, inline=inline)
         finally:
-            room.close()
+            state_view.close()
         if outcome.kind == "done":
-            slot.base = self._root
-            await self._desk.do(partial(take_changes, slot, room, keep_scratch=False))
+            pending_call.base = self._root
+            await self._round_context.do(partial(take_changes, pending_call, state_view, keep_scratch=False))
         return outcome
 
-    def reconciled(self, slot: PendingCall, outcome: Outcome, why: str, *, believed: bool) -> bool:
+    def reconciled(self, pending_call: PendingCall, outcome: Outcome, why: str, *, believed: bool) -> bool:
         """Take a call whose outcome was not known to what its hook found; True: it is to be started again."""
-        assert slot.held is not None
-        state = slot.held.record.state
-        hops: tuple[CallState, ...] = ("unknown",) if state == "started" else ()
+        assert pending_call.held is not None
+        state = pending_call.held.record.state
+        states: tuple[CallState, ...] = ("unknown",) if state == "started" else ()
         match outcome.kind:
             case "done":
-                self._succeed(slot, outcome.result, hops=(*hops, "succeeded"))
+                self._succeed(pending_call, outcome.result, states=(*states, "succeeded"))
             case "not_done" if not believed:
-                self._leave_open(slot, "unknown", f"{why}; an attempt may still be under way")
-            case "not_done" if slot.arguments is not None and slot.held.record.attempt < attempts_max(
-                slot.tool
+                self._leave_open(pending_call, "unknown", f"{why}; an attempt may still be under way")
+            case "not_done" if (
+                pending_call.arguments is not None
+                and pending_call.held.record.attempt < attempts_max(pending_call.tool)
             ):
-                self._request_again(slot, hops)
+                self._request_again(pending_call, states)
                 return True
             case "not_done":
-                self._fail(slot, "failed", why, hops=(*hops, "requested", "failed"))
+                self._fail(pending_call, "failed", why, states=(*states, "requested", "failed"))
             case "dont_know":
-                asks: tuple[CallState, ...] = () if state == "needs_human" else (*hops, "needs_human")
-                self._leave_open(slot, "needs_human", outcome.why or why, hops=asks)
+                asks: tuple[CallState, ...] = () if state == "needs_human" else (*states, "needs_human")
+                self._leave_open(pending_call, "needs_human", outcome.why or why, states=asks)
         return False
 
-    def _request_again(self, slot: PendingCall, hops: tuple[CallState, ...]) -> None:
+    def _request_again(self, pending_call: PendingCall, states: tuple[CallState, ...]) -> None:
         """Request once more what is proven not to have been done: same key, same approval.
 
         Its start has to be cleared like any other: meanwhile another line may have sent the same thing.
         """
-        assert slot.held is not None
-        posting = calls.advance(slot.held, *hops, "requested", at=self._desk.now())
-        slot.held = self._desk.journal.post(posting)[0]
+        assert pending_call.held is not None
+        transition = calls.advance(pending_call.held, *states, "requested", at=self._round_context.now())
+        pending_call.held = self._round_context.journal.post(transition)[0]
 
-    async def _again(self, slot: PendingCall, tool: Tool) -> bool:
-        if slot.record.reach.writes:
-            await self._desk.do(partial(self._restart, slot, tool))
+    async def _again(self, pending_call: PendingCall, tool: Tool) -> bool:
+        if pending_call.record.reach.writes:
+            await self._round_context.do(partial(self._restart, pending_call, tool))
         return True
 
-    def _restart(self, slot: PendingCall, tool: Tool) -> None:
-        desk = self._desk
-        assert slot.held is not None
-        changes = desk.starting(tool, slot.held.record)
-        posting = calls.advance(slot.held, "started", at=desk.now(), **changes)
-        slot.held = desk.journal.post(posting)[0]
+    def _restart(self, pending_call: PendingCall, tool: Tool) -> None:
+        round_context = self._round_context
+        assert pending_call.held is not None
+        changes = round_context.starting(tool, pending_call.held.record)
+        transition = calls.advance(pending_call.held, "started", at=round_context.now(), **changes)
+        pending_call.held = round_context.journal.post(transition)[0]
 
-    def _may_retry(self, slot: PendingCall, tool: Tool) -> bool:
+    def _may_retry(self, pending_call: PendingCall, tool: Tool) -> bool:
         if tool.retry is None or self._cancelled is not None:
             return False
-        return max(slot.attempts, slot.record.attempt) < tool.retry.attempts
+        return max(pending_call.attempts, pending_call.record.attempt) < tool.retry.attempts
 
-    def _returned(self, slot: PendingCall, room: CallStateView, value: object) -> None:
-        if room.is_untouched and slot.record.ticket is None:  # so that nothing was put aside before either
-            slot.changes(None, None, room.memory.finish())
+    def _returned(self, pending_call: PendingCall, state_view: CallStateView, value: object) -> None:
+        if (
+            state_view.is_untouched and pending_call.record.ticket is None
+        ):  # so that nothing was put aside before either
+            pending_call.changes(None, None, state_view.memory.finish())
         else:
-            take_changes(slot, room, keep_scratch=False)
-        self._succeed(slot, value)
+            take_changes(pending_call, state_view, keep_scratch=False)
+        self._succeed(pending_call, value)
 
     def _succeed(
-        self, slot: PendingCall, value: object, *, hops: tuple[CallState, ...] | None = None
+        self, pending_call: PendingCall, value: object, *, states: tuple[CallState, ...] | None = None
     ) -> None:
-        kept, staged = stage_result(self._desk.space, value)
-        slot.staged = staged
-        said = noted(shown(slot.call.id, kept, staged), slot.note)
-        self._settle(slot, hops or self._ending(slot, "succeeded"), said, staged=staged)
+        kept, staged = stage_result(self._round_context.space, value)
+        pending_call.staged = staged
+        said = noted(shown(pending_call.call.id, kept, staged), pending_call.note)
+        self._settle(pending_call, states or self._ending(pending_call, "succeeded"), said, staged=staged)
 
     def _fail(
-        self, slot: PendingCall, as_what: Told, why: str, *, hops: tuple[CallState, ...] | None = None
+        self,
+        pending_call: PendingCall,
+        as_what: Told,
+        why: str,
+        *,
+        states: tuple[CallState, ...] | None = None,
     ) -> None:
-        slot.changes(None, None)
-        said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
-        self._settle(slot, hops or self._ending(slot, "failed"), said, why=why or as_what)
+        pending_call.changes(None, None)
+        said = ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+        self._settle(pending_call, states or self._ending(pending_call, "failed"), said, why=why or as_what)
 
-    def _cut_off(self, slot: PendingCall, why: str) -> None:
+    def _cut_off(self, pending_call: PendingCall, why: str) -> None:
         """Nobody waits for it any more: what writes may have happened, and the rest had no effect."""
-        if slot.record.reach.writes:
-            self._leave_open(slot, "unknown", why)
+        if pending_call.record.reach.writes:
+            self._leave_open(pending_call, "unknown", why)
         else:
-            self._fail(slot, "cancelled", why)
+            self._fail(pending_call, "cancelled", why)
 
     def _leave_open(
-        self, slot: PendingCall, state: CallState, why: str, *, hops: tuple[CallState, ...] | None = None
+        self,
+        pending_call: PendingCall,
+        state: CallState,
+        why: str,
+        *,
+        states: tuple[CallState, ...] | None = None,
     ) -> None:
         """Nobody knows what became of it: the model is told so, and the guard treats it as maybe done."""
-        slot.changes(None, None)
+        pending_call.changes(None, None)
         words: Told = "needs_human" if state == "needs_human" else "unknown"
-        said = ToolResult(slot.call.id, "error", told(words, why, slot.call.name))
-        passed = hops if hops is not None else ("unknown",) if slot.record.state == "started" else ()
-        self._settle(slot, passed, said, why=why)
+        said = ToolResult(pending_call.call.id, "error", told(words, why, pending_call.call.name))
+        passed = (
+            states if states is not None else ("unknown",) if pending_call.record.state == "started" else ()
+        )
+        self._settle(pending_call, passed, said, why=why)
 
-    def _settle_bare(self, slot: PendingCall, state: CallState, as_what: Told, why: str) -> None:
-        said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
-        hops = ("requested", state) if (slot.record.state, state) == ("approved", "denied") else (state,)
-        self._settle(slot, hops, said, why=why)
+    def _settle_bare(self, pending_call: PendingCall, state: CallState, as_what: Told, why: str) -> None:
+        said = ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+        states = (
+            ("requested", state) if (pending_call.record.state, state) == ("approved", "denied") else (state,)
+        )
+        self._settle(pending_call, states, said, why=why)
 
     def _settle(
         self,
-        slot: PendingCall,
-        hops: tuple[CallState, ...],
+        pending_call: PendingCall,
+        states: tuple[CallState, ...],
         said: ToolResult,
         *,
         staged: Staged | None = None,
         why: str | None = None,
     ) -> None:
-        assert slot.held is not None
-        if not hops:  # it stays what it is: nothing more was learnt
-            slot.settle(None, said)
+        assert pending_call.held is not None
+        if not states:  # it stays what it is: nothing more was learnt
+            pending_call.settle(None, said)
             return
         post = partial(
-            settlement_of, self._desk, slot, slot.held, hops, said, staged, why, at=self._desk.now()
+            settlement_of,
+            self._round_context,
+            pending_call,
+            pending_call.held,
+            states,
+            said,
+            staged,
+            why,
+            at=self._round_context.now(),
         )
-        if self._left == 1 and self._desk.speaks:  # the write that settles it is the one that tells
-            slot.settle(post(told=True), said, alone=lambda: post(told=False))
+        if self._left == 1 and self._round_context.speaks:  # the write that settles it is the one that tells
+            pending_call.settle(post(told=True), said, alone=lambda: post(told=False))
         else:
-            slot.settle(post(told=False), said)
+            pending_call.settle(post(told=False), said)
 
-    def _ending(self, slot: PendingCall, state: CallState) -> tuple[CallState, ...]:
+    def _ending(self, pending_call: PendingCall, state: CallState) -> tuple[CallState, ...]:
         """The states to pass: a start that did not have to be durable is passed now."""
-        return (*_BEFORE.get(slot.record.state, ("started",)), state)
+        return (*_BEFORE.get(pending_call.record.state, ("started",)), state)
 
-    def _ask(self, slot: PendingCall, wanted: Suspension) -> None:
-        desk = self._desk
-        assert slot.held is not None
-        now = desk.now()
-        held = slot.held
+    def _ask(self, pending_call: PendingCall, wanted: Suspension) -> None:
+        round_context = self._round_context
+        assert pending_call.held is not None
+        now = round_context.now()
+        held = pending_call.held
         ticket = tickets.question(
             held.record,
-            id=desk.space.ids(),
+            id=round_context.space.ids(),
             at=now,
             action=wanted.action,
             message=wanted.message,
             parameters=wanted.parameters,
             response_schema=wanted.response_schema,
-            arguments_schema=slot.tool.arguments_schema if slot.tool else None,
+            arguments_schema=pending_call.tool.arguments_schema if pending_call.tool else None,
             expires_at=None if wanted.expires_in_us is None else now + wanted.expires_in_us,
             on_timeout=wanted.on_timeout,
             resume=wanted.resume,
         )
-        slot.suspend(with_values(tickets.ask(held, ticket), slot))
+        pending_call.suspend(with_values(tickets.ask(held, ticket), pending_call))
 
-    async def _record(self, slot: PendingCall) -> None:
+    async def _record(self, pending_call: PendingCall) -> None:
         """Make what the slot came to durable, unless the round's commit is about to."""
         self._left -= 1
-        if slot.posting is None or self._left == 0:
+        if pending_call.transition is None or self._left == 0:
             return
         failpoints.hit("while_recording")
         try:
-            await self._desk.do(partial(self._post, slot))
+            await self._round_context.do(partial(self._post, pending_call))
         except Moved as moved:
-            await self._yield_to_result(slot, moved)
-            await self._desk.do(partial(self._post, slot))
+            await self._yield_to_result(pending_call, moved)
+            await self._round_context.do(partial(self._post, pending_call))
         failpoints.hit("after_result")
 
-    def _post(self, slot: PendingCall) -> None:
-        posting = slot.alone
-        if posting is not None:
-            self._desk.journal.post(posting)
-            slot.written()
-            if slot.stage == "settled":
-                self._desk.tell(slot)
+    def _post(self, pending_call: PendingCall) -> None:
+        transition = pending_call.alone
+        if transition is not None:
+            self._round_context.journal.post(transition)
+            pending_call.written()
+            if pending_call.stage == "settled":
+                self._round_context.tell(pending_call)
 
-    def _interrupted(self, slot: PendingCall, why: str) -> None:
+    def _interrupted(self, pending_call: PendingCall, why: str) -> None:
         """Ctrl-C, or an exit, while the tool ran in this thread: record what that leaves, then let it pass."""
-        self._cut_off(slot, why)
-        self._post(slot)
+        self._cut_off(pending_call, why)
+        self._post(pending_call)
 
-    def _wait_for_late(self, slot: PendingCall, later: Future[ToolOutcome]) -> None:
+    def _wait_for_late(self, pending_call: PendingCall, later: Future[ToolOutcome]) -> None:
         """When code that could not be stopped comes to an end after all, record what it came to."""
-        record, desk = slot.record, self._desk
+        record, round_context = pending_call.record, self._round_context
 
         def arrived(later: Future[ToolOutcome]) -> None:
             if later.cancelled() or later.result().kind != "returned":
                 return
-            work = partial(record_late, desk, record, later.result().value)
+            work = partial(record_late, round_context, record, later.result().value)
             if asyncio.events._get_running_loop() is None:
                 work()
             else:  # an async tool: no loop waits for a disk
-                desk.ground.workshop.begin(work)
+                round_context.env.store_runtime.begin(work)
 
         later.add_done_callback(arrived)
 
 
-def _lines(slots: Sequence[PendingCall]) -> list[list[PendingCall]]:
+def _lines(pending_calls: Sequence[PendingCall]) -> list[list[PendingCall]]:
     """Slots that go side by side; equal external writes form one line."""
     lines: dict[str, list[PendingCall]] = {}
-    for slot in slots:
-        record = slot.record
+    for pending_call in pending_calls:
+        record = pending_call.record
         name = f"twin {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
-        lines.setdefault(name, []).append(slot)
+        lines.setdefault(name, []).append(pending_call)
     return list(lines.values())
 
 
-def _has_no_memory(slot: PendingCall, done: ToolOutcome, room: CallStateView) -> bool:
+def _has_no_memory(pending_call: PendingCall, done: ToolOutcome, state_view: CallStateView) -> bool:
     """Whether it ended at a memory that its thread does not have, before it wrote anything, and reaches no further."""
-    return isinstance(done.error, NoMemory) and slot.record.effect == "local_write" and not room.has_written
+    return (
+        isinstance(done.error, NoMemory)
+        and pending_call.record.effect == "local_write"
+        and not state_view.has_written
+    )
 
 
 def attempts_max(tool: Tool | None) -> int:

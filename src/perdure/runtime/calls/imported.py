@@ -50,20 +50,20 @@ def fingerprint_here(tool: Tool, args: str) -> str:
         return fingerprint_of(tool.name, tool.version, args)
 
 
-def learn(desk: RoundContext, tool: Tool) -> None:
+def learn(round_context: RoundContext, tool: Tool) -> None:
     """Let the repeat guard know the calls to `tool` that were brought in when nobody here had it."""
-    for name in (tool.name, *_spellings(desk.toolbox, tool)):
-        _learn(desk, tool, name)
+    for name in (tool.name, *_spellings(round_context.toolbox, tool)):
+        _learn(round_context, tool, name)
 
 
-def _learn(desk: RoundContext, tool: Tool, name: str) -> None:
+def _learn(round_context: RoundContext, tool: Tool, name: str) -> None:
     """The same for the calls that were brought in under one name."""
     tries = 0
-    while found := repeat_guard.unlearnt(desk.space, name, limit=_PAGE):
-        postings = [_learnt(desk, tool, held) for held in found]
-        cells = repeat_guard.learning(desk.space, [each.record for each in postings])
+    while found := repeat_guard.unlearnt(round_context.space, name, limit=_PAGE):
+        transitions = [_learnt(round_context, tool, held) for held in found]
+        cells = repeat_guard.learning(round_context.space, [each.record for each in transitions])
         try:
-            desk.journal.post(postings[0].also(cells=cells), *postings[1:])
+            round_context.journal.post(transitions[0].also(cells=cells), *transitions[1:])
         except Lost:
             raise
         except Moved as moved:
@@ -90,24 +90,24 @@ def _spelled(name: str, api: str) -> str:
     return next((here for here, meant in names.items() if meant == name), name)
 
 
-def _learnt(desk: RoundContext, tool: Tool, held: VersionedCall) -> CallTransition:
+def _learnt(round_context: RoundContext, tool: Tool, held: VersionedCall) -> CallTransition:
     """What is known of an imported call once its tool is; an error of one that only reads is a failure."""
     record = held.record
     is_error = record.state == "unknown" and record.result is not None
-    hops: tuple[CallState, ...] = ("requested", "failed") if is_error and not tool.reach.guarded else ()
+    states: tuple[CallState, ...] = ("requested", "failed") if is_error and not tool.reach.guarded else ()
     return calls.advance(
         held,
-        *hops,
-        at=desk.now(),
-        fingerprint=_fingerprint(desk, tool, held.record.args),
+        *states,
+        at=round_context.now(),
+        fingerprint=_fingerprint(round_context, tool, held.record.args),
         version=tool.version,
         effect=tool.reach.effect,
         idempotent=tool.reach.idempotent,
     )
 
 
-def _fingerprint(desk: RoundContext, tool: Tool, args: Digest) -> str:
+def _fingerprint(round_context: RoundContext, tool: Tool, args: Digest) -> str:
     try:
-        return fingerprint_here(tool, desk.space.body(args).decode("utf-8", "surrogatepass"))
+        return fingerprint_here(tool, round_context.space.body(args).decode("utf-8", "surrogatepass"))
     except Forgotten:
         return fingerprint_of(tool.name, tool.version, args)  # nothing is left to compare with

@@ -48,13 +48,13 @@ class PendingCall:
         "note",
         "patch",
         "patched",
-        "posting",
         "recovering",
         "result",
         "stage",
         "staged",
         "told",
         "tool",
+        "transition",
     )
 
     def __init__(self, call: ToolCall, tool: Tool | None, arguments: Arguments | None = None) -> None:
@@ -62,7 +62,7 @@ class PendingCall:
         self.call, self.tool, self.arguments = call, tool, arguments
         self.stage: Stage = "ready"
         self.held: VersionedCall | None = None  # as it stands in the ledger; None: it is not there yet
-        self.posting: CallTransition | None = None  # its next transition, still to be written
+        self.transition: CallTransition | None = None  # its next transition, still to be written
         self._alone: Callable[[], CallTransition] | None = None
         self.result: ToolResult | None = None  # what the model is told, once it is settled
         self.patch: Patch | None = None  # what it changes in the thread's state
@@ -82,8 +82,8 @@ class PendingCall:
     @property
     def record(self) -> CallRecord:
         """What is known of the call, with what is still to be written."""
-        if self.posting is not None:
-            return self.posting.record
+        if self.transition is not None:
+            return self.transition.record
         assert self.held is not None, "a slot has a posting until it is in the ledger"
         return self.held.record
 
@@ -94,12 +94,12 @@ class PendingCall:
 
     def written(self) -> None:
         """Its posting has become true."""
-        if self.posting is not None:
-            self.held, self.posting = self.posting.held, None
+        if self.transition is not None:
+            self.held, self.transition = self.transition.held, None
 
     def settle(
         self,
-        posting: CallTransition | None,
+        transition: CallTransition | None,
         result: ToolResult,
         *,
         alone: Callable[[], CallTransition] | None = None,
@@ -108,17 +108,17 @@ class PendingCall:
 
         `alone` makes what is posted instead if no message is written with it; None: the same.
         """
-        self.posting, self.result, self.stage = posting, result, "settled"
+        self.transition, self.result, self.stage = transition, result, "settled"
         self._alone = alone
 
     @property
     def alone(self) -> CallTransition | None:
         """Its next transition, for a write that tells nobody."""
-        return self.posting if self.posting is None or self._alone is None else self._alone()
+        return self.transition if self.transition is None or self._alone is None else self._alone()
 
-    def suspend(self, posting: CallTransition | None) -> None:
+    def suspend(self, transition: CallTransition | None) -> None:
         """The call waits for somebody's decision."""
-        self.posting, self.stage = posting, "suspended"
+        self.transition, self.stage = transition, "suspended"
 
     def changes(
         self, thread: Patched | None, agent: Patched | None, memory: Remembering | None = None
@@ -129,32 +129,32 @@ class PendingCall:
         self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
 
 
-def recalled(slot: PendingCall, space: Space, otherwise: tuple[Block, ...]) -> None:
+def recalled(pending_call: PendingCall, space: Space, otherwise: tuple[Block, ...]) -> None:
     """Fill a slot whose call has come to its end from what the ledger says; `otherwise` where it holds no words."""
-    record = slot.record
+    record = pending_call.record
     assert record.state in SETTLED or record.state in UNCLEAR
     told = shown(space, record)
     if told is not None:
-        result = msgspec.structs.replace(told, call_id=slot.call.id)
+        result = msgspec.structs.replace(told, call_id=pending_call.call.id)
     else:
-        result = ToolResult(slot.call.id, record.status or "error", otherwise)
-    slot.patched = None  # what was made here is not what the ledger says
-    slot.patch = decode_patch(space.body(record.patch)) if record.patch else None
-    slot.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
-    slot.memory = decode_remembering(space.body(record.memory)) if record.memory else None
-    slot.settle(slot.posting, result)
+        result = ToolResult(pending_call.call.id, record.status or "error", otherwise)
+    pending_call.patched = None  # what was made here is not what the ledger says
+    pending_call.patch = decode_patch(space.body(record.patch)) if record.patch else None
+    pending_call.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
+    pending_call.memory = decode_remembering(space.body(record.memory)) if record.memory else None
+    pending_call.settle(pending_call.transition, result)
 
 
-def lent(slot: PendingCall, staged: Staged | None, preview: bytes | None, *, at: int) -> None:
+def lent(pending_call: PendingCall, staged: Staged | None, preview: bytes | None, *, at: int) -> None:
     """Settle a slot with the result of another call that had the same key."""
-    assert slot.posting is not None or slot.held is not None
-    record = slot.record
+    assert pending_call.transition is not None or pending_call.held is not None
+    record = pending_call.record
     if preview is None:
-        result = ToolResult(slot.call.id, "success", (Text("Done before, with the same key."),))
+        result = ToolResult(pending_call.call.id, "success", (Text("Done before, with the same key."),))
     else:
-        result = msgspec.structs.replace(_results.decode(preview), call_id=slot.call.id)
+        result = msgspec.structs.replace(_results.decode(preview), call_id=pending_call.call.id)
     result_body = Object.of(Kind.BODY, encode_result(result))
-    if slot.posting is not None:  # it enters the ledger with this
+    if pending_call.transition is not None:  # it enters the ledger with this
         entered = msgspec.structs.replace(
             record,
             state="proposed",
@@ -162,16 +162,21 @@ def lent(slot: PendingCall, staged: Staged | None, preview: bytes | None, *, at:
             preview=result_body.digest,
             result=reference(staged.digest) if staged else None,
         )
-        posting = propose(entered, "requested", "succeeded").also(
+        transition = propose(entered, "requested", "succeeded").also(
             cells=staged.cells if staged else (),
             objects=(*(staged.objects if staged else ()), result_body),
         )
     else:
-        assert slot.held is not None
-        posting = settle(
-            slot.held, "succeeded", at=at, staged=staged, preview=result_body.body, status=result.status
+        assert pending_call.held is not None
+        transition = settle(
+            pending_call.held,
+            "succeeded",
+            at=at,
+            staged=staged,
+            preview=result_body.body,
+            status=result.status,
         )
-    slot.settle(posting, result)
+    pending_call.settle(transition, result)
 
 
 def encode_result(result: ToolResult) -> bytes:

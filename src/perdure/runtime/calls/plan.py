@@ -75,63 +75,65 @@ class ReuseResult(msgspec.Struct, frozen=True):
 Clearance: TypeAlias = Start | AskApproval | Deny | ReuseResult
 
 
-def clearance(desk: RoundContext, tool: Tool, record: CallRecord) -> Clearance:
+def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Clearance:
     """Whether `record` may start."""
-    most = desk.ground.effect_max
+    most = round_context.env.effect_max
     if not within(record.effect, most):
         return Deny(f"on this line no call beyond {most} is made")
-    asked = tickets.find(desk.space, record.ticket) if record.ticket else None
+    asked = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = asked.ticket if asked else None
     seen = repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
-        learn(desk, tool)
+        learn(round_context, tool)
     verdict = repeat_guard.check(
-        desk.space,
+        round_context.space,
         record,
-        head=desk.journal.head.commit,
+        head=round_context.journal.head.commit,
         backend=record.backend,
         policy=tool.repeat_guard,
         seen=seen,
     )
     if isinstance(verdict, Repeats):
-        return _repeats(desk, tool, record, verdict)
-    home = desk.ground.store if record.key_scope == "store" else desk.space
-    standing = key_claims.owner_of_key(home, desk.space, record)
+        return _repeats(round_context, tool, record, verdict)
+    home = round_context.env.store if record.key_scope == "store" else round_context.space
+    standing = key_claims.owner_of_key(home, round_context.space, record)
     match standing:
         case Reuse():
             return ReuseResult(standing)
         case Waits() if not seen and repeat_guard.allowed(record, ticket).get("claim") != standing.revision:
-            return AskApproval(_question(desk, tool, record, standing))
+            return AskApproval(_question(round_context, tool, record, standing))
         case _:
             cells = repeat_guard.starting(record, verdict)
             if record.key_scope == "store":
                 return Start(cells, standing)
-            return Start((*cells, *key_claims.claiming(desk.space, record, standing, at=desk.now())))
+            return Start(
+                (*cells, *key_claims.claiming(round_context.space, record, standing, at=round_context.now()))
+            )
 
 
-def _repeats(desk: RoundContext, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
+def _repeats(round_context: RoundContext, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
     if tool.repeat_guard == "deny":
         return Deny(_words(found))
     ticket = tickets.repetition(
         record,
         found,
-        id=desk.space.ids(),
-        at=desk.now(),
+        id=round_context.space.ids(),
+        at=round_context.now(),
         message=_words(found),
         arguments_schema=tool.arguments_schema,
     )
     return AskApproval(ticket)
 
 
-def _question(desk: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
+def _question(round_context: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
     """The question whether this call may run though another has its key; approving covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
     if waits.record is not None and repeat_guard.done(waits.record):
         state += ", and nobody can tell whether its key still stands for it"
     return tickets.question(
         record,
-        id=desk.space.ids(),
-        at=desk.now(),
+        id=round_context.space.ids(),
+        at=round_context.now(),
         action="repeat",
         parameters=canonical.encode({"case": "key", "claim": waits.revision}).decode(),
         arguments_schema=tool.arguments_schema,
@@ -154,7 +156,7 @@ def _words(found: Repeats) -> str:
 
 
 def plan(
-    desk: RoundContext,
+    round_context: RoundContext,
     call: ToolCall,
     label: str,
     *,
@@ -169,88 +171,100 @@ def plan(
     for its turn.  With `start` off nothing is started yet, because what was to fence it has moved.
     `cut_off` says why the answer that holds the call is not complete; such a call is never run.
     """
-    slot = PendingCall(call, desk.toolbox.get(call.name))
-    tool = slot.tool
+    pending_call = PendingCall(call, round_context.toolbox.get(call.name))
+    tool = pending_call.tool
     if cut_off is not None:
-        _refuse(slot, desk.record(call, label, tool, None, vendor_id), "failed", "cut_off", cut_off)
-        return _with_arguments(slot)
+        _refuse(
+            pending_call,
+            round_context.record(call, label, tool, None, vendor_id),
+            "failed",
+            "cut_off",
+            cut_off,
+        )
+        return _with_arguments(pending_call)
     if tool is None:
-        record = desk.record(call, label, None, None, vendor_id)
-        _refuse(slot, record, "failed", "no_such_tool", "")
-        return _with_arguments(slot)
+        record = round_context.record(call, label, None, None, vendor_id)
+        _refuse(pending_call, record, "failed", "no_such_tool", "")
+        return _with_arguments(pending_call)
     try:
-        slot.arguments = tool.validated(call.args)
+        pending_call.arguments = tool.validated(call.args)
     except Invalid as error:
-        record = desk.record(call, label, tool, None, vendor_id)
-        _refuse(slot, record, "failed", "invalid", why_refused(error))
-        return _with_arguments(slot)
-    record = desk.record(call, label, tool, slot.arguments, vendor_id)
-    _decide(desk, slot, tool, record, taken, start=start)
-    return _with_arguments(slot)
+        record = round_context.record(call, label, tool, None, vendor_id)
+        _refuse(pending_call, record, "failed", "invalid", why_refused(error))
+        return _with_arguments(pending_call)
+    record = round_context.record(call, label, tool, pending_call.arguments, vendor_id)
+    _decide(round_context, pending_call, tool, record, taken, start=start)
+    return _with_arguments(pending_call)
 
 
 def _decide(
-    desk: RoundContext, slot: PendingCall, tool: Tool, record: CallRecord, taken: set[str], *, start: bool
+    round_context: RoundContext,
+    pending_call: PendingCall,
+    tool: Tool,
+    record: CallRecord,
+    taken: set[str],
+    *,
+    start: bool,
 ) -> None:
     if record.reach.guarded and record.fingerprint in taken:
-        slot.posting = calls.propose(record, "requested")  # its twin goes first
+        pending_call.transition = calls.propose(record, "requested")  # its twin goes first
         return
-    match clearance(desk, tool, record):
+    match clearance(round_context, tool, record):
         case Deny(why):
-            _refuse(slot, record, "denied", "denied", why)
+            _refuse(pending_call, record, "denied", "denied", why)
         case ReuseResult(reuse):
-            slot.posting = calls.propose(record, "requested")
-            lent(slot, *key_claims.borrowed(desk.space, reuse), at=record.at)
+            pending_call.transition = calls.propose(record, "requested")
+            lent(pending_call, *key_claims.borrowed(round_context.space, reuse), at=record.at)
         case AskApproval(ticket):
-            slot.suspend(tickets.ask(record, ticket))
+            pending_call.suspend(tickets.ask(record, ticket))
         case Start(cells, claim):
-            if _asks(slot, tool, record):
-                slot.suspend(tickets.ask(record, _approval(desk, tool, record)))
+            if _asks(pending_call, tool, record):
+                pending_call.suspend(tickets.ask(record, _approval(round_context, tool, record)))
                 return
             taken.add(record.fingerprint)
             if start and record.reach.writes and claim is None:
-                begun = msgspec.structs.replace(record, **desk.starting(tool, record))
-                slot.posting = calls.propose(begun, "requested", "started").also(cells=cells)
+                begun = msgspec.structs.replace(record, **round_context.starting(tool, record))
+                pending_call.transition = calls.propose(begun, "requested", "started").also(cells=cells)
             else:
-                slot.posting = calls.propose(record, "requested")
+                pending_call.transition = calls.propose(record, "requested")
 
 
-def _asks(slot: PendingCall, tool: Tool, record: CallRecord) -> bool:
+def _asks(pending_call: PendingCall, tool: Tool, record: CallRecord) -> bool:
     if isinstance(tool.ask, bool):
         return tool.ask
-    assert slot.arguments is not None
+    assert pending_call.arguments is not None
     return tool.asks(
-        Call(id=record.id, tool=record.tool, key=record.key or "", arguments=slot.arguments.normal)
+        Call(id=record.id, tool=record.tool, key=record.key or "", arguments=pending_call.arguments.normal)
     )
 
 
-def _approval(desk: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
+def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
     return tickets.question(
         record,
-        id=desk.space.ids(),
-        at=desk.now(),
+        id=round_context.space.ids(),
+        at=round_context.now(),
         message=f"{tool.name} ({record.effect}) asks for approval before it runs",
         arguments_schema=tool.arguments_schema,
     )
 
 
-def _refuse(slot: PendingCall, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
+def _refuse(pending_call: PendingCall, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
     """The call is not made; the model is told why."""
     result = ToolResult(record.id, "error", told(as_what, why, record.tool))
     body = Object.of(Kind.BODY, encode_result(result))
     record = msgspec.structs.replace(record, status="error", why=why or as_what, preview=body.digest)
-    slot.settle(calls.propose(record, state).also(objects=(body,)), result)
+    pending_call.settle(calls.propose(record, state).also(objects=(body,)), result)
 
 
-def _with_arguments(slot: PendingCall) -> PendingCall:
-    assert slot.posting is not None
-    slot.posting = slot.posting.also(objects=(args_body(slot.call.args),))
-    return slot
+def _with_arguments(pending_call: PendingCall) -> PendingCall:
+    assert pending_call.transition is not None
+    pending_call.transition = pending_call.transition.also(objects=(args_body(pending_call.call.args),))
+    return pending_call
 
 
-def rework_with(ground: RunEnvironment) -> Rework:
+def rework_with(env: RunEnvironment) -> Rework:
     """How the tools of this agent see new arguments; without the tool they are looked at when it runs."""
-    toolbox = ground.agent.toolbox
+    toolbox = env.agent.toolbox
 
     def rework(record: CallRecord, arguments: dict[str, Json]) -> Changes:
         tool = toolbox.get(record.tool)
@@ -262,8 +276,8 @@ def rework_with(ground: RunEnvironment) -> Rework:
             changes["key"] = call_identity.templated_key(
                 tool.key,
                 dict(taken.normal),
-                agent=ground.agent.name,
-                thread=ground.space.label,
+                agent=env.agent.name,
+                thread=env.space.label,
                 scope=tool.key_scope,
             )
         return changes

@@ -44,7 +44,7 @@ _CUT_OFF = "it was cut off while it ran"
 _NOT_DONE = "its tool found that it was not done"
 
 
-async def reconcile(ground: RunEnvironment, id: str, *, by: str | None = None) -> CallRecord:
+async def reconcile(env: RunEnvironment, id: str, *, by: str | None = None) -> CallRecord:
     """Ask the call's tool what became of it, and settle it by the answer; the call as it stands then.
 
     `by` is who wants to know, for the record: what counts is the tool's answer.
@@ -52,20 +52,22 @@ async def reconcile(ground: RunEnvironment, id: str, *, by: str | None = None) -
     at it, `Invalid` if the agent has no such tool, `Unsupported` if the tool has no hook to ask.
     """
     names.check_person(by)
-    held = await ground.hands(partial(_to_ask_about, ground, id))
-    tool = _tool(ground, held.record)
-    slot = PendingCall(ToolCall(held.record.id, held.record.tool, ""), tool)
-    slot.held = held
-    slot.arguments = await ground.hands(partial(_arguments, ground.space, held.record, tool))
-    desk = await ground.hands(partial(_desk, ground, held.record))
+    held = await env.run_blocking(partial(_to_ask_about, env, id))
+    tool = _tool(env, held.record)
+    pending_call = PendingCall(ToolCall(held.record.id, held.record.tool, ""), tool)
+    pending_call.held = held
+    pending_call.arguments = await env.run_blocking(partial(_arguments, env.space, held.record, tool))
+    round_context = await env.run_blocking(partial(_round_context, env, held.record))
     # Before the hook is asked: who ends only while it looks may have done something after it has.
-    gone = await ground.hands(partial(_is_gone, ground.space, held.record))
-    call, room = desk.call(slot, desk.journal.root, attempt=held.record.attempt)
+    gone = await env.run_blocking(partial(_is_gone, env.space, held.record))
+    call, state_view = round_context.call(
+        pending_call, round_context.journal.root, attempt=held.record.attempt
+    )
     try:
-        outcome = await ask_reconcile(tool, call, crew=ground.crew, inline=ground.sole)
+        outcome = await ask_reconcile(tool, call, tool_threads=env.tool_threads, inline=env.owns_thread)
     finally:
-        room.close()
-    return await ground.hands(partial(_settled, desk, slot, outcome, gone=gone, by=by))
+        state_view.close()
+    return await env.run_blocking(partial(_settled, round_context, pending_call, outcome, gone=gone, by=by))
 
 
 def resolve(
@@ -104,8 +106,8 @@ def _is_gone(space: Space, record: CallRecord) -> bool:
     return record.holder is not None and space.engine.gone(record.holder)
 
 
-def _to_ask_about(ground: RunEnvironment, id: str) -> VersionedCall:
-    space = ground.space
+def _to_ask_about(env: RunEnvironment, id: str) -> VersionedCall:
+    space = env.space
     held = calls.read(space, id)
     record = held.record
     if record.state in UNCLEAR:
@@ -118,16 +120,16 @@ def _to_ask_about(ground: RunEnvironment, id: str) -> VersionedCall:
         # It may wake up and go on; only taking its line over keeps it from writing.
         lease = leases.current(space, record.timeline)
         if lease is not None and lease.run == record.run:
-            raise leases.busy(space, lease, "reconciling", owners=ground.owners)
+            raise leases.busy(space, lease, "reconciling", owners=env.owners)
         raise Busy(id, "its process has ended", what="reconciling", call=True)
     return held
 
 
-def _tool(ground: RunEnvironment, record: CallRecord) -> Tool:
-    tool = ground.agent.toolbox.get(record.tool)
+def _tool(env: RunEnvironment, record: CallRecord) -> Tool:
+    tool = env.agent.toolbox.get(record.tool)
     if tool is None:
         raise Invalid(
-            f"agent '{ground.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked. "
+            f"agent '{env.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked. "
             "Give the agent that declares it."
         )
     if tool.reconciler is None:
@@ -146,13 +148,13 @@ def _arguments(space: Space, record: CallRecord, tool: Tool) -> Arguments | None
         return None
 
 
-def _desk(ground: RunEnvironment, record: CallRecord) -> RoundContext:
-    head = reader.head_of(ground.space, record.timeline)
-    journal = Journal(ground, record.run or record.id, head, Feed(record.id))
-    desk = RoundContext(ground, journal, record.backend, lambda: True, origin=record.origin)
-    desk.label = _label(ground.space, record)
+def _round_context(env: RunEnvironment, record: CallRecord) -> RoundContext:
+    head = reader.head_of(env.space, record.timeline)
+    journal = Journal(env, record.run or record.id, head, Feed(record.id))
+    round_context = RoundContext(env, journal, record.backend, lambda: True, origin=record.origin)
+    round_context.label = _label(env.space, record)
     journal.look_around()
-    return desk
+    return round_context
 
 
 def _label(space: Space, record: CallRecord) -> str:
@@ -171,40 +173,44 @@ def _label(space: Space, record: CallRecord) -> str:
 
 
 def _settled(
-    desk: RoundContext, slot: PendingCall, outcome: Outcome, *, gone: bool, by: str | None
+    round_context: RoundContext, pending_call: PendingCall, outcome: Outcome, *, gone: bool, by: str | None
 ) -> CallRecord:
     """Take the call to what its hook found, and make that durable."""
-    assert slot.held is not None
-    assert slot.tool is not None
-    assert slot.tool.reconciler is not None
-    record = slot.held.record
-    believed = gone or slot.tool.reconciler.fences
+    assert pending_call.held is not None
+    assert pending_call.tool is not None
+    assert pending_call.tool.reconciler is not None
+    record = pending_call.held.record
+    believed = gone or pending_call.tool.reconciler.fences
     if outcome.kind == "not_done" and believed:
-        _not_done(desk, slot)
+        _not_done(round_context, pending_call)
     else:
         why = record.why or _CUT_OFF
-        CallExecutor(desk, desk.journal.root, {}).reconciled(slot, outcome, why, believed=believed)
-    if slot.posting is not None:
-        slot.held = desk.journal.post(calls.attributed(slot.posting, by))[0]
-    return slot.held.record
+        CallExecutor(round_context, round_context.journal.root, {}).reconciled(
+            pending_call, outcome, why, believed=believed
+        )
+    if pending_call.transition is not None:
+        pending_call.held = round_context.journal.post(calls.attributed(pending_call.transition, by))[0]
+    return pending_call.held.record
 
 
-def _not_done(desk: RoundContext, slot: PendingCall) -> None:
+def _not_done(round_context: RoundContext, pending_call: PendingCall) -> None:
     """It was not done: whoever goes on with it starts it once more; if nobody does, it has failed."""
-    assert slot.held is not None
-    record = slot.held.record
-    hops: tuple[CallState, ...] = ("unknown",) if record.state == "started" else ()
-    again = record.origin == "call" or record.id in _open(desk.space, record)
-    if again and slot.arguments is not None and record.attempt < attempts_max(slot.tool):
-        slot.posting = calls.advance(slot.held, *hops, "requested", at=desk.now(), why=_NOT_DONE)
+    assert pending_call.held is not None
+    record = pending_call.held.record
+    states: tuple[CallState, ...] = ("unknown",) if record.state == "started" else ()
+    again = record.origin == "call" or record.id in _open(round_context.space, record)
+    if again and pending_call.arguments is not None and record.attempt < attempts_max(pending_call.tool):
+        pending_call.transition = calls.advance(
+            pending_call.held, *states, "requested", at=round_context.now(), why=_NOT_DONE
+        )
         return
     said = ToolResult(record.id, "error", told("failed", _NOT_DONE, record.tool))
-    slot.posting = calls.settle(
-        slot.held,
-        *hops,
+    pending_call.transition = calls.settle(
+        pending_call.held,
+        *states,
         "requested",
         "failed",
-        at=desk.now(),
+        at=round_context.now(),
         preview=encode_result(said),
         status="error",
         why=_NOT_DONE,

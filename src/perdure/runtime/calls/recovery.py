@@ -79,33 +79,35 @@ def open_calls(
     return [call for call in found.calls if call.id not in found.answered], found.told
 
 
-def open_slots(desk: RoundContext, run: str) -> tuple[list[PendingCall], dict[str, Ruling]]:
+def open_slots(round_context: RoundContext, run: str) -> tuple[list[PendingCall], dict[str, Ruling]]:
     """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
-    left, suspended = open_calls(desk.space, run, desk.journal.head.commit, continued_by=desk.journal.run)
-    desk.label = _label(desk, left)
-    slots: list[PendingCall] = []
+    left, suspended = open_calls(
+        round_context.space, run, round_context.journal.head.commit, continued_by=round_context.journal.run
+    )
+    round_context.label = _label(round_context, left)
+    pending_calls: list[PendingCall] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
-        slot = PendingCall(call, desk.toolbox.get(call.name))
-        slot.told = call.id in suspended
-        slot.held = decisions.standing(desk.space, call.id, desk.ground.timeline)
-        if slot.held is None:
-            _never_entered(slot)
-        elif _is_elsewhere(desk, slot.held):
-            slot.suspend(None)
+        pending_call = PendingCall(call, round_context.toolbox.get(call.name))
+        pending_call.told = call.id in suspended
+        pending_call.held = decisions.standing(round_context.space, call.id, round_context.env.timeline)
+        if pending_call.held is None:
+            _never_entered(pending_call)
+        elif _is_elsewhere(round_context, pending_call.held):
+            pending_call.suspend(None)
         else:
-            take_up(desk, slot, rulings)
-        slots.append(slot)
-    return slots, rulings
+            take_up(round_context, pending_call, rulings)
+        pending_calls.append(pending_call)
+    return pending_calls, rulings
 
 
-def _label(desk: RoundContext, left: list[ToolCall]) -> str:
+def _label(round_context: RoundContext, left: list[ToolCall]) -> str:
     """The id of the message that will hold the results: the one that some of them were recorded for already."""
     for call in left:
-        held = decisions.standing(desk.space, call.id, desk.ground.timeline)
-        if held is not None and held.record.result_label and not _is_elsewhere(desk, held):
+        held = decisions.standing(round_context.space, call.id, round_context.env.timeline)
+        if held is not None and held.record.result_label and not _is_elsewhere(round_context, held):
             return held.record.result_label
-    return desk.space.ids()
+    return round_context.space.ids()
 
 
 def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
@@ -119,100 +121,110 @@ def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
     return found[::-1]
 
 
-def _is_elsewhere(desk: RoundContext, held: VersionedCall) -> bool:
+def _is_elsewhere(round_context: RoundContext, held: VersionedCall) -> bool:
     """Whether the call is another line's business: nobody has decided it here, or it is under way there."""
     record = held.record
-    if record.timeline == desk.ground.timeline:
+    if record.timeline == round_context.env.timeline:
         return False
     return record.ticket is not None or record.state not in SETTLED
 
 
-def take_up(desk: RoundContext, slot: PendingCall, rulings: dict[str, Ruling]) -> None:
+def take_up(round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]) -> None:
     """Take a call up where the ledger says that it stands: settled, suspended or ready; fill in what was decided."""
-    assert slot.held is not None
-    state = slot.held.record.state
+    assert pending_call.held is not None
+    state = pending_call.held.record.state
     if state == "awaiting_approval":
-        _lapse(desk, slot)
-        state = slot.held.record.state
+        _lapse(round_context, pending_call)
+        state = pending_call.held.record.state
     if state in SETTLED:
-        recall(desk, slot)
+        recall(round_context, pending_call)
     elif state == "awaiting_approval":
-        slot.suspend(None)
-    elif slot.tool is None:
-        _without_tool(desk, slot)
+        pending_call.suspend(None)
+    elif pending_call.tool is None:
+        _without_tool(round_context, pending_call)
     else:
-        _raise_reach(desk, slot, slot.tool)
-        _go_on(desk, slot, slot.tool, rulings)
+        _raise_reach(round_context, pending_call, pending_call.tool)
+        _go_on(round_context, pending_call, pending_call.tool, rulings)
 
 
-def _go_on(desk: RoundContext, slot: PendingCall, tool: Tool, rulings: dict[str, Ruling]) -> None:
-    assert slot.held is not None
-    state = slot.held.record.state
+def _go_on(
+    round_context: RoundContext, pending_call: PendingCall, tool: Tool, rulings: dict[str, Ruling]
+) -> None:
+    assert pending_call.held is not None
+    state = pending_call.held.record.state
     if state == "approved":
-        _approved(desk, slot, tool, rulings)
-    elif _validated(desk, slot, tool):
-        slot.recovering = state == "started" or state in UNCLEAR
+        _approved(round_context, pending_call, tool, rulings)
+    elif _validated(round_context, pending_call, tool):
+        pending_call.recovering = state == "started" or state in UNCLEAR
 
 
-def _raise_reach(desk: RoundContext, slot: PendingCall, tool: Tool) -> None:
+def _raise_reach(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> None:
     """Let the call reach as far as its tool now says, if that is further: the higher of the two governs.
 
     What was requested as a call that writes nothing may have run without a durable start: as one that
     writes it counts as started.  What counts as started is known to the repeat guard from here on.
     """
-    assert slot.held is not None
-    record = slot.held.record
+    assert pending_call.held is not None
+    record = pending_call.held.record
     reach = higher(record.reach, tool.reach)
     if reach == record.reach:
         return
-    hidden = reach.writes and not record.reach.writes and not desk.waited
-    hops = _BEFORE_START.get(record.state, ()) if hidden else ()
-    posting = calls.advance(slot.held, *hops, at=desk.now(), effect=reach.effect, idempotent=reach.idempotent)
-    begun = posting.record.state == "started" or posting.record.state in UNCLEAR
+    hidden = reach.writes and not record.reach.writes and not round_context.waited
+    states = _BEFORE_START.get(record.state, ()) if hidden else ()
+    transition = calls.advance(
+        pending_call.held, *states, at=round_context.now(), effect=reach.effect, idempotent=reach.idempotent
+    )
+    begun = transition.record.state == "started" or transition.record.state in UNCLEAR
     if begun and reach.guarded and not record.reach.guarded:
-        watched = repeat_guard.check(desk.space, posting.record, head=None, backend=None, policy="allow")
-        posting = posting.also(cells=repeat_guard.starting(posting.record, watched))
-    slot.held = desk.journal.post(posting)[0]
+        watched = repeat_guard.check(
+            round_context.space, transition.record, head=None, backend=None, policy="allow"
+        )
+        transition = transition.also(cells=repeat_guard.starting(transition.record, watched))
+    pending_call.held = round_context.journal.post(transition)[0]
 
 
-def withdrawn(desk: RoundContext, slot: PendingCall, why: str, *, by: str | None = None) -> None:
+def withdrawn(
+    round_context: RoundContext, pending_call: PendingCall, why: str, *, by: str | None = None
+) -> None:
     """Take back the question of a call that waits, so that it is cancelled; one decided just now is taken up.
 
     What another line asks is left to that line.
     """
-    assert slot.held is not None
-    if slot.held.record.timeline != desk.ground.timeline:
+    assert pending_call.held is not None
+    if pending_call.held.record.timeline != round_context.env.timeline:
         return
     with suppress(Decided):
-        decisions.withdraw(desk.space, slot.held.record.id, by=by, why=why)
-    slot.held = calls.read(desk.space, slot.held.record.id)
-    slot.stage = "ready"
-    take_up(desk, slot, {})
+        decisions.withdraw(round_context.space, pending_call.held.record.id, by=by, why=why)
+    pending_call.held = calls.read(round_context.space, pending_call.held.record.id)
+    pending_call.stage = "ready"
+    take_up(round_context, pending_call, {})
 
 
-def _lapse(desk: RoundContext, slot: PendingCall) -> None:
+def _lapse(round_context: RoundContext, pending_call: PendingCall) -> None:
     """Close the ticket if its time is up."""
-    assert slot.held is not None
-    asked = tickets.find(desk.space, slot.held.record.ticket or "")
-    if asked is not None and decisions.due(asked.ticket, desk.now()):
-        decisions.expire_due(desk.ground.space)
-        slot.held = calls.read(desk.space, slot.held.record.id)
+    assert pending_call.held is not None
+    asked = tickets.find(round_context.space, pending_call.held.record.ticket or "")
+    if asked is not None and decisions.due(asked.ticket, round_context.now()):
+        decisions.expire_due(round_context.env.space)
+        pending_call.held = calls.read(round_context.space, pending_call.held.record.id)
 
 
-def _approved(desk: RoundContext, slot: PendingCall, tool: Tool, rulings: dict[str, Ruling]) -> None:
+def _approved(
+    round_context: RoundContext, pending_call: PendingCall, tool: Tool, rulings: dict[str, Ruling]
+) -> None:
     """Somebody agreed: run the tool, or take the decision for the result."""
-    assert slot.held is not None
-    record = slot.held.record
-    asked = tickets.read(desk.space, record.ticket or "")
+    assert pending_call.held is not None
+    record = pending_call.held.record
+    asked = tickets.read(round_context.space, record.ticket or "")
     decision = asked.ticket.decision
     assert decision is not None, "a call is approved by a decision"
-    ruling = _ruling(desk, decision)
-    rulings[slot.call.id] = ruling
+    ruling = _ruling(round_context, decision)
+    rulings[pending_call.call.id] = ruling
     as_result = asked.ticket.resume == "result" or decision.verdict == "answer"
     if as_result and asked.ticket.resume != "arguments" and not _runs_on(asked.ticket, decision):
-        _answered(desk, slot, ruling)
-    elif _validated(desk, slot, tool):
-        _check_bound(desk, slot, tool, decision)
+        _answered(round_context, pending_call, ruling)
+    elif _validated(round_context, pending_call, tool):
+        _check_bound(round_context, pending_call, tool, decision)
 
 
 def _runs_on(ticket: Ticket, decision: Decision) -> bool:
@@ -222,102 +234,120 @@ def _runs_on(ticket: Ticket, decision: Decision) -> bool:
     )
 
 
-def _check_bound(desk: RoundContext, slot: PendingCall, tool: Tool, decision: Decision) -> None:
+def _check_bound(
+    round_context: RoundContext, pending_call: PendingCall, tool: Tool, decision: Decision
+) -> None:
     """Go on only with what was approved; anything else is asked anew."""
-    assert slot.held is not None
-    record = slot.held.record
-    meant = fingerprint_for(tool, slot.arguments)
+    assert pending_call.held is not None
+    record = pending_call.held.record
+    meant = fingerprint_for(tool, pending_call.arguments)
     if decision.verdict == "answer" or tickets.still_bound(record, meant):
         if record.fingerprint != meant:
-            slot.held = desk.journal.post(calls.learn(slot.held, at=desk.now(), fingerprint=meant))[0]
+            pending_call.held = round_context.journal.post(
+                calls.learn(pending_call.held, at=round_context.now(), fingerprint=meant)
+            )[0]
         if decision.verdict == "edit":
-            args = desk.space.body(record.args).decode("utf-8", "replace")
-            slot.note = f"Note: a person changed the arguments of this call to {args} before it ran."
+            args = round_context.space.body(record.args).decode("utf-8", "replace")
+            pending_call.note = f"Note: a person changed the arguments of this call to {args} before it ran."
         return
     changed = msgspec.structs.replace(record, fingerprint=meant)
     ticket = tickets.question(
         changed,
-        id=desk.space.ids(),
-        at=desk.now(),
+        id=round_context.space.ids(),
+        at=round_context.now(),
         message=f"{tool.name} is not what was approved any more: its version or defaults have changed",
         arguments_schema=tool.arguments_schema,
     )
-    slot.held = desk.journal.post(calls.learn(slot.held, at=desk.now(), fingerprint=meant))[0]
-    slot.told = False
-    slot.suspend(tickets.ask(slot.held, ticket))
+    pending_call.held = round_context.journal.post(
+        calls.learn(pending_call.held, at=round_context.now(), fingerprint=meant)
+    )[0]
+    pending_call.told = False
+    pending_call.suspend(tickets.ask(pending_call.held, ticket))
 
 
-def _answered(desk: RoundContext, slot: PendingCall, ruling: Ruling) -> None:
+def _answered(round_context: RoundContext, pending_call: PendingCall, ruling: Ruling) -> None:
     """The decision is the result."""
-    assert slot.held is not None
+    assert pending_call.held is not None
     value = (
         ruling.value
         if ruling.verdict in ("answer", "edit")
         else {"decision": ruling.verdict, "by": ruling.by}
     )
     kept = result.keep(value)
-    staged = artifacts.stage(desk.space, (kept.content,), media_type=kept.media_type)
-    said = ToolResult(slot.call.id, "success", result.preview(kept, calls.reference(staged.digest)))
-    slot.staged = staged
-    slot.settle(
+    staged = artifacts.stage(round_context.space, (kept.content,), media_type=kept.media_type)
+    said = ToolResult(pending_call.call.id, "success", result.preview(kept, calls.reference(staged.digest)))
+    pending_call.staged = staged
+    pending_call.settle(
         calls.settle(
-            slot.held,
+            pending_call.held,
             "succeeded",
-            at=desk.now(),
+            at=round_context.now(),
             staged=staged,
             preview=encode_result(said),
             status="success",
-            result_label=desk.label,
+            result_label=round_context.label,
         ),
         said,
     )
 
 
-def _validated(desk: RoundContext, slot: PendingCall, tool: Tool) -> bool:
+def _validated(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> bool:
     """Read the arguments that the record names; False: the tool refuses them now, and the call has failed."""
-    assert slot.held is not None
-    record = slot.held.record
-    raw = desk.space.body(record.args).decode("utf-8", "surrogatepass")
+    assert pending_call.held is not None
+    record = pending_call.held.record
+    raw = round_context.space.body(record.args).decode("utf-8", "surrogatepass")
     try:
-        slot.arguments = tool.validated(raw)
+        pending_call.arguments = tool.validated(raw)
     except Invalid as error:
         if record.reach.writes and (record.state == "started" or record.state in UNCLEAR):
             return True  # it ran with them once; nothing but its hook is asked now
-        _settle(desk, slot, "failed", "invalid", why_refused(error))
+        _settle(round_context, pending_call, "failed", "invalid", why_refused(error))
         return False
     return True
 
 
-def _without_tool(desk: RoundContext, slot: PendingCall) -> None:
+def _without_tool(round_context: RoundContext, pending_call: PendingCall) -> None:
     """The tool is not there any more: what was not started fails, and of the rest nobody knows."""
-    assert slot.held is not None
-    state = slot.held.record.state
+    assert pending_call.held is not None
+    state = pending_call.held.record.state
     if state == "started":
-        _settle(desk, slot, "unknown", "unknown", "its tool is not declared any more")
+        _settle(round_context, pending_call, "unknown", "unknown", "its tool is not declared any more")
     elif state in UNCLEAR:
-        recalled(slot, desk.space, unclear(slot))
+        recalled(pending_call, round_context.space, unclear(pending_call))
     else:
-        _settle(desk, slot, "failed", "no_such_tool", "")
+        _settle(round_context, pending_call, "failed", "no_such_tool", "")
 
 
-def _settle(desk: RoundContext, slot: PendingCall, state: CallState, as_what: Told, why: str) -> None:
-    assert slot.held is not None
-    said = ToolResult(slot.call.id, "error", told(as_what, why, slot.call.name))
-    posting = calls.settle(
-        slot.held, state, at=desk.now(), preview=encode_result(said), status="error", why=why or as_what
+def _settle(
+    round_context: RoundContext, pending_call: PendingCall, state: CallState, as_what: Told, why: str
+) -> None:
+    assert pending_call.held is not None
+    said = ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+    transition = calls.settle(
+        pending_call.held,
+        state,
+        at=round_context.now(),
+        preview=encode_result(said),
+        status="error",
+        why=why or as_what,
     )
-    slot.settle(posting, said)
+    pending_call.settle(transition, said)
 
 
-def _never_entered(slot: PendingCall) -> None:
+def _never_entered(pending_call: PendingCall) -> None:
     """A call that was put into the conversation by other means: nothing is known of it."""
-    slot.settle(
-        None, ToolResult(slot.call.id, "error", told("unknown", "it was never recorded here", slot.call.name))
+    pending_call.settle(
+        None,
+        ToolResult(
+            pending_call.call.id,
+            "error",
+            told("unknown", "it was never recorded here", pending_call.call.name),
+        ),
     )
 
 
-def _ruling(desk: RoundContext, decision: Decision) -> Ruling:
+def _ruling(round_context: RoundContext, decision: Decision) -> Ruling:
     value = None
     if decision.value is not None:
-        value = json.loads(desk.space.body(decision.value))
+        value = json.loads(round_context.space.body(decision.value))
     return Ruling(verdict=decision.verdict, value=value, by=decision.by, why=decision.why, at=decision.at)

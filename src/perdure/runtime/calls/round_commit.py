@@ -41,7 +41,11 @@ __all__ = ["commit_round", "source_of"]
 
 
 def commit_round(
-    desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft, *, spoken: bool = True
+    round_context: RoundContext,
+    pending_calls: Sequence[PendingCall],
+    draft: CommitDraft,
+    *,
+    spoken: bool = True,
 ) -> Message | None:
     """Write what the calls of a round came to; the message that tells the model, if there is anything to tell.
 
@@ -53,118 +57,150 @@ def commit_round(
     """
     while True:
         if not spoken:
-            slots = [slot for slot in slots if slot.posting is not None]
-            if not slots:
+            pending_calls = [
+                pending_call for pending_call in pending_calls if pending_call.transition is not None
+            ]
+            if not pending_calls:
                 return None
-        news = [slot for slot in slots if slot.posting is not None and slot.stage == "settled"]
+        news = [
+            pending_call
+            for pending_call in pending_calls
+            if pending_call.transition is not None and pending_call.stage == "settled"
+        ]
         try:
-            message = _stage(desk, slots, draft, spoken=spoken)
+            message = _stage(round_context, pending_calls, draft, spoken=spoken)
             failpoints.hit("while_recording")
-            desk.journal.write(postings=_postings(desk, slots, spoken=spoken))
+            round_context.journal.write(transitions=_postings(round_context, pending_calls, spoken=spoken))
         except Lost:
-            for slot in slots:
-                late(desk, slot)
+            for pending_call in pending_calls:
+                late(round_context, pending_call)
             raise
         except PerdureError as error:
-            if not isinstance(error, Moved) or not any([overtaken(desk, slot) for slot in slots]):
-                for slot in slots:
-                    record_alone(desk, slot)
+            if not isinstance(error, Moved) or not any(
+                [overtaken(round_context, pending_call) for pending_call in pending_calls]
+            ):
+                for pending_call in pending_calls:
+                    record_alone(round_context, pending_call)
                 raise
-            desk.journal.discard()
-            draft = desk.journal.draft(draft.reason)
+            round_context.journal.discard()
+            draft = round_context.journal.draft(draft.reason)
         else:
             break
-    for slot in slots:
-        slot.written()
-    for slot in news:
-        desk.tell(slot)
+    for pending_call in pending_calls:
+        pending_call.written()
+    for pending_call in news:
+        round_context.tell(pending_call)
     failpoints.hit("after_turn")
     return message
 
 
-def _postings(desk: RoundContext, slots: Sequence[PendingCall], *, spoken: bool) -> list[CallTransition]:
+def _postings(
+    round_context: RoundContext, pending_calls: Sequence[PendingCall], *, spoken: bool
+) -> list[CallTransition]:
     """What the calls came to; what nobody is told in words is named by the turn that holds it."""
-    found = [(slot.stage, slot.posting) for slot in slots if slot.posting is not None]
+    found = [
+        (pending_call.stage, pending_call.transition)
+        for pending_call in pending_calls
+        if pending_call.transition is not None
+    ]
     if spoken:
-        return [posting for _, posting in found]
-    run = desk.journal.run
-    return [calls.placed(posting, run) if stage == "settled" else posting for stage, posting in found]
+        return [transition for _, transition in found]
+    run = round_context.journal.run
+    return [
+        calls.placed(transition, run) if stage == "settled" else transition for stage, transition in found
+    ]
 
 
 def _stage(
-    desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft, *, spoken: bool
+    round_context: RoundContext, pending_calls: Sequence[PendingCall], draft: CommitDraft, *, spoken: bool
 ) -> Message | None:
-    is_chained = desk.ground.agent.chain_writes and draft.is_untouched
+    is_chained = round_context.env.agent.chain_writes and draft.is_untouched
     if is_chained:
-        draft.extend(event for slot in slots for event in _covered(desk, slot, draft.root))
-        _stage_writes(desk, slots, draft.reason)
-        draft.root = desk.journal.root
-    message = _told(desk, slots, draft) if spoken else None
-    for slot in slots:
-        draft.extend(_events(desk, slot))
-        if slot.patch is not None and not is_chained:
-            _apply(desk, slots, slot, draft)
-            draft.act("apply", f"tool:{slot.call.name}")
-        if slot.stage == "settled":
-            _clean(draft, slot)
-    _hand_over(desk, slots, draft)
-    _remember(desk, slots, draft)
-    desk.journal.stage(draft)
+        draft.extend(
+            event
+            for pending_call in pending_calls
+            for event in _covered(round_context, pending_call, draft.root)
+        )
+        _stage_writes(round_context, pending_calls, draft.reason)
+        draft.root = round_context.journal.root
+    message = _told(round_context, pending_calls, draft) if spoken else None
+    for pending_call in pending_calls:
+        draft.extend(_events(round_context, pending_call))
+        if pending_call.patch is not None and not is_chained:
+            _apply(round_context, pending_calls, pending_call, draft)
+            draft.act("apply", f"tool:{pending_call.call.name}")
+        if pending_call.stage == "settled":
+            _clean(draft, pending_call)
+    _hand_over(round_context, pending_calls, draft)
+    _remember(round_context, pending_calls, draft)
+    round_context.journal.stage(draft)
     return message
 
 
-def _stage_writes(desk: RoundContext, slots: Sequence[PendingCall], reason: str) -> None:
+def _stage_writes(round_context: RoundContext, pending_calls: Sequence[PendingCall], reason: str) -> None:
     """Stage a commit for each write of the calls, in their order."""
-    for slot in slots:
-        source = source_of(desk, slot)
-        for op in slot.patch.ops if slot.patch is not None else ():
-            draft = desk.journal.draft(reason)
+    for pending_call in pending_calls:
+        source = source_of(round_context, pending_call)
+        for op in pending_call.patch.ops if pending_call.patch is not None else ():
+            draft = round_context.journal.draft(reason)
             reapply(draft.ops, op, source)
-            draft.act("apply", f"tool:{slot.call.name}")
-            desk.journal.stage(draft)
+            draft.act("apply", f"tool:{pending_call.call.name}")
+            round_context.journal.stage(draft)
 
 
-def _apply(desk: RoundContext, slots: Sequence[PendingCall], slot: PendingCall, draft: CommitDraft) -> None:
+def _apply(
+    round_context: RoundContext,
+    pending_calls: Sequence[PendingCall],
+    pending_call: PendingCall,
+    draft: CommitDraft,
+) -> None:
     """Apply what a call changes; what was made on the very state that the draft begins on is taken as it is."""
-    patched = slot.patched
-    alone = draft.is_untouched and all(each is slot or not each.changes_state for each in slots)
-    if alone and patched is not None and slot.base == draft.root and slot.record.ticket is None:
+    patched = pending_call.patched
+    alone = draft.is_untouched and all(
+        each is pending_call or not each.changes_state for each in pending_calls
+    )
+    if (
+        alone
+        and patched is not None
+        and pending_call.base == draft.root
+        and pending_call.record.ticket is None
+    ):
         draft.adopt(patched)
         return
-    assert slot.patch is not None
-    draft.extend(_covered(desk, slot, draft.root))
-    source = source_of(desk, slot)
-    for op in slot.patch.ops:
+    assert pending_call.patch is not None
+    draft.extend(_covered(round_context, pending_call, draft.root))
+    source = source_of(round_context, pending_call)
+    for op in pending_call.patch.ops:
         reapply(draft.ops, op, source)
 
 
-def _covered(desk: RoundContext, slot: PendingCall, root: Digest) -> list[ConflictCovered]:
+def _covered(round_context: RoundContext, pending_call: PendingCall, root: Digest) -> list[ConflictCovered]:
     """What others wrote, after the call had read the state, to paths of a patch that comes from the ledger.
 
     A patch that was made here needs no look: the journal stands on the head that the call saw.
     """
-    base = slot.record.patch_base
-    if base is None or slot.patch is None or slot.patched is not None:
+    base = pending_call.record.patch_base
+    if base is None or pending_call.patch is None or pending_call.patched is not None:
         return []
     try:
-        return list(covered(desk.space, base, root, slot.patch))
+        return list(covered(round_context.space, base, root, pending_call.patch))
     except Forgotten:  # a retention policy has removed the state that the call saw
         return []
 
 
-def _clean(draft: CommitDraft, slot: PendingCall) -> None:
+def _clean(draft: CommitDraft, pending_call: PendingCall) -> None:
     """Call scope ends when the call settles; only one that was suspended has left anything there."""
-    if slot.record.ticket is None:
+    if pending_call.record.ticket is None:
         return
-    scratch = scratch_prefix(slot.record.id)
+    scratch = scratch_prefix(pending_call.record.id)
     if draft.ops.paths(scratch):
         draft.ops.clear(scratch)
-        draft.act("scope_cleanup", f"tool:{slot.call.name}")
+        draft.act("scope_cleanup", f"tool:{pending_call.call.name}")
 
 
-def source_of(desk: RoundContext, slot: PendingCall) -> ValueSource:
+def source_of(round_context: RoundContext, pending_call: PendingCall) -> ValueSource:
     """Where the values of a call's patch are: in the store, or on their way there."""
-    brought, space = slot.brought, desk.ground.space
+    brought, space = pending_call.brought, round_context.env.space
 
     def body(digest: Digest) -> bytes:
         return brought[digest].body if digest in brought else space.body(digest)
@@ -176,29 +212,31 @@ def source_of(desk: RoundContext, slot: PendingCall) -> ValueSource:
     return ValueSource(kept, body)
 
 
-def _told(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> Message | None:
-    results = tuple(slot.result for slot in slots if slot.result is not None)
+def _told(
+    round_context: RoundContext, pending_calls: Sequence[PendingCall], draft: CommitDraft
+) -> Message | None:
+    results = tuple(pending_call.result for pending_call in pending_calls if pending_call.result is not None)
     if not results:
         return None
     message = Message("tool", (), (), results)
-    draft.say(message, id=desk.label)
+    draft.say(message, id=round_context.label)
     return message
 
 
-def _events(desk: RoundContext, slot: PendingCall) -> list[Event]:
-    record = slot.record
-    ids = desk.space.ids
-    if slot.stage == "suspended":
-        if slot.told:
+def _events(round_context: RoundContext, pending_call: PendingCall) -> list[Event]:
+    record = pending_call.record
+    ids = round_context.space.ids
+    if pending_call.stage == "suspended":
+        if pending_call.told:
             return []
-        return [ToolCallSuspended(id=ids(), call=slot.call.id, ticket=record.ticket or "")]
-    found: list[Event] = _decided(desk, record, slot.call.id)
+        return [ToolCallSuspended(id=ids(), call=pending_call.call.id, ticket=record.ticket or "")]
+    found: list[Event] = _decided(round_context, record, pending_call.call.id)
     if record.attempt:
-        found.append(ToolCallStarted(id=ids(), call=slot.call.id, attempt=record.attempt))
+        found.append(ToolCallStarted(id=ids(), call=pending_call.call.id, attempt=record.attempt))
     found.append(
         ToolCallCompleted(
             id=ids(),
-            call=slot.call.id,
+            call=pending_call.call.id,
             status=record.state,
             result_ref=record.result,
             side_effects=record.effect,
@@ -207,14 +245,14 @@ def _events(desk: RoundContext, slot: PendingCall) -> list[Event]:
     return found
 
 
-def _decided(desk: RoundContext, record: CallRecord, call: str) -> list[Event]:
-    asked = tickets.find(desk.space, record.ticket) if record.ticket else None
+def _decided(round_context: RoundContext, record: CallRecord, call: str) -> list[Event]:
+    asked = tickets.find(round_context.space, record.ticket) if record.ticket else None
     decision = asked.ticket.decision if asked else None
     if asked is None or decision is None:
         return []
     return [
         ApprovalDecided(
-            id=desk.space.ids(),
+            id=round_context.space.ids(),
             call=call,
             ticket=asked.ticket.id,
             decision=decision.verdict,
@@ -224,32 +262,39 @@ def _decided(desk: RoundContext, record: CallRecord, call: str) -> list[Event]:
     ]
 
 
-def _hand_over(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> None:
+def _hand_over(round_context: RoundContext, pending_calls: Sequence[PendingCall], draft: CommitDraft) -> None:
     """What the calls change in the agent's own map, as one event: it is taken over by one write."""
-    ops: list[Op] = [op for slot in slots if slot.agent_patch for op in slot.agent_patch.ops]
-    agent = desk.ground.standing.agent
+    ops: list[Op] = [
+        op
+        for pending_call in pending_calls
+        if pending_call.agent_patch
+        for op in pending_call.agent_patch.ops
+    ]
+    agent = round_context.env.standing.agent
     if not ops or agent is None:
         return
     body = Object.of(Kind.BODY, encode_struct(Patch(tuple(ops))))
     draft.objects.append(body)
     draft.events.append(
         AgentChanged(
-            id=desk.space.ids(),
+            id=round_context.space.ids(),
             agent=agent.label,
-            timeline=desk.ground.standing.agent_line,
+            timeline=round_context.env.standing.agent_line,
             patch=body.digest,
             size=len(body.body),
         )
     )
 
 
-def _remember(desk: RoundContext, slots: Sequence[PendingCall], draft: CommitDraft) -> None:
+def _remember(round_context: RoundContext, pending_calls: Sequence[PendingCall], draft: CommitDraft) -> None:
     """What the calls did to their owner's memory: an event for each item, and the root that was looked at."""
-    memory = desk.ground.memory
-    for slot in slots:
-        if slot.memory is None or memory is None or slot.stage != "settled":
+    memory = round_context.env.memory
+    for pending_call in pending_calls:
+        if pending_call.memory is None or memory is None or pending_call.stage != "settled":
             continue  # a tool that was suspended begins again at its first line
-        events, bodies = write.events_of(desk.space, memory.owner, slot.memory.written, slot.call.id)
+        events, bodies = write.events_of(
+            round_context.space, memory.owner, pending_call.memory.written, pending_call.call.id
+        )
         draft.extend(events)
         draft.objects += bodies
-        desk.journal.memory_root = slot.memory.root or desk.journal.memory_root
+        round_context.journal.memory_root = pending_call.memory.root or round_context.journal.memory_root

@@ -33,7 +33,7 @@ class RoundContext:
 
     def __init__(
         self,
-        ground: RunEnvironment,
+        env: RunEnvironment,
         journal: Journal,
         backend: str | None,
         ours: Callable[[], bool],
@@ -43,11 +43,11 @@ class RoundContext:
         """Work for `journal`; `ours` says whether the lease is still held, by a clock that cannot be turned."""
         self.label = ""  # what will name the commit of this round's results
         self.origin = origin  # of its calls; None: a run
-        self.ground, self.journal, self.backend = ground, journal, backend
-        self.toolbox = {**BUILT_IN, **ground.agent.toolbox}
+        self.env, self.journal, self.backend = env, journal, backend
+        self.toolbox = {**BUILT_IN, **env.agent.toolbox}
         self.ours = ours
         self.waited = False  # whether its run goes on from waiting: then nothing was under way
-        self.holder = ground.space.engine.holder()
+        self.holder = env.space.engine.holder()
 
     @property
     def speaks(self) -> bool:
@@ -66,17 +66,19 @@ class RoundContext:
 
     async def do(self, work: Callable[[], _T]) -> _T:
         """Do blocking work."""
-        return await self.ground.hands(work)
+        return await self.env.run_blocking(work)
 
-    def tell(self, slot: PendingCall, state: str | None = None) -> None:
+    def tell(self, pending_call: PendingCall, state: str | None = None) -> None:
         """Tell whoever watches how far a call has come; None: as far as its record says, which is durable then."""
         feed = self.journal.feed
         if feed.watched:
-            feed.tell(CallProgress(slot.call.id, slot.call.name, state or slot.record.state))
+            feed.tell(
+                CallProgress(pending_call.call.id, pending_call.call.name, state or pending_call.record.state)
+            )
 
     def now(self) -> int:
         """µs since 1970, UTC."""
-        return self.ground.space.clock()
+        return self.env.space.clock()
 
     def record(
         self,
@@ -103,7 +105,7 @@ class RoundContext:
             version=tool.version if tool else None,
             key=self._key(call.id, tool, arguments),
             key_scope=tool.key_scope if tool else "thread",
-            timeline=self.ground.timeline,
+            timeline=self.env.timeline,
             run=self.journal.run,
             label=label,
             backend=self.backend,
@@ -121,43 +123,43 @@ class RoundContext:
         return changes
 
     def call(
-        self, slot: PendingCall, root: Digest, *, attempt: int, ruling: Ruling | None = None
+        self, pending_call: PendingCall, root: Digest, *, attempt: int, ruling: Ruling | None = None
     ) -> tuple[Call, CallStateView]:
         """The handle that a tool gets for one attempt, and the state behind it."""
-        record = slot.record
-        standing = self.ground.standing
+        record = pending_call.record
+        standing = self.env.standing
         agent = None
         if standing.agent is not None:
             agent = (standing.agent, self.journal.reads.agent_root or EMPTY)
-        room = CallStateView(
+        state_view = CallStateView(
             record.id,
-            self.ground.space,
+            self.env.space,
             root,
             agent=agent,
             defaults=standing.defaults,
-            call_scoped=[each.prefix for each in self.ground.agent.declared if each.scope == "call"],
-            memory=self.ground.memory,
-            line=(self.ground.space.name, self.journal.head.commit),
+            call_scoped=[each.prefix for each in self.env.agent.declared if each.scope == "call"],
+            memory=self.env.memory,
+            line=(self.env.space.name, self.journal.head.commit),
         )
         handle = Call(
             id=record.id,
             tool=record.tool,
             key=record.key or "",
             attempt=attempt,
-            arguments=slot.arguments.normal if slot.arguments else {},
+            arguments=pending_call.arguments.normal if pending_call.arguments else {},
             decision=ruling,
-            room=room,
+            state_view=state_view,
         )
-        return handle, room
+        return handle, state_view
 
     def _key(self, call: str, tool: Tool | None, arguments: Arguments | None) -> str:
-        space = self.ground.space
+        space = self.env.space
         if tool is None or tool.key is None or arguments is None:
             return call_identity.default_key(space.label, call)
         return call_identity.templated_key(
             tool.key,
             dict(arguments.normal),
-            agent=self.ground.agent.name,
+            agent=self.env.agent.name,
             thread=space.label,
             scope=tool.key_scope,
         )

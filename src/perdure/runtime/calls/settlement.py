@@ -47,60 +47,67 @@ __all__ = [
 ]
 
 
-def recall(desk: RoundContext, slot: PendingCall) -> None:
+def recall(round_context: RoundContext, pending_call: PendingCall) -> None:
     """Take what the ledger says that a call came to; if no conversation was told yet, this one is."""
-    assert slot.held is not None
-    recalled(slot, desk.space, unclear(slot))
-    if slot.held.record.result_label == "":
-        slot.posting = calls.learn(slot.held, at=desk.now(), result_label=desk.label)
-
-
-def overtaken(desk: RoundContext, slot: PendingCall) -> bool:
-    """Whether the call came to its end by another way meanwhile: a late result.  Then that is what it came to."""
-    if slot.held is None:
-        return False
-    held = calls.read(desk.space, slot.held.record.id)
-    if held.revision == slot.held.revision or held.record.state not in SETTLED:
-        return False
-    slot.held, slot.posting = held, None
-    recall(desk, slot)
-    return True
-
-
-def late(desk: RoundContext, slot: PendingCall) -> None:
-    """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
-    if slot.posting is None or slot.staged is None or slot.result is None or slot.held is None:
-        return
-    started = slot.held.record
-    with suppress(PerdureError):  # whoever took over has settled it
-        settlement.late(
-            desk.ground.space,
-            started.id,
-            attempt=started.attempt,
-            epoch=started.epoch,
-            staged=slot.staged,
-            preview=encode_result(slot.result),
-            status=slot.result.status,
-            patch=encoded(slot.patch),
-            patch_base=slot.base,
-            agent_patch=encoded(slot.agent_patch),
-            memory=encoded(slot.memory),
-            values=values_of(slot),
+    assert pending_call.held is not None
+    recalled(pending_call, round_context.space, unclear(pending_call))
+    if pending_call.held.record.result_label == "":
+        pending_call.transition = calls.learn(
+            pending_call.held, at=round_context.now(), result_label=round_context.label
         )
 
 
-def record_alone(desk: RoundContext, slot: PendingCall) -> None:
+def overtaken(round_context: RoundContext, pending_call: PendingCall) -> bool:
+    """Whether the call came to its end by another way meanwhile: a late result.  Then that is what it came to."""
+    if pending_call.held is None:
+        return False
+    held = calls.read(round_context.space, pending_call.held.record.id)
+    if held.revision == pending_call.held.revision or held.record.state not in SETTLED:
+        return False
+    pending_call.held, pending_call.transition = held, None
+    recall(round_context, pending_call)
+    return True
+
+
+def late(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """The lease was lost while the tool ran: record its result all the same, once, as evidence."""
+    if (
+        pending_call.transition is None
+        or pending_call.staged is None
+        or pending_call.result is None
+        or pending_call.held is None
+    ):
+        return
+    started = pending_call.held.record
+    with suppress(PerdureError):  # whoever took over has settled it
+        settlement.late(
+            round_context.env.space,
+            started.id,
+            attempt=started.attempt,
+            epoch=started.epoch,
+            staged=pending_call.staged,
+            preview=encode_result(pending_call.result),
+            status=pending_call.result.status,
+            patch=encoded(pending_call.patch),
+            patch_base=pending_call.base,
+            agent_patch=encoded(pending_call.agent_patch),
+            memory=encoded(pending_call.memory),
+            values=values_of(pending_call),
+        )
+
+
+def record_alone(round_context: RoundContext, pending_call: PendingCall) -> None:
     """Record what a call came to though there is no commit to say so: its effect has happened."""
-    posting = slot.alone
-    if posting is not None and slot.stage == "settled":
+    transition = pending_call.alone
+    if transition is not None and pending_call.stage == "settled":
         with suppress(PerdureError):  # it became true after all, or the store cannot be written now
-            desk.journal.post(posting)
-            slot.written()
+            round_context.journal.post(transition)
+            pending_call.written()
 
 
-def record_late(desk: RoundContext, record: CallRecord, value: object) -> None:
+def record_late(round_context: RoundContext, record: CallRecord, value: object) -> None:
     """A result that came after its time was up: evidence of what happened."""
-    space = desk.ground.space
+    space = round_context.env.space
     with suppress(PerdureError):  # it was settled meanwhile, or the store is closed: the call stays unknown
         kept, staged = stage_result(space, value)
         said = shown(record.id, kept, staged)
@@ -115,9 +122,9 @@ def record_late(desk: RoundContext, record: CallRecord, value: object) -> None:
         )
 
 
-def unclear(slot: PendingCall) -> tuple[Block, ...]:
+def unclear(pending_call: PendingCall) -> tuple[Block, ...]:
     """What a model is told of a call that the ledger holds no words for."""
-    record = slot.record
+    record = pending_call.record
     words: dict[CallState, Told] = {
         "failed": "failed",
         "denied": "denied",
@@ -147,16 +154,16 @@ def encoded(change: Patch | Remembering | None) -> bytes | None:
     return None if change is None else encode_struct(change)
 
 
-def values_of(slot: PendingCall) -> list[Object]:
+def values_of(pending_call: PendingCall) -> list[Object]:
     """What the call's patches name."""
-    return [each for each in slot.brought.values() if each.kind is not Kind.NODE]
+    return [each for each in pending_call.brought.values() if each.kind is not Kind.NODE]
 
 
 def settlement_of(
-    desk: RoundContext,
-    slot: PendingCall,
+    round_context: RoundContext,
+    pending_call: PendingCall,
     held: VersionedCall,
-    hops: tuple[CallState, ...],
+    states: tuple[CallState, ...],
     said: ToolResult,
     staged: Staged | None,
     why: str | None,
@@ -168,32 +175,32 @@ def settlement_of(
 
     `told`: the write that it goes with tells the conversation what was `said`, so it is not kept here.
     """
-    posting = calls.settle(
+    transition = calls.settle(
         held,
-        *hops,
+        *states,
         at=at,
         staged=staged,
         preview=None if told else encode_result(said),
         status=said.status,
-        patch=encoded(slot.patch),
-        patch_base=slot.base,
-        agent_patch=encoded(slot.agent_patch),
-        memory=encoded(slot.memory),
+        patch=encoded(pending_call.patch),
+        patch_base=pending_call.base,
+        agent_patch=encoded(pending_call.agent_patch),
+        memory=encoded(pending_call.memory),
         why=why,
-        result_label=desk.label,
+        result_label=round_context.label,
     )
-    return with_values(posting, slot)
+    return with_values(transition, pending_call)
 
 
-def with_values(posting: CallTransition, slot: PendingCall) -> CallTransition:
+def with_values(transition: CallTransition, pending_call: PendingCall) -> CallTransition:
     """The posting with the values that the call's patches name."""
-    values = values_of(slot)
-    return posting.also(objects=values) if values else posting
+    values = values_of(pending_call)
+    return transition.also(objects=values) if values else transition
 
 
-def take_changes(slot: PendingCall, room: CallStateView, *, keep_scratch: bool) -> None:
+def take_changes(pending_call: PendingCall, state_view: CallStateView, *, keep_scratch: bool) -> None:
     """Let the slot have what its call has changed; scratch only if it is to be kept."""
-    slot.changes(*room.finish(keep_scratch=keep_scratch), room.memory.finish())
+    pending_call.changes(*state_view.finish(keep_scratch=keep_scratch), state_view.memory.finish())
 
 
 def noted(said: ToolResult, note: str | None) -> ToolResult:

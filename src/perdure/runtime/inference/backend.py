@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 
-def warn_of_end(ground: RunEnvironment, model: Model) -> None:
+def warn_of_end(env: RunEnvironment, model: Model) -> None:
     """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
     sent = sent_by(model)
-    if sent is None or not ground.lines.is_first_run(model.backend):
+    if sent is None or not env.lines.is_first_run(model.backend):
         return
-    ends = ground.models().card(sent.provider, sent.model).ends
+    ends = env.models().card(sent.provider, sent.model).ends
     if ends is None:
         return
-    today = datetime.fromtimestamp(ground.space.clock() / 1_000_000, UTC).date().isoformat()
+    today = datetime.fromtimestamp(env.space.clock() / 1_000_000, UTC).date().isoformat()
     when = f"is served until {ends}" if today <= ends else f"was served until {ends}"
     warnings.warn(
         f"{model.backend} {when}, as its vendor announced: move its threads to another model. "
@@ -56,86 +56,84 @@ def warn_of_end(ground: RunEnvironment, model: Model) -> None:
     )
 
 
-def line_backend(ground: RunEnvironment, *, line: str | None = None) -> RecordedBackend | None:
+def line_backend(env: RunEnvironment, *, line: str | None = None) -> RecordedBackend | None:
     """The backend of the line as it stands now; None: its history names none, and the agent's counts."""
-    timeline = line or ground.timeline
-    head = reader.head_of(ground.space, timeline)
-    return ground.lines.backend(ground.space, timeline, head.commit)
+    timeline = line or env.timeline
+    head = reader.head_of(env.space, timeline)
+    return env.lines.backend(env.space, timeline, head.commit)
 
 
-def current_model(ground: RunEnvironment, *, line: str | None = None, sure: bool = False) -> Model:
+def current_model(env: RunEnvironment, *, line: str | None = None, sure: bool = False) -> Model:
     """The model whose turn it is on the line; unless it has to be `sure`, what was found last will do.
 
     Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's, and
     `ServerChanged` if what does would send to another server than the recorded one.
     """
-    if ground.agent.backend is None and not ground.handed:
-        return model_of(ground.agent)  # which says so
-    known = None if sure else ground.lines.last(ground.space, ground.timeline)
+    if env.agent.backend is None and not env.handed:
+        return model_of(env.agent)  # which says so
+    known = None if sure else env.lines.last(env.space, env.timeline)
     found = known[1] if known is not None else None
-    if found is None or found.name != _own(ground):  # one that is not the agent's may have been undone
-        found = line_backend(ground, line=line)
+    if found is None or found.name != _own(env):  # one that is not the agent's may have been undone
+        found = line_backend(env, line=line)
         known = None
     try:
-        return model_of(ground.agent) if found is None else model_for(ground, found)
+        return model_of(env.agent) if found is None else model_for(env, found)
     except ServerChanged:
         if known is None:
             raise
-        return current_model(
-            ground, line=line, sure=True
-        )  # the run that named that server may have been undone
+        return current_model(env, line=line, sure=True)  # the run that named that server may have been undone
 
 
-def model_for(ground: RunEnvironment, recorded: RecordedBackend) -> Model:
+def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
     """What takes the steps of the line's backend; warns if the agent is declared on another.
 
     Raises `ServerChanged` if nothing here that goes by its name leads to its server.
     """
-    models = [taking_steps(each) for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    models = [taking_steps(each) for each in _known(env) if is_on(env, name_of(each), recorded.name)]
     for model in models:
         if is_same_server(recorded.server, server_of(model)):
             return model
     if models:
-        raise _changed(ground, recorded, models[0])
+        raise _changed(env, recorded, models[0])
     try:
         found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
         why = str(error).partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{ground.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
+            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
             "run. Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has "
             "to be ended first, with cancel()."
         ) from error
-    _warn(ground.agent, ground.space.label, recorded.name)
-    check_server(ground, recorded, found)
+    _warn(env.agent, env.space.label, recorded.name)
+    check_server(env, recorded, found)
     return found
 
 
-def given_as(ground: RunEnvironment, given: BackendRef) -> BackendRef:
+def given_as(env: RunEnvironment, given: BackendRef) -> BackendRef:
     """What a name stands for on this handle: the object that was given under it, else the name."""
     if not isinstance(given, str):
         return given
-    return next((each for each in _known(ground) if is_on(ground, name_of(each), given)), given)
+    return next((each for each in _known(env) if is_on(env, name_of(each), given)), given)
 
 
-def given_for(ground: RunEnvironment, recorded: RecordedBackend) -> BackendRef:
+def given_for(env: RunEnvironment, recorded: RecordedBackend) -> BackendRef:
     """What was given for the line's backend: at its server if there is one, else under its name, else the name."""
-    found = [each for each in _known(ground) if is_on(ground, name_of(each), recorded.name)]
+    found = [each for each in _known(env) if is_on(env, name_of(each), recorded.name)]
     there = (each for each in found if server_of(taking_steps(each)) == recorded.server)
     return next(there, found[0] if found else recorded.name)
 
 
-def check_server(ground: RunEnvironment, recorded: RecordedBackend, model: Model) -> None:
+def check_server(env: RunEnvironment, recorded: RecordedBackend, model: Model) -> None:
     """Raise `ServerChanged` if the model would send to another server than the recorded one."""
     if not is_same_server(recorded.server, server_of(model)):
-        raise _changed(ground, recorded, model)
+        raise _changed(env, recorded, model)
 
 
-def check_server_on_record(ground: RunEnvironment, at: Digest | None, model: Model) -> None:
+def check_server_on_record(env: RunEnvironment, at: Digest | None, model: Model) -> None:
     """Raise `ServerChanged` if the line had this backend before, at another server than the model leads to."""
-    recorded = server_on_record(ground.space, at, lambda name: is_on(ground, name, model.backend))
+    recorded = server_on_record(env.space, at, lambda name: is_on(env, name, model.backend))
     if recorded is not None:
-        check_server(ground, recorded, model)
+        check_server(env, recorded, model)
 
 
 def is_same_server(recorded: str | None, resolved: str | None) -> bool:
@@ -143,28 +141,28 @@ def is_same_server(recorded: str | None, resolved: str | None) -> bool:
     return recorded in (resolved, UNRESOLVED)
 
 
-def _changed(ground: RunEnvironment, recorded: RecordedBackend, model: Model) -> ServerChanged:
+def _changed(env: RunEnvironment, recorded: RecordedBackend, model: Model) -> ServerChanged:
     return ServerChanged(
-        recorded.name, recorded=recorded.server, resolved=server_of(model), thread=ground.space.label
+        recorded.name, recorded=recorded.server, resolved=server_of(model), thread=env.space.label
     )
 
 
-def is_on(ground: RunEnvironment, one: str, other: str) -> bool:
+def is_on(env: RunEnvironment, one: str, other: str) -> bool:
     """Whether two names mean the same backend."""
-    return one == other or same(one, other, ground.models())
+    return one == other or same(one, other, env.models())
 
 
-def _own(ground: RunEnvironment) -> str | None:
-    return None if ground.agent.backend is None else name_of(ground.agent.backend)
+def _own(env: RunEnvironment) -> str | None:
+    return None if env.agent.backend is None else name_of(env.agent.backend)
 
 
-def _known(ground: RunEnvironment) -> Iterator[BackendRef]:
+def _known(env: RunEnvironment) -> Iterator[BackendRef]:
     """Everything that was given by an object or a name, what was handed over last first."""
-    yield from reversed(tuple(ground.handed.values()))
-    if ground.agent.backend is not None:
-        yield ground.agent.backend
-    if ground.agent.route is not None:
-        yield from ground.agent.route.order(None)
+    yield from reversed(tuple(env.handed.values()))
+    if env.agent.backend is not None:
+        yield env.agent.backend
+    if env.agent.route is not None:
+        yield from env.agent.route.order(None)
 
 
 def _warn(agent: Agent, label: str, name: str) -> None:

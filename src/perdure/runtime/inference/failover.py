@@ -24,7 +24,7 @@ from perdure.model.event import MessageAppended, ToolCallRequested
 from perdure.model.text import said_by, shortened
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Model
-from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, facing, name_of
+from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, backend_profile, name_of
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
 from perdure.runtime.calls.round_context import RoundContext
@@ -59,14 +59,19 @@ class Failover:
 
     def __init__(
         self,
-        desk: RoundContext,
+        round_context: RoundContext,
         model: Model,
         recorded: RecordedBackend,
         hand_over: Callable[[RecordedBackend, Sequence[CellWrite]], None],
     ) -> None:
         """Begin with the line's own backend, and nobody tried; `hand_over` writes who takes over, and these cells."""
-        self._desk, self.model, self.recorded, self._hand_over = desk, model, recorded, hand_over
-        self._route = desk.ground.agent.route
+        self._round_context, self.model, self.recorded, self._hand_over = (
+            round_context,
+            model,
+            recorded,
+            hand_over,
+        )
+        self._route = round_context.env.agent.route
         self._tried: set[str] = set()
         self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
         self._seen: dict[str, BackendProfile] = {}  # what is known of a backend, by its name
@@ -94,16 +99,18 @@ class Failover:
         if (
             route is not None
             and context.pending is None
-            and await self._desk.do(partial(self._before, route, context, heard, unseen, fits=fits))
+            and await self._round_context.do(partial(self._before, route, context, heard, unseen, fits=fits))
         ):
             return None
-        desk = self._desk
+        round_context = self._round_context
         # The environment may have changed since the run began, and with it the address of the backend.
-        check_server(desk.ground, self.recorded, self.model)
+        check_server(round_context.env, self.recorded, self.model)
         try:
-            return await infer(self.model, context, desk.journal.feed, desk.space.ids, names, patience)
+            return await infer(
+                self.model, context, round_context.journal.feed, round_context.space.ids, names, patience
+            )
         except Exception as error:
-            if route is None or not await desk.do(partial(self._after, route, error, heard)):
+            if route is None or not await round_context.do(partial(self._after, route, error, heard)):
                 if self._passed:
                     error.add_note(f"nobody of the route took over: {'; '.join(self._passed)}")
                 raise
@@ -130,7 +137,7 @@ class Failover:
             return False
         tried = frozenset(self._tried)
         why = "what is to be shown does not fit its window, at the shortest"
-        window = self._facing(route).window
+        window = self._backend_profile(route).window
         if self._go_on(route, _Want(trigger="context", why=why, window=window, must_fit=True), cells):
             return True
         self._tried, self._passed, self._is_nowhere = set(tried), [], True
@@ -143,7 +150,7 @@ class Failover:
         trigger = trigger_of(error)
         if trigger is None or trigger not in route.triggers:
             return False
-        window = self._facing(route).window if trigger == "context" else None
+        window = self._backend_profile(route).window if trigger == "context" else None
         return self._go_on(route, _Want(trigger=trigger, why=said_by(error), window=window), cells)
 
     def _foreseen(self, route: Route, context: Context, unseen: Collection[str]) -> _Want | None:
@@ -158,7 +165,7 @@ class Failover:
         from perdure.switching.route import lacking, needs
 
         wanted = needs(context) | {MEDIA[kind] for kind in unseen}
-        missing = lacking(self._facing(route), wanted) if wanted else ()
+        missing = lacking(self._backend_profile(route), wanted) if wanted else ()
         if not missing:
             return None
         return _Want(trigger="capability", why=f"it does not do {', '.join(missing)}", needs=wanted)
@@ -166,7 +173,7 @@ class Failover:
     def _go_on(self, route: Route, want: _Want, cells: Sequence[CellWrite]) -> bool:
         """Let the first take over who can; whether anybody can."""
         effects = [record for record in self._calls() if _is_effect(record)]
-        if effects and self._desk.ground.agent.policy.after_effect == "fail":
+        if effects and self._round_context.env.agent.policy.after_effect == "fail":
             return False
         self._tried.add(self.model.backend)
         passed = self._passed = list[str]()
@@ -180,7 +187,7 @@ class Failover:
                 chosen = taking_steps(given)
                 recorded = RecordedBackend(chosen.backend, report.to_server)
                 self._write(report, recorded, cells)
-                self.model, self._desk.backend, self.recorded = chosen, chosen.backend, recorded
+                self.model, self._round_context.backend, self.recorded = chosen, chosen.backend, recorded
                 self._is_nowhere = False
                 return True
             else:
@@ -193,12 +200,12 @@ class Failover:
         """Who could take over, in order; why others cannot goes into `passed`."""
         from perdure.switching.route import lacking
 
-        ground = self._desk.ground
-        for given in route.after(self.model.backend, ground.agent.backend, tried=tuple(self._tried)):
+        env = self._round_context.env
+        for given in route.after(self.model.backend, env.agent.backend, tried=tuple(self._tried)):
             try:
-                to = found(ground, given)
+                to = found(env, given)
                 check_taken(given, to)
-                check_server_on_record(ground, self._desk.journal.head.commit, taking_steps(given))
+                check_server_on_record(env, self._round_context.journal.head.commit, taking_steps(given))
             except PerdureError as error:
                 passed.append(f"{name_of(given)}: {error}")
                 continue
@@ -220,15 +227,19 @@ class Failover:
         passed: Sequence[str],
         effects: Sequence[CallRecord],
     ) -> Report:
-        ground, head, space = self._desk.ground, self._desk.journal.head, self._desk.space
+        env, head, space = (
+            self._round_context.env,
+            self._round_context.journal.head,
+            self._round_context.space,
+        )
         asked = SwitchRequest(to=given, reason=shortened(f"failover, {want.trigger}: {want.why}", _WHY_MAX))
         ledger = ledger_now(space, head)
-        report = reported(ground, asked, to, head, ledger, before=self.recorded, inside=True)
+        report = reported(env, asked, to, head, ledger, before=self.recorded, inside=True)
         notes = (*report.notes, *(f"passed over {each}" for each in passed), *_told(effects))
         return msgspec.structs.replace(report, notes=notes)
 
     def _write(self, report: Report, recorded: RecordedBackend, cells: Sequence[CellWrite]) -> None:
-        checkpoint, journal = report.checkpoint, self._desk.journal
+        checkpoint, journal = report.checkpoint, self._round_context.journal
         assert checkpoint is not None, "a report is made with its checkpoint"
         holds = switched(report, checkpoint, journal.space.ids)
         draft = journal.draft(REASON)
@@ -248,7 +259,7 @@ class Failover:
             for event in step.changeset.events
             if isinstance(event, ToolCallRequested)
         ]
-        found = (calls.find(self._desk.space, call) for call in asked)
+        found = (calls.find(self._round_context.space, call) for call in asked)
         return [held.record for held in found if held is not None]
 
     def _spent(self) -> int:
@@ -263,16 +274,16 @@ class Failover:
         )
 
     def _steps(self) -> list[Step]:
-        journal = self._desk.journal
+        journal = self._round_context.journal
         return of_run(journal.space, journal.run, journal.head.commit)
 
-    def _facing(self, route: Route) -> BackendProfile:
+    def _backend_profile(self, route: Route) -> BackendProfile:
         """What is known of the backend that the run is on, by what it was given as."""
-        ground, name = self._desk.ground, self.model.backend
+        env, name = self._round_context.env, self.model.backend
         if name not in self._seen:
-            known = (*route.order(ground.agent.backend), *ground.handed.values(), self.model)
+            known = (*route.order(env.agent.backend), *env.handed.values(), self.model)
             given = next(each for each in known if name_of(each) == name)
-            self._seen[name] = facing(given, ground.models())
+            self._seen[name] = backend_profile(given, env.models())
         return self._seen[name]
 
 

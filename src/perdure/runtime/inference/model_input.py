@@ -41,7 +41,7 @@ from perdure.model.message import Message
 from perdure.model.recipe import Frame, Sent
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, Model, sent_by
-from perdure.providers.profile import BackendProfile, SelfDescribedModel, facing, same
+from perdure.providers.profile import BackendProfile, SelfDescribedModel, backend_profile, same
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.agent.builtin_tools import reader_spec
 from perdure.runtime.session.environment import RunEnvironment
@@ -84,21 +84,21 @@ def build_frame(
     return Frame(system=system, tools=agent.specs, options=options, sent=sent, unseen=unseen)
 
 
-def unseen_by(ground: RunEnvironment, model: Model) -> tuple[str, ...]:
+def unseen_by(env: RunEnvironment, model: Model) -> tuple[str, ...]:
     """The kinds of media that a model takes none of, as far as that is known."""
     known = sent_by(model) is not None or isinstance(model, SelfDescribedModel)
-    return facing(model, ground.models()).unseen if known else ()
+    return backend_profile(model, env.models()).unseen if known else ()
 
 
-def accepts_calls(ground: RunEnvironment, model: Model) -> bool:
+def accepts_calls(env: RunEnvironment, model: Model) -> bool:
     """True if a model's format carries calls and their results, or nothing is known of it."""
     known = sent_by(model) is not None or isinstance(model, SelfDescribedModel)
-    return not known or facing(model, ground.models()).does(Capability.TOOLS) != "none"
+    return not known or backend_profile(model, env.models()).does(Capability.TOOLS) != "none"
 
 
-def artifact_reader(ground: RunEnvironment, model: Model) -> ToolSpec | None:
+def artifact_reader(env: RunEnvironment, model: Model) -> ToolSpec | None:
     """The tool that reads artifacts as a model is told of it; None: the model takes no tools, or the agent has its own."""
-    return reader_spec(ground.agent) if accepts_calls(ground, model) else None
+    return reader_spec(env.agent) if accepts_calls(env, model) else None
 
 
 def window_of(model: object) -> int | None:
@@ -107,15 +107,15 @@ def window_of(model: object) -> int | None:
     return found if isinstance(found, int) and found > 1 else None
 
 
-def budget_for(ground: RunEnvironment, model: Model, frame: Frame) -> Budget:
+def budget_for(env: RunEnvironment, model: Model, frame: Frame) -> Budget:
     """What there is room for with a model."""
     return budget_of(
-        model.backend, ground.agent.context, frame=frame, models=ground.models, window=window_of(model)
+        model.backend, env.agent.context, frame=frame, models=env.models, window=window_of(model)
     )
 
 
 def ask(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     budget: Budget,
     frame: Frame,
     at: Digest | None,
@@ -129,28 +129,28 @@ def ask(
     `live`: the log of calls is read as far as it goes by now, and not only as far as the commit had read it.
     `takes_calls`: the backend's format carries calls and their results.
     """
-    space = ground.space
-    is_policy_native = ground.agent.policy.earlier_calls == "native" and takes_calls
+    space = env.space
+    is_policy_native = env.agent.policy.earlier_calls == "native" and takes_calls
 
     def is_native(maker: str | None) -> bool:
-        return is_policy_native or (maker is not None and same(maker, budget.backend, ground.models()))
+        return is_policy_native or (maker is not None and same(maker, budget.backend, env.models()))
 
     upto: Callable[[], LedgerRead | None] = lambda: snapshot.now(space) if live else None  # noqa: E731
     return ContextRequest(
         frame=frame,
         budget=budget,
-        limits=ground.agent.context,
-        derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto(), timeline=ground.timeline),
+        limits=env.agent.context,
+        derive=lambda: derive(space, at, to_backend=budget.backend, ledger=upto(), timeline=env.timeline),
         where=lambda call: _asked_at(space, call),
         reference=lambda call: _result_of(space, call),
         fresh=fresh,
         is_native=is_native,
-        harmless=frozenset(tool.name for tool in ground.agent.toolbox.values() if not tool.reach.guarded),
+        harmless=frozenset(tool.name for tool in env.agent.toolbox.values() if not tool.reach.guarded),
     )
 
 
 def ask_for(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     to: BackendProfile,
     at: Digest | None,
     *,
@@ -162,27 +162,27 @@ def ask_for(
     sent = None
     if to.target is not None:
         sent = Sent(api=to.target.api, provider=to.target.provider, model=to.target.model)
-    made = build_frame(ground.agent, effect_max=ground.effect_max, shape=shape, sent=sent, unseen=to.unseen)
-    budget = budget_of(to.name, ground.agent.context, frame=made, models=ground.models, window=to.window)
+    made = build_frame(env.agent, effect_max=env.effect_max, shape=shape, sent=sent, unseen=to.unseen)
+    budget = budget_of(to.name, env.agent.context, frame=made, models=env.models, window=to.window)
     takes_calls = to.does(Capability.TOOLS) != "none"
-    plain = ask(ground, budget, made, at, fresh=fresh, takes_calls=takes_calls)
+    plain = ask(env, budget, made, at, fresh=fresh, takes_calls=takes_calls)
     derive: Callable[[], Checkpoint] = plain.derive if checkpoint is None else lambda: checkpoint
     return msgspec.structs.replace(
         plain,
         derive=derive,
-        task=task_state(ground.space, ground.space.root_at(at)),
-        reader=reader_spec(ground.agent) if takes_calls else None,
+        task=task_state(env.space, env.space.root_at(at)),
+        reader=reader_spec(env.agent) if takes_calls else None,
     )
 
 
 def recalled(
-    ground: RunEnvironment, query: str, at: Digest | None
+    env: RunEnvironment, query: str, at: Digest | None
 ) -> tuple[Sequence[RecalledItem], Digest | None]:
     """What the owner's memory says about an input, and its root; nothing if there is none, or nothing to look for."""
-    memory, limit = ground.memory, ground.agent.context.memory
+    memory, limit = env.memory, env.agent.context.memory
     if memory is None or limit < 1 or not query.strip() or memory.commit is None:
         return (), None
-    found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(ground.space.name, at))
+    found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(env.space.name, at))
     told = tuple(RecalledItem(each.reference, each.text, each.kind, each.trust) for each in found)
     return told, found.sight.root
 
@@ -221,10 +221,10 @@ def _words(record: CallRecord) -> str:
 class ModelInputBuilder:
     """What one run shows."""
 
-    def __init__(self, ground: RunEnvironment, *, shape: Any = None) -> None:
+    def __init__(self, env: RunEnvironment, *, shape: Any = None) -> None:
         """Begin with nothing; `shape` is the type that the last words are to have."""
-        self._ground, self._shape = ground, shape
-        self._talk = empty(ground.space)
+        self._env, self._shape = env, shape
+        self._prompt_state = empty(env.space)
         self._model: Model | None = None
         self._setting: Setting | None = None
         self._task: Mapping[str, Json] = {}
@@ -235,17 +235,17 @@ class ModelInputBuilder:
 
     def listen(self, model: Model, at: Digest | None, root: Digest, said: Sequence[Message] = ()) -> None:
         """Take up the line at a commit, and what came in since; `root` is the state that the turn begins with."""
-        ground = self._ground
+        env = self._env
         self._ready(model)
         self._look_up(said, at, root)
-        self._talk = ground.talks.take(ground.space, ground.timeline, at, lambda: self._ask(at))
+        self._prompt_state = env.prompt_cache.take(env.space, env.timeline, at, lambda: self._ask(at))
         self._explain()
         for message in said:
-            self._talk.add(message)
+            self._prompt_state.add(message)
 
     def add(self, message: Message, *, written: bool = True) -> None:
         """Take one more message; `written`: it is about to be committed with its own commit."""
-        self._talk.add(message)
+        self._prompt_state.add(message)
         if not written:
             self._unwritten.append(message)
 
@@ -254,26 +254,28 @@ class ModelInputBuilder:
         if model is not self._model:
             self._ready(model)
         around = self._around()
-        if not self._talk.fits(self._set, around, self._note):
+        if not self._prompt_state.fits(self._set, around, self._note):
             return None
-        return self._talk.context(around, self._note)
+        return self._prompt_state.context(around, self._note)
 
     def anew(self, at: Digest | None) -> tuple[Context, bool]:
         """The same, drawn anew, and whether it is within the budget then; `at` is the line's last commit."""
-        kept, space = self._talk.kept, self._ground.space
-        self._talk = PromptState(space, at, draw(space, at, self._ask(at)))
-        self._talk.kept |= kept
+        kept, space = self._prompt_state.kept, self._env.space
+        self._prompt_state = PromptState(space, at, draw(space, at, self._ask(at)))
+        self._prompt_state.kept |= kept
         self._explain()
         for message in self._unwritten:
-            self._talk.add(message)
+            self._prompt_state.add(message)
         around = self._around()
-        return self._talk.context(around, self._note), self._talk.fits(self._set, around, self._note)
+        return self._prompt_state.context(around, self._note), self._prompt_state.fits(
+            self._set, around, self._note
+        )
 
     def again(self, model: Model, at: Digest | None) -> None:
         """Take the line up anew where it stands: another backend has taken over."""
         self._ready(model)
         self._unwritten = []
-        self._talk = PromptState(self._ground.space, at, draw(self._ground.space, at, self._ask(at)))
+        self._prompt_state = PromptState(self._env.space, at, draw(self._env.space, at, self._ask(at)))
         self._explain()
 
     def recipe(self) -> tuple[Digest, list[Object]]:
@@ -281,20 +283,20 @@ class ModelInputBuilder:
         assert self._model is not None
         self._unwritten = []
         memory = [each.reference for each in self._recalled]
-        return self._talk.recipe(self._model.backend, self._around(), self._note, memory)
+        return self._prompt_state.recipe(self._model.backend, self._around(), self._note, memory)
 
     def lost(self) -> tuple[Loss, ...]:
         """What of the conversation the last context only names, because the model takes none of it."""
-        return lost(self._talk.conversation.messages(), self._set.frame.unseen)
+        return lost(self._prompt_state.conversation.messages(), self._set.frame.unseen)
 
     def losses(self) -> tuple[Loss, ...]:
         """What of the conversation the last context tells in words or shows in part."""
-        return self._talk.losses
+        return self._prompt_state.losses
 
     def give(self, at: Digest | None) -> None:
         """Keep what is shown for the next run on the line, which stands at `at`."""
-        self._talk.at = at
-        self._ground.talks.give(self._ground.space, self._ground.timeline, self._talk)
+        self._prompt_state.at = at
+        self._env.prompt_cache.give(self._env.space, self._env.timeline, self._prompt_state)
 
     @property
     def _set(self) -> Setting:
@@ -302,47 +304,47 @@ class ModelInputBuilder:
         return self._setting
 
     def _ready(self, model: Model) -> None:
-        ground = self._ground
+        env = self._env
         sent, window = sent_by(model), window_of(model)
-        beside = (ground.effect_max, self._shape, model.backend, type(model), sent, window)
+        beside = (env.effect_max, self._shape, model.backend, type(model), sent, window)
 
         def make() -> Setting:
             frame = build_frame(
-                ground.agent,
-                effect_max=ground.effect_max,
+                env.agent,
+                effect_max=env.effect_max,
                 shape=self._shape,
                 sent=sent,
-                unseen=unseen_by(ground, model),
+                unseen=unseen_by(env, model),
             )
-            is_told = window is not None or ground.agent.context.window is not None
-            reader = artifact_reader(ground, model)
-            find = lambda: budget_for(ground, model, frame)  # noqa: E731
+            is_told = window is not None or env.agent.context.window is not None
+            reader = artifact_reader(env, model)
+            find = lambda: budget_for(env, model, frame)  # noqa: E731
             return Setting(frame, find, is_told=is_told, reader=reader)
 
-        self._model, self._setting = model, ground.talks.setting(ground.agent, beside, make)
+        self._model, self._setting = model, env.prompt_cache.setting(env.agent, beside, make)
 
     def _around(self) -> Framed:
         """The frame as it is shown: with our words about notes, if there are any."""
-        notes = self._note is not None or self._talk.is_noted
-        return self._set.framed(notes=notes, reads=self._talk.has_cut_results)
+        notes = self._note is not None or self._prompt_state.is_noted
+        return self._set.framed(notes=notes, reads=self._prompt_state.has_cut_results)
 
     def _ask(self, at: Digest | None) -> ContextRequest:
         assert self._model is not None
-        takes_calls = accepts_calls(self._ground, self._model)
-        made = ask(self._ground, self._set.budget, self._set.frame, at, live=True, takes_calls=takes_calls)
+        takes_calls = accepts_calls(self._env, self._model)
+        made = ask(self._env, self._set.budget, self._set.frame, at, live=True, takes_calls=takes_calls)
         return msgspec.structs.replace(
             made, task=self._task, recalled=self._recalled, reader=self._set.reader
         )
 
     def _explain(self) -> None:
-        for call in self._talk.conversation.open():
-            self._talk.explain(call.id, standing_in_words(self._ground.space, call.id))
+        for call in self._prompt_state.conversation.open():
+            self._prompt_state.explain(call.id, standing_in_words(self._env.space, call.id))
 
     def _look_up(self, said: Sequence[Message], at: Digest | None, root: Digest) -> None:
         """What is told beside the conversation in this turn: the task's state, and what memory says of the input."""
         query = "\n".join(message.text for message in said if message.role == "user")
-        self._task = task_state(self._ground.space, root)
-        self._recalled, self.memory_root = recalled(self._ground, query, at)
+        self._task = task_state(self._env.space, root)
+        self._recalled, self.memory_root = recalled(self._env, query, at)
         self._note = None
         if self._task or self._recalled:
             self._note = fitting_note(self._set.budget, self._task, self._recalled)

@@ -34,7 +34,7 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Loss, Rendered, decode_losses
-from perdure.providers.profile import BackendProfile, BackendRef, check_model, facing, name_of, same
+from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, check_model, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.inference import model_input
@@ -71,15 +71,15 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     request: Rendered | None = None  # None: the model took the context as it is
 
 
-def render(ground: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Rendered:
+def render(env: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Rendered:
     """The request that a backend would be sent for the line as it is at a commit."""
-    seen = facing(backend, ground.models())
+    seen = backend_profile(backend, env.models())
     target = seen.target
     if target is None:
         raise Unsupported(
             f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered. See plan(…) instead."
         )
-    plan = planned(ground, backend, at=at)
+    plan = planned(env, backend, at=at)
     own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
     adapter = registry.adapter(target.api)
     made = adapter.render(_asked(plan.context, own), model=target.model, provider=target.provider)
@@ -87,24 +87,24 @@ def render(ground: RunEnvironment, backend: BackendRef, *, at: Digest | None) ->
     return msgspec.structs.replace(made, losses=(*before, *made.losses)) if before else made
 
 
-def planned(ground: RunEnvironment, backend: BackendRef | None, *, at: Digest | None) -> Plan:
+def planned(env: RunEnvironment, backend: BackendRef | None, *, at: Digest | None) -> Plan:
     """What a backend would be shown after a commit, and why; None: the one that the line is on.
 
     Raises `Invalid` or `NotFound` for a name that nobody goes by: no vendor, nor who is on the line or at hand.
     """
-    space = ground.space
+    space = env.space
     current = recorded_at(space, at)
     line = None if current is None else current.name
-    if line is None and ground.agent.backend is not None:
-        line = name_of(ground.agent.backend)
-    wanted = backend if backend is not None else _own(ground, current)
-    to = _seen(ground, wanted, line)
-    is_new = line is not None and not (to.name == line or same(to.name, line, ground.models()))
-    ask = model_input.ask_for(ground, to, at, fresh=is_new)
-    frame = _last_frame(ground, at)
+    if line is None and env.agent.backend is not None:
+        line = name_of(env.agent.backend)
+    wanted = backend if backend is not None else _own(env, current)
+    to = _seen(env, wanted, line)
+    is_new = line is not None and not (to.name == line or same(to.name, line, env.models()))
+    ask = model_input.ask_for(env, to, at, fresh=is_new)
+    frame = _last_frame(env, at)
     if frame is not None:
         known = msgspec.structs.replace(frame, sent=ask.frame.sent, unseen=ask.frame.unseen)
-        budget = budget_of(to.name, ground.agent.context, frame=known, models=ground.models, window=to.window)
+        budget = budget_of(to.name, env.agent.context, frame=known, models=env.models, window=to.window)
         ask = msgspec.structs.replace(ask, frame=known, budget=budget)
     return assemble.plan(space, at, ask)
 
@@ -125,13 +125,13 @@ def shown_at(space: Space, at: Digest | None) -> RebuiltContext:
     return assemble.rebuilt(space, last_step(space, at))
 
 
-def shown(ground: RunEnvironment, at: Digest | None) -> Shown:
+def shown(env: RunEnvironment, at: Digest | None) -> Shown:
     """The same with its plan, its tokens counted anew, and with the request that was sent."""
-    commit = last_step(ground.space, at)
-    found = assemble.rebuilt(ground.space, commit)
-    models, limits = ground.models, ground.agent.context
+    commit = last_step(env.space, at)
+    found = assemble.rebuilt(env.space, commit)
+    models, limits = env.models, env.agent.context
     budget = budget_of(found.recipe.backend, limits, frame=found.frame, models=models)
-    plan = assemble.explained(found, model_input.ask(ground, budget, found.frame, None))
+    plan = assemble.explained(found, model_input.ask(env, budget, found.frame, None))
     return Shown(commit=commit, plan=plan, request=request(found.frame, found.context))
 
 
@@ -147,9 +147,9 @@ def request(frame: Frame, context: Context) -> Rendered | None:
     return msgspec.structs.replace(rendered, body=body)
 
 
-def render_as(ground: RunEnvironment, api: str, *, at: Digest | None, model: str = "") -> Rendered:
+def render_as(env: RunEnvironment, api: str, *, at: Digest | None, model: str = "") -> Rendered:
     """The whole conversation in a wire format; without a model it names none, and is for no backend in particular."""
-    rendered = registry.adapter(api).render(context_of(ground, at), model=model)
+    rendered = registry.adapter(api).render(context_of(env, at), model=model)
     if model:
         return rendered
     return Rendered(
@@ -162,12 +162,12 @@ def recorded(space: Space, entry: TranscriptEntry) -> tuple[Loss, ...]:
     return decode_losses(space.body(entry.losses)) if entry.losses is not None else ()
 
 
-def context_of(ground: RunEnvironment, at: Digest | None) -> Context:
+def context_of(env: RunEnvironment, at: Digest | None) -> Context:
     """The whole conversation up to a commit, with the agent's instructions and tools."""
     conversation = Conversation()
-    words = [entry.words for entry in reader.transcript(ground.space, at) if entry.words]
-    conversation.extend(taken_out(ground.space, message) for message in words)
-    agent = ground.agent
+    words = [entry.words for entry in reader.transcript(env.space, at) if entry.words]
+    conversation.extend(taken_out(env.space, message) for message in words)
+    agent = env.agent
     return Context(
         system=agent.instructions,
         messages=conversation.messages(),
@@ -184,47 +184,47 @@ def _asked(context: Context, own: Mapping[str, Json]) -> Context:
     return msgspec.structs.replace(context, options={**options, **stream})
 
 
-def _last_frame(ground: RunEnvironment, at: Digest | None) -> Frame | None:
+def _last_frame(env: RunEnvironment, at: Digest | None) -> Frame | None:
     """What stood around the last step, where the agent is only known by its name; None where it is declared."""
-    agent = ground.agent
+    agent = env.agent
     if agent.backend is not None or agent.instructions or agent.tools or agent.options:
         return None
-    for step in islice(reader.recent(ground.space, at), _STEPS_MAX):
+    for step in islice(reader.recent(env.space, at), _STEPS_MAX):
         spoke = assemble.spoke(step)
         if spoke is not None and spoke.context is not None:
-            recipe = decode_recipe(ground.space.body(spoke.context))
-            frame = decode_frame(ground.space.body(recipe.frame))
+            recipe = decode_recipe(env.space.body(spoke.context))
+            frame = decode_frame(env.space.body(recipe.frame))
             return msgspec.structs.replace(frame, system=frame.system.removesuffix(SYSTEM).rstrip())
     return None
 
 
-def _own(ground: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
+def _own(env: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
     """Whoever takes the turns of the line: what was given for its backend, else the name."""
     if current is not None:
-        return given_for(ground, current)
-    if ground.agent.backend is None:
+        return given_for(env, current)
+    if env.agent.backend is None:
         raise Invalid(
-            f"'{ground.space.label}' was never run and its agent has no backend; nothing was planned. Name one."
+            f"'{env.space.label}' was never run and its agent has no backend; nothing was planned. Name one."
         )
-    return ground.agent.backend
+    return env.agent.backend
 
 
-def _seen(ground: RunEnvironment, backend: BackendRef, line: str | None) -> BackendProfile:
+def _seen(env: RunEnvironment, backend: BackendRef, line: str | None) -> BackendProfile:
     """What is known of a backend; of the line's own, if it takes steps itself and is not at hand, its name."""
-    backend = given_as(ground, backend)
+    backend = given_as(env, backend)
     try:
-        seen = facing(backend, ground.models())
+        seen = backend_profile(backend, env.models())
     except (NotFound, Invalid):
         if not isinstance(backend, str) or backend != line:
             raise
         return BackendProfile(name=backend)
     if backend != line:
-        check_model(backend, seen, ground.models())
+        check_model(backend, seen, env.models())
     return seen
 
 
 def shown_to(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     to: BackendProfile,
     at: Digest | None,
     checkpoint: Checkpoint,
@@ -233,10 +233,10 @@ def shown_to(
     output: Any = None,
 ) -> ShownToTarget:
     """The conversation at a commit as `to` would be shown it once it has taken over with that checkpoint."""
-    ask = model_input.ask_for(ground, to, at, fresh=True, shape=output, checkpoint=checkpoint)
-    if is_bare(ground.agent):
-        ask = _as_before(ask, last_frame(ground.space, at))
-    plan = assemble.plan(ground.space, at, ask)
+    ask = model_input.ask_for(env, to, at, fresh=True, shape=output, checkpoint=checkpoint)
+    if is_bare(env.agent):
+        ask = _as_before(ask, last_frame(env.space, at))
+    plan = assemble.plan(env.space, at, ask)
     return ShownToTarget(
         context=plan.context,
         history=plan.history,
@@ -246,7 +246,7 @@ def shown_to(
         fits=plan.fits,
         turns=_crowded(plan, ask),
         from_api=_api(before),
-        mcp=frozenset(tool.name for tool in ground.agent.toolbox.values() if tool.origin == "mcp"),
+        mcp=frozenset(tool.name for tool in env.agent.toolbox.values() if tool.origin == "mcp"),
         cuts=plan.cuts,
         lost=plan.losses,
         calls_in_words=_summarised(plan, checkpoint),

@@ -31,7 +31,14 @@ from perdure.model.commit import LedgerRead
 from perdure.model.head import Head
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model, server_of
-from perdure.providers.profile import BackendProfile, BackendRef, check_backend, check_model, facing, name_of
+from perdure.providers.profile import (
+    BackendProfile,
+    BackendRef,
+    backend_profile,
+    check_backend,
+    check_model,
+    name_of,
+)
 from perdure.providers.transport.registry import missing
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
@@ -109,12 +116,12 @@ def _check_type(output: object) -> None:
         raise Invalid(f"output is a type, not {output!r}: {error}; nothing was done.") from error
 
 
-def found(ground: RunEnvironment, given: BackendRef) -> BackendProfile:
+def found(env: RunEnvironment, given: BackendRef) -> BackendProfile:
     """What is known of the backend that is to take over; raises if nothing there could take a step."""
-    seen = facing(given, ground.models())
+    seen = backend_profile(given, env.models())
     if not isinstance(given, str | Backend):
         return seen
-    check_model(given, seen, ground.models(), undone="nothing was switched")
+    check_model(given, seen, env.models(), undone="nothing was switched")
     taking_steps(given)
     return seen
 
@@ -130,59 +137,59 @@ def check_taken(given: BackendRef, seen: BackendProfile) -> None:
         raise missing(seen.name, sdk[1], sdk[2])
 
 
-def check(ground: RunEnvironment, asked: SwitchRequest) -> Report:
+def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
     """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
-    asked = _resolved(ground, asked)
-    to = found(ground, asked.to)
-    head = reader.head_of(ground.space, ground.timeline)
-    ledger = ledger_now(ground.space, head)
-    return reported(ground, asked, to, head, ledger)
+    asked = _resolved(env, asked)
+    to = found(env, asked.to)
+    head = reader.head_of(env.space, env.timeline)
+    ledger = ledger_now(env.space, head)
+    return reported(env, asked, to, head, ledger)
 
 
-def switch(ground: RunEnvironment, asked: SwitchRequest) -> Report:
+def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
     """Let another backend take the turns from here on.
 
     Raises `Refused` with the report if the policy does not let it pass, `Busy` if a run is on the
     line; then nothing was written.  The same op_id again gives the first report.
     """
     failpoints.hit("switch_begun")
-    asked = _resolved(ground, asked)
-    to = found(ground, asked.to)
+    asked = _resolved(env, asked)
+    to = found(env, asked.to)
     check_taken(asked.to, to)
     server = server_of(taking_steps(asked.to))
     teller = None if asked.summariser is None else taking_steps(asked.summariser)
-    ground.finish()
+    env.finish()
     for attempt in range(_TRIES_MAX):
-        earlier = _earlier(ground, asked, to, server)
+        earlier = _earlier(env, asked, to, server)
         if earlier is not None:
             return earlier
-        free = leases.check_free(ground.space, ground.timeline, "switch", owners=ground.owners)
-        head = reader.head_to_move(ground.space, ground.timeline)
-        ledger = _settled(ground, head)
+        free = leases.check_free(env.space, env.timeline, "switch", owners=env.owners)
+        head = reader.head_to_move(env.space, env.timeline)
+        ledger = _settled(env, head)
         failpoints.hit("switch_settled")
-        report = reported(ground, asked, to, head, ledger)
-        if _is_there(ground, report):
+        report = reported(env, asked, to, head, ledger)
+        if _is_there(env, report):
             return _already(report)
         if not report.ok:
             raise Refused(report)
         if teller is not None:
-            check_server_on_record(ground, head.commit, teller)
-            report = _summarised(ground, report, teller, attempt)
+            check_server_on_record(env, head.commit, teller)
+            report = _summarised(env, report, teller, attempt)
         failpoints.hit("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
-        made = _written(ground, asked, report, head, ledger, bump)
+        made = _written(env, asked, report, head, ledger, bump)
         if made is not None:
             failpoints.hit("switch_written")
             recorded = RecordedBackend(to.name, server)
-            ground.lines.note(ground.space, ground.timeline, made.commit, recorded)
+            env.lines.note(env.space, env.timeline, made.commit, recorded)
             return made
     raise Conflict(
-        f"'{ground.space.label}' is changed by others all the time; the backend was not switched. Try again."
+        f"'{env.space.label}' is changed by others all the time; the backend was not switched. Try again."
     )
 
 
 def reported(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     asked: SwitchRequest,
     to: BackendProfile,
     head: Head,
@@ -195,9 +202,9 @@ def reported(
 
     `before` is who has it; None: as the history says.  `inside` a run its own calls are in nobody's way.
     """
-    space, agent = ground.space, ground.agent
+    space, agent = env.space, env.agent
     if before is None:
-        before = ground.lines.backend(space, head.timeline, head.commit)
+        before = env.lines.backend(space, head.timeline, head.commit)
     if before is None and agent.backend is not None:
         before = RecordedBackend(name_of(agent.backend), server_of(taking_steps(agent.backend)))
     name = None if before is None else before.name
@@ -209,10 +216,10 @@ def reported(
         from_backend=name,
         ledger=ledger,
         timeline=head.timeline,
-        recall=recalling(ground.memory, space.name, head.commit),
+        recall=recalling(env.memory, space.name, head.commit),
     )
     failpoints.hit("switch_checkpointed")
-    shown = shown_to(ground, to, head.commit, checkpoint, before=name, output=asked.output)
+    shown = shown_to(env, to, head.commit, checkpoint, before=name, output=asked.output)
     lost = compatibility.losses(shown, to)
     left = () if inside else unfinished(space, head, ledger)
     checked = compatibility.check(shown, to, lost)
@@ -226,7 +233,7 @@ def reported(
         to_server=going.server,
         items=items,
         losses=lost,
-        notes=_notes(ground, to, checkpoint, sealed=compatibility.sealed(shown, to)),
+        notes=_notes(env, to, checkpoint, sealed=compatibility.sealed(shown, to)),
         checkpoint=checkpoint,
         approved_by=asked.approved_by,
         reason=asked.reason,
@@ -234,21 +241,21 @@ def reported(
     return gated(report, agent.policy)
 
 
-def _summarised(ground: RunEnvironment, report: Report, teller: Model, attempt: int) -> Report:
+def _summarised(env: RunEnvironment, report: Report, teller: Model, attempt: int) -> Report:
     """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     if attempt >= _SUMMARIES_MAX:
         note = f"the summary by {teller.backend} was left out: the line changed each time that it was made"
         return msgspec.structs.replace(report, notes=(*report.notes, note))
-    told = drive(summarised(ground.space, checkpoint, teller))
+    told = drive(summarised(env.space, checkpoint, teller))
     new = told.validation.notes[len(checkpoint.validation.notes) :]
     return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))
 
 
-def _settled(ground: RunEnvironment, head: Head) -> LedgerRead:
+def _settled(env: RunEnvironment, head: Head) -> LedgerRead:
     """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
-    space, policy = ground.space, ground.agent.policy
+    space, policy = env.space, env.agent.policy
     until = time.monotonic() + policy.wait_seconds
     ledger = ledger_now(space, head)
     while policy.unfinished == "wait" and unfinished(space, head, ledger) and time.monotonic() < until:
@@ -264,7 +271,7 @@ def ledger_now(space: Space, head: Head) -> LedgerRead:
 
 
 def _written(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     asked: SwitchRequest,
     report: Report,
     head: Head,
@@ -272,7 +279,7 @@ def _written(
     bump: CellWrite,
 ) -> Report | None:
     """The report of the switch that was made; None if the line has changed, and all has to be looked at again."""
-    space, checkpoint = ground.space, report.checkpoint
+    space, checkpoint = env.space, report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     holds = switched(report, checkpoint, space.ids)
     proposal = Proposal(
@@ -282,7 +289,7 @@ def _written(
         minted=frozenset(event.id for event in holds.events),
         objects=holds.objects,
         cells=(bump,),
-        outside=ground.standing.sight(head).reads,
+        outside=env.standing.sight(head).reads,
         ledger=ledger,
         author=asked.approved_by,
     )
@@ -301,32 +308,32 @@ def _written(
     return msgspec.structs.replace(report, commit=done.head.commit)
 
 
-def _resolved(ground: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
+def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
     """The switch with names replaced by the objects that were given under them, which know their servers."""
-    teller = None if asked.summariser is None else given_as(ground, asked.summariser)
-    return msgspec.structs.replace(asked, to=given_as(ground, asked.to), summariser=teller)
+    teller = None if asked.summariser is None else given_as(env, asked.summariser)
+    return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=teller)
 
 
-def _is_there(ground: RunEnvironment, report: Report) -> bool:
+def _is_there(env: RunEnvironment, report: Report) -> bool:
     """Whether the line is on that backend, at that server, already."""
     before = report.from_backend
     return (
         before is not None
-        and is_on(ground, report.to_backend, before)
+        and is_on(env, report.to_backend, before)
         and report.from_server == report.to_server
     )
 
 
 def _earlier(
-    ground: RunEnvironment, asked: SwitchRequest, to: BackendProfile, server: str | None
+    env: RunEnvironment, asked: SwitchRequest, to: BackendProfile, server: str | None
 ) -> Report | None:
     """The report of the switch that the same op_id made before."""
     if asked.op_id is None:
         return None
-    space = ground.space
+    space = env.space
     meant = Report(
         thread=space.label,
-        timeline=ground.timeline,
+        timeline=env.timeline,
         from_backend=None,
         to_backend=to.name,
         to_server=server,
@@ -345,17 +352,15 @@ def _already(report: Report) -> Report:
 
 
 def _notes(
-    ground: RunEnvironment, to: BackendProfile, checkpoint: Checkpoint, *, sealed: bool
+    env: RunEnvironment, to: BackendProfile, checkpoint: Checkpoint, *, sealed: bool
 ) -> tuple[str, ...]:
     told = [*([to.note] if to.note else ()), *_absent(to)]
     if sealed:
         told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
-    if is_bare(ground.agent):
-        known = last_frame(ground.space, checkpoint.commit) is not None
+    if is_bare(env.agent):
+        known = last_frame(env.space, checkpoint.commit) is not None
         how = "as its last turn was shown them" if known else "not known"
-        told.append(
-            f"the code of agent '{ground.agent.name}' is not at hand: its tools and options are {how}"
-        )
+        told.append(f"the code of agent '{env.agent.name}' is not at hand: its tools and options are {how}")
     return (*told, *checkpoint.validation.notes)
 
 

@@ -108,7 +108,7 @@ class RunBranch:
             if step.digest == self._base:
                 break
             found.append(step)
-        return [_proposal(step, self._journal.ground.standing.agent) for step in reversed(found)]
+        return [_proposal(step, self._journal.env.standing.agent) for step in reversed(found)]
 
     def _name(self) -> str:
         return f"{lines_of(self._journal.run)}{self._begun.lease.epoch}"

@@ -71,7 +71,7 @@ _TRIES_MAX = 16
 
 
 async def run(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     given: Input,
     *,
     id: str | None = None,
@@ -94,50 +94,50 @@ async def run(
     names.check_choice("on_failure", on_failure, get_args(OnFailure))
     names.check_flag("retry", retry)
     wanted = RunRequest(
-        inbound=inbound(ground.space, ground.timeline, given, id=id, state=state),
+        inbound=inbound(env.space, env.timeline, given, id=id, state=state),
         backend="",
         head_policy=head_policy,
         on_failure=on_failure,
-        parent_run=ground.parent_run,
+        parent_run=env.parent_run,
     )
     model: Model | None = None
     while True:
-        start, model = await ground.hands(partial(_started, ground, wanted, model))
+        start, model = await env.run_blocking(partial(_started, env, wanted, model))
         match start:
             case Started():
                 assert model is not None, "a run begins with the model whose turn it is"
                 if begun is not None:
                     begun(start)
-                return await LiveRun(ground, start, model, shape=output).go()
+                return await LiveRun(env, start, model, shape=output).go()
             case AlreadyRan(earlier_run):
-                return await _given_again(ground, earlier_run, shape=output, retry=retry, begun=begun)
+                return await _given_again(env, earlier_run, shape=output, retry=retry, begun=begun)
             case Interrupted(cut_off):
-                await _finish_first(ground, cut_off)
+                await _finish_first(env, cut_off)
             case BackendChanged(backend):
-                model = model_for(ground, backend)
+                model = model_for(env, backend)
 
 
 def _started(
-    ground: RunEnvironment, wanted: RunRequest, model: Model | None
+    env: RunEnvironment, wanted: RunRequest, model: Model | None
 ) -> tuple[Started | AlreadyRan | Interrupted | BackendChanged, Model | None]:
     """What came of beginning a run, and whose turn it is; None: that is to be found out.
 
     An input that was given before needs no model: its result is there, whoever takes steps here.
     """
     try:
-        model = model or current_model(ground)
+        model = model or current_model(env)
     except (Invalid, NotFound, ServerChanged, Unsupported):
-        found = given_before(ground, wanted)
+        found = given_before(env, wanted)
         if found is None:
             raise
         return found, None
-    warn_of_end(ground, model)
+    warn_of_end(env, model)
     wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
-    return begin(ground, wanted, hooked=hooked(ground.agent.plugins, "run_start")), model
+    return begin(env, wanted, hooked=hooked(env.agent.plugins, "run_start")), model
 
 
 async def resume(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     id: str | None = None,
     *,
     shape: Any = None,
@@ -148,55 +148,55 @@ async def resume(
     One that still waits for everything is left as it is.  Raises `NotFound` if there is nothing to
     go on with, `Busy` if a run lives on the line.
     """
-    kept = await ground.hands(partial(_to_resume, ground, id))
+    kept = await env.run_blocking(partial(_to_resume, env, id))
     if kept.record.state in ENDED:
-        return await earlier(ground, kept.record.id, shape=shape)
-    await ground.hands(partial(_check_present, ground, kept.record))
-    ground = await ground.hands(partial(_on, ground, kept.record.timeline))
-    if kept.record.state == "waiting" and not await ground.hands(partial(_is_decided, ground, kept.record)):
-        return await ground.hands(partial(_result, ground, kept.record, shape))
-    start, model = await ground.hands(partial(_continued, ground, kept))
+        return await earlier(env, kept.record.id, shape=shape)
+    await env.run_blocking(partial(_check_present, env, kept.record))
+    env = await env.run_blocking(partial(_on, env, kept.record.timeline))
+    if kept.record.state == "waiting" and not await env.run_blocking(partial(_is_decided, env, kept.record)):
+        return await env.run_blocking(partial(_result, env, kept.record, shape))
+    start, model = await env.run_blocking(partial(_continued, env, kept))
     if begun is not None:
         begun(start)
-    return await LiveRun(ground, start, model, shape=shape).go()
+    return await LiveRun(env, start, model, shape=shape).go()
 
 
 async def _given_again(
-    ground: RunEnvironment, id: str, *, shape: Any, retry: bool, begun: Callable[[Started], None] | None
+    env: RunEnvironment, id: str, *, shape: Any, retry: bool, begun: Callable[[Started], None] | None
 ) -> Result:
     """What comes of an input that was given before, and that led to the run of that id."""
     while True:
-        kept = await ground.hands(partial(records.read, ground.space, id))
+        kept = await env.run_blocking(partial(records.read, env.space, id))
         try:
-            if kept.record.state == "waiting" and await ground.hands(partial(is_decided, ground, id)):
-                return await resume(ground, id, shape=shape, begun=begun)
+            if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
+                return await resume(env, id, shape=shape, begun=begun)
             if kept.record.state == "failed" and retry:
-                start, model = await ground.hands(partial(_retaken, ground, kept))
+                start, model = await env.run_blocking(partial(_retaken, env, kept))
                 if begun is not None:
                     begun(start)
-                return await LiveRun(ground, start, model, shape=shape).go()
+                return await LiveRun(env, start, model, shape=shape).go()
         except (Busy, Moved):
-            if await ground.hands(partial(records.read, ground.space, id)) == kept:
+            if await env.run_blocking(partial(records.read, env.space, id)) == kept:
                 raise
         else:
-            return await earlier(ground, id, shape=shape)
+            return await earlier(env, id, shape=shape)
 
 
-def _retaken(ground: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
+def _retaken(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
     """Take the line for a run that failed, if it may be retried, and the model that goes on with it."""
-    _check_retry(ground, kept.record)
-    return _continued(ground, kept)
+    _check_retry(env, kept.record)
+    return _continued(env, kept)
 
 
-def _check_retry(ground: RunEnvironment, record: RunRecord) -> None:
+def _check_retry(env: RunEnvironment, record: RunRecord) -> None:
     """Raise `Conflict` if the run is not the last thing that was said on its line, or may repeat an external write."""
-    head = reader.head_of(ground.space, record.timeline).commit
-    if not stands_on(ground.space, record.id, head):
+    head = reader.head_of(env.space, record.timeline).commit
+    if not stands_on(env.space, record.id, head):
         raise Conflict(
             f"run '{record.id}' failed and was undone; nothing was run. Take the undo back with redo(), or give "
             "the input another id."
         )
-    for step in reader.recent(ground.space, head):
+    for step in reader.recent(env.space, head):
         if step.commit.run == record.id:
             break
         said = any(isinstance(event, MessageAppended) for event in step.changeset.events)
@@ -205,7 +205,7 @@ def _check_retry(ground: RunEnvironment, record: RunRecord) -> None:
                 f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run. "
                 "Give the input another id, or undo() those turns first."
             )
-    for call in calls_of(ground.space, record.id):
+    for call in calls_of(env.space, record.id):
         if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
             raise Conflict(
                 f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
@@ -213,7 +213,7 @@ def _check_retry(ground: RunEnvironment, record: RunRecord) -> None:
             )
 
 
-def _continued(ground: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
+def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
     """Take the line for a run, and the model that goes on with it.
 
     The model is found before the line is taken: without one nobody would let it go.  A switch
@@ -221,41 +221,41 @@ def _continued(ground: RunEnvironment, kept: VersionedRun) -> tuple[Started, Mod
     """
     record = kept.record
     for _ in range(_TRIES_MAX):
-        held, revision = leases.look(ground.space, record.timeline)
-        model = current_model(ground, line=record.line, sure=True)
+        held, revision = leases.look(env.space, record.timeline)
+        model = current_model(env, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
             take = retried if record.state == "failed" else continued
-            return take(ground, kept, held, revision, backend=backend), model
+            return take(env, kept, held, revision, backend=backend), model
         except Moved:
-            if leases.look(ground.space, record.timeline)[1] == revision:
+            if leases.look(env.space, record.timeline)[1] == revision:
                 raise
     raise Conflict(
         f"timeline '{record.timeline}' is taken by others all the time; nothing was resumed. Try again."
     )
 
 
-async def earlier(ground: RunEnvironment, id: str, *, shape: Any = None) -> Result:
+async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
     """What a run came to, waiting for it while it lives; one that was cut off is finished first."""
     while True:
-        kept = await ground.hands(partial(records.read, ground.space, id))
+        kept = await env.run_blocking(partial(records.read, env.space, id))
         if kept.record.state != "running":
-            result = await ground.hands(partial(_result, ground, kept.record, shape))
+            result = await env.run_blocking(partial(_result, env, kept.record, shape))
             if result.status == "failed":
                 raise RunFailed(result)
             return result
-        held = await ground.hands(partial(leases.current, ground.space, kept.record.timeline))
+        held = await env.run_blocking(partial(leases.current, env.space, kept.record.timeline))
         if (
             held is not None
             and held.run == id
-            and await ground.hands(partial(leases.state, ground.space, held, owners=ground.owners)) != "live"
+            and await env.run_blocking(partial(leases.state, env.space, held, owners=env.owners)) != "live"
         ):
-            await _finish_first(ground, id)
+            await _finish_first(env, id)
         else:
             await asyncio.sleep(_WAIT_SECONDS)
 
 
-def cancel(ground: RunEnvironment, id: str | None, why: str, by: str | None = None) -> RunRecord:
+def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None) -> RunRecord:
     """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.  `by` is who asks.
 
     A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
@@ -264,33 +264,31 @@ def cancel(ground: RunEnvironment, id: str | None, why: str, by: str | None = No
     names.check_person(by)
     names.check_words("why", why)
     while True:
-        before = _to_resume(ground, id)
+        before = _to_resume(env, id)
         if before.record.state in ENDED:
             return before.record
         told, kept = records.changed(before, cancel=why or "cancelled", cancelled_by=by)
         try:
-            records.apply(ground.space, "cancel", told)
+            records.apply(env.space, "cancel", told)
         except Moved:  # it may have gone on, or ended, just now
-            if records.read(ground.space, before.record.id) == before:
+            if records.read(env.space, before.record.id) == before:
                 raise
         else:
             return kept.record
 
 
-async def end_cancelled(ground: RunEnvironment, record: RunRecord) -> RunRecord:
+async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop and that nobody is running."""
-    if record.state in ENDED or await ground.hands(partial(_lives, ground, record)):
+    if record.state in ENDED or await env.run_blocking(partial(_lives, env, record)):
         return record
-    if not await ground.hands(partial(_is_present, ground.space, record)):
-        return await ground.hands(partial(_end_undone, ground.space, record))
-    ground = await ground.hands(partial(_on, ground, record.timeline))
-    kept = await ground.hands(partial(records.read, ground.space, record.id))
-    held, revision = await ground.hands(partial(leases.look, ground.space, record.timeline))
-    begun = await ground.hands(partial(continued, ground, kept, held, revision))
-    await LiveRun(ground, begun, _Nobody(record.backend or "nobody")).end_cancelled(
-        record.cancel or "cancelled"
-    )
-    return (await ground.hands(partial(records.read, ground.space, record.id))).record
+    if not await env.run_blocking(partial(_is_present, env.space, record)):
+        return await env.run_blocking(partial(_end_undone, env.space, record))
+    env = await env.run_blocking(partial(_on, env, record.timeline))
+    kept = await env.run_blocking(partial(records.read, env.space, record.id))
+    held, revision = await env.run_blocking(partial(leases.look, env.space, record.timeline))
+    begun = await env.run_blocking(partial(continued, env, kept, held, revision))
+    await LiveRun(env, begun, _Nobody(record.backend or "nobody")).end_cancelled(record.cancel or "cancelled")
+    return (await env.run_blocking(partial(records.read, env.space, record.id))).record
 
 
 def _end_undone(space: Space, record: RunRecord) -> RunRecord:
@@ -305,43 +303,41 @@ def _end_undone(space: Space, record: RunRecord) -> RunRecord:
     return kept.record
 
 
-def line_of(ground: RunEnvironment, run: str | None) -> RunEnvironment:
+def line_of(env: RunEnvironment, run: str | None) -> RunEnvironment:
     """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
     if run is None:
-        return ground
-    return _on(ground, records.read(ground.space, names.check_id("run", run)).record.timeline)
+        return env
+    return _on(env, records.read(env.space, names.check_id("run", run)).record.timeline)
 
 
-def _on(ground: RunEnvironment, timeline: str) -> RunEnvironment:
+def _on(env: RunEnvironment, timeline: str) -> RunEnvironment:
     """The same ground, on another line of the thread."""
-    if timeline == ground.timeline:
-        return ground
-    standing = msgspec.structs.replace(ground.standing, timeline=timeline)
-    return msgspec.structs.replace(
-        ground, standing=standing, effect_max=effect_limit.most(ground.space, timeline)
-    )
+    if timeline == env.timeline:
+        return env
+    standing = msgspec.structs.replace(env.standing, timeline=timeline)
+    return msgspec.structs.replace(env, standing=standing, effect_max=effect_limit.most(env.space, timeline))
 
 
-def is_interrupted(ground: RunEnvironment, id: str) -> bool:
+def is_interrupted(env: RunEnvironment, id: str) -> bool:
     """Whether a run was cut off: it counts as running, but no process is at it."""
-    record = records.read(ground.space, id).record
-    return record.state in ("created", "running") and not _lives(ground, record)
+    record = records.read(env.space, id).record
+    return record.state in ("created", "running") and not _lives(env, record)
 
 
-def is_decided(ground: RunEnvironment, id: str) -> bool:
+def is_decided(env: RunEnvironment, id: str) -> bool:
     """Whether a run waits and can go on."""
-    record = records.read(ground.space, id).record
-    if record.state != "waiting" or not _is_present(ground.space, record):
+    record = records.read(env.space, id).record
+    if record.state != "waiting" or not _is_present(env.space, record):
         return False
-    return _is_decided(ground, record)
+    return _is_decided(env, record)
 
 
-def _lives(ground: RunEnvironment, record: RunRecord) -> bool:
-    held = leases.current(ground.space, record.timeline)
+def _lives(env: RunEnvironment, record: RunRecord) -> bool:
+    held = leases.current(env.space, record.timeline)
     return (
         held is not None
         and held.run == record.id
-        and leases.state(ground.space, held, owners=ground.owners) == "live"
+        and leases.state(env.space, held, owners=env.owners) == "live"
     )
 
 
@@ -354,30 +350,30 @@ class _Nobody(msgspec.Struct, frozen=True):
         raise AssertionError("a run that only ends asks no model")
 
 
-async def _finish_first(ground: RunEnvironment, id: str) -> None:
+async def _finish_first(env: RunEnvironment, id: str) -> None:
     """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
     try:
-        await resume(ground, id)
+        await resume(env, id)
     except RunFailed:
-        if (await ground.hands(partial(records.read, ground.space, id))).record.state not in ENDED:
+        if (await env.run_blocking(partial(records.read, env.space, id))).record.state not in ENDED:
             raise
     except (Lost, Busy):
         await asyncio.sleep(_WAIT_SECONDS)
 
 
-def _to_resume(ground: RunEnvironment, id: str | None) -> VersionedRun:
-    space, timeline = ground.space, ground.timeline
+def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
+    space, timeline = env.space, env.timeline
     if id is not None:
         return records.read(space, names.check_id("run", id))
     held = leases.current(space, timeline)
     if held is not None:
         return records.read(space, held.run)
     waiting = [record for record in records.waiting(space, timeline) if _is_present(space, record)]
-    decided = [record for record in waiting if _is_decided(ground, record)]
+    decided = [record for record in waiting if _is_decided(env, record)]
     if not decided:
-        origin = _decided_here(ground)
+        origin = _decided_here(env)
         if origin is not None:
-            return _continuation(ground, origin)
+            return _continuation(env, origin)
     if waiting:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
     raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.")
@@ -403,22 +399,22 @@ def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
     return True
 
 
-def _check_present(ground: RunEnvironment, record: RunRecord) -> None:
-    if not _is_present(ground.space, record):
+def _check_present(env: RunEnvironment, record: RunRecord) -> None:
+    if not _is_present(env.space, record):
         raise NotFound(
             f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
             "resumed. Take the undo back with redo(), or end it with cancel()."
         )
 
 
-def _continuation(ground: RunEnvironment, origin: RunRecord) -> VersionedRun:
+def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
     """A run of this line that takes up what another line's run left open, decided here."""
-    space = ground.space
+    space = env.space
     now = space.clock()
     record = msgspec.structs.replace(
         origin,
         id=space.ids(),
-        timeline=ground.timeline,
+        timeline=env.timeline,
         state="waiting",
         at=now,
         begun_at=now,
@@ -439,9 +435,9 @@ def _continuation(ground: RunEnvironment, origin: RunRecord) -> VersionedRun:
     return records.read(space, record.id)
 
 
-def _is_decided(ground: RunEnvironment, record: RunRecord) -> bool:
+def _is_decided(env: RunEnvironment, record: RunRecord) -> bool:
     """Whether there is anything to go on with: a decision, a lapse, or nothing that waits."""
-    space, line = ground.space, record.timeline
+    space, line = env.space, record.timeline
     head = reader.head_of(space, line)
     left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
     return not left or record.cancel is not None or any(_goes_on(space, call.id, line) for call in left)
@@ -459,9 +455,9 @@ def _goes_on(space: Space, call: str, line: str) -> bool:
     return asked is not None and decisions.due(asked.ticket, space.clock())
 
 
-def _decided_here(ground: RunEnvironment) -> RunRecord | None:
+def _decided_here(env: RunEnvironment) -> RunRecord | None:
     """The run of another line that left a call open which was decided on this one."""
-    space, line = ground.space, ground.timeline
+    space, line = env.space, env.timeline
     head = reader.head_of(space, line)
     for call in decisions.decided_on(space, line):
         run = calls.read(space, call).record.run
@@ -474,5 +470,5 @@ def _decided_here(ground: RunEnvironment) -> RunRecord | None:
     return None
 
 
-def _result(ground: RunEnvironment, record: RunRecord, shape: Any) -> Result:
-    return result_of(ground.space, record, at=last_of(ground.space, record), shape=shape)
+def _result(env: RunEnvironment, record: RunRecord, shape: Any) -> Result:
+    return result_of(env.space, record, at=last_of(env.space, record), shape=shape)

@@ -39,10 +39,10 @@ _UNKNOWN = -1
 class RunFinisher:
     """A run's record, and the ways in which the run comes to an end."""
 
-    def __init__(self, desk: RoundContext, branch: RunBranch, begun: Started) -> None:
+    def __init__(self, round_context: RoundContext, branch: RunBranch, begun: Started) -> None:
         """Begin with the record that was just written."""
-        self._desk, self._branch, self._lease = desk, branch, begun.lease
-        self._journal = desk.journal
+        self._round_context, self._branch, self._lease = round_context, branch, begun.lease
+        self._journal = round_context.journal
         self.kept = begun.kept
         self.source = begun.kept.record.continues or begun.kept.record.id  # whose calls are open
         self._heard = 0 if begun.fresh else _UNKNOWN  # how many messages the run knows of
@@ -129,7 +129,7 @@ class RunFinisher:
             cells = self._take_in()
             draft = self._journal.draft("run_finished", forced=True)
             if status == "failed" and self.kept.record.on_failure == "restore" and not self._branch.apart:
-                restore(self._journal, draft, self._desk.ground.agent.run_scoped_paths())
+                restore(self._journal, draft, self._round_context.env.agent.run_scoped_paths())
             if self.finish(draft, status, why, cells, kind=kind):
                 return
 
@@ -138,7 +138,7 @@ class RunFinisher:
     ) -> bool:
         """Take the run to `status` and let the line go, in one write; False: something has to be done first."""
         while not self._is_hindered(status):
-            told, kept = records.moved(self.kept, status, at=self._desk.now(), **fields)
+            told, kept = records.moved(self.kept, status, at=self._round_context.now(), **fields)
             try:
                 leave((*cells, *told, releasing(self._lease)))
             except Moved:
@@ -170,23 +170,23 @@ class RunFinisher:
         if not self._branch.apart:
             return self.hear()[1]
         own = self._journal.head.timeline
-        self._journal.stand_on(self._desk.ground.timeline)
+        self._journal.stand_on(self._round_context.env.timeline)
         self._journal.write(cells=self.hear()[1])
         self._journal.stand_on(own)
         return []
 
     def _settle_open(self) -> None:
         """Tell the conversation what became of calls that the run leaves behind."""
-        slots, _ = open_slots(self._desk, self.source)
-        for slot in slots:
-            if slot.stage == "suspended":
+        pending_calls, _ = open_slots(self._round_context, self.source)
+        for pending_call in pending_calls:
+            if pending_call.stage == "suspended":
                 withdrawn(
-                    self._desk,
-                    slot,
+                    self._round_context,
+                    pending_call,
                     "the run ended before it was decided",
                     by=self.kept.record.cancelled_by,
                 )
-            CallExecutor(self._desk, self._journal.root, {}).abandon(slot)
-        left = [slot for slot in slots if slot.stage == "settled"]
+            CallExecutor(self._round_context, self._journal.root, {}).abandon(pending_call)
+        left = [pending_call for pending_call in pending_calls if pending_call.stage == "settled"]
         if left:
-            commit_round(self._desk, left, self._journal.draft("tool_results_committed"))
+            commit_round(self._round_context, left, self._journal.draft("tool_results_committed"))

@@ -65,27 +65,27 @@ _T = TypeVar("_T")
 class LiveRun:
     """One run, from where it stands to its end, or to the next question."""
 
-    def __init__(self, ground: RunEnvironment, begun: Started, model: Model, *, shape: Any = None) -> None:
+    def __init__(self, env: RunEnvironment, begun: Started, model: Model, *, shape: Any = None) -> None:
         """Go on from `begun`; `shape` is the type that the last words are to have."""
-        self._ground, self._begun, self._shape = ground, begun, shape
+        self._env, self._begun, self._shape = env, begun, shape
         self._journal = begun.journal
-        self._plugins = ground.agent.plugins
-        self._stop = ground.agent.stop
+        self._plugins = env.agent.plugins
+        self._stop = env.agent.stop
         self._counters = Counters(began_at=begun.kept.record.begun_at)
         self._why = ""  # of a cancellation
         self._is_lost = False
         self._is_told = False  # that somebody wants it to stop, from another thread
         self._keeping: HeldLease | None = None
-        self._desk = RoundContext(ground, self._journal, model.backend, self._is_ours)
-        self._desk.waited = begun.waited
+        self._round_context = RoundContext(env, self._journal, model.backend, self._is_ours)
+        self._round_context.waited = begun.waited
         self._branch = RunBranch(self._journal, begun)
-        self._closing = RunFinisher(self._desk, self._branch, begun)
+        self._finisher = RunFinisher(self._round_context, self._branch, begun)
         recorded = RecordedBackend(model.backend, begun.kept.record.server)
-        self._router = Failover(self._desk, model, recorded, self._closing.hand_over)
-        self._names = declared_names(self._desk.toolbox)
-        self._attention = ModelInputBuilder(ground, shape=shape)
+        self._failover = Failover(self._round_context, model, recorded, self._finisher.hand_over)
+        self._names = declared_names(self._round_context.toolbox)
+        self._model_input = ModelInputBuilder(env, shape=shape)
         self._patience = Patience(
-            self._note_pending, lambda: self._stop.reached(self._counters, self._desk.now()) is None
+            self._note_pending, lambda: self._stop.reached(self._counters, self._round_context.now()) is None
         )
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
 
@@ -105,14 +105,14 @@ class LiveRun:
             self._is_told = True
             loop.call_soon_threadsafe(partial(stop, why, lost=lost))
 
-        self._keeping = self._ground.owners.hold(
-            self._begun.lease, space=self._ground.space, lost=lambda: told("", lost=True), cancelled=told
+        self._keeping = self._env.owners.hold(
+            self._begun.lease, space=self._env.space, lost=lambda: told("", lost=True), cancelled=told
         )
         try:
             return await self._to_the_end(task)
         finally:
             self._keeping.release()
-            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+            self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
     async def end_cancelled(self, why: str) -> Result:
         """End the run where it stands, without another step."""
@@ -121,8 +121,8 @@ class LiveRun:
                 await self._do(self._leave_line)
             return await self._do(partial(self._close, "cancelled", why))
         finally:
-            self._ground.owners.give_up(self._ground.space, self._begun.lease)
-            self._ground.feeds.end(self._ground.space.name, self._ground.timeline, self._journal.feed)
+            self._env.owners.give_up(self._env.space, self._begun.lease)
+            self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
     async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:
         try:
@@ -152,25 +152,27 @@ class LiveRun:
             if waits:
                 return await self._do(self._wait)
         while True:
-            if self._is_told or not self._ground.sole:  # whoever wants the run to stop is heard once a step
+            if (
+                self._is_told or not self._env.owns_thread
+            ):  # whoever wants the run to stop is heard once a step
                 await asyncio.sleep(0)
-            reached = self._stop.reached(self._counters, self._desk.now())
+            reached = self._stop.reached(self._counters, self._round_context.now())
             if reached is not None:
                 stop, why = reached
                 result = await self._end("stopped", why, stop, cells=await self._do(self._hear))
                 assert result is not None, "only a run that was to succeed goes on"
                 return result
-            slots, said = await self._turn()
+            pending_calls, said = await self._turn()
             if said is not None:
                 return said
-            if slots and await self._round(slots, {}):
+            if pending_calls and await self._round(pending_calls, {}):
                 return await self._do(self._wait)
 
     async def _begin(self) -> None:
         """What is left of the start: the plug-ins' part, and the run's own line if it has one."""
         if hooked(self._plugins, "run_start"):
             draft = self._journal.draft("user_message")
-            cleaned(self._ground.space, draft, self._ground.agent.run_scoped_paths())
+            cleaned(self._env.space, draft, self._env.agent.run_scoped_paths())
             await self._phase("run_start", draft)
             self._journal.stage(draft)
             await self._do(self._journal.write)
@@ -182,43 +184,45 @@ class LiveRun:
         if self._record.head_policy == "on_success":
             await self._do(self._leave_line)
             await self._do(self._recount)
-        slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
-        return bool(slots) and await self._round(slots, rulings)
+        pending_calls, rulings = await self._do(
+            partial(open_slots, self._round_context, self._finisher.source)
+        )
+        return bool(pending_calls) and await self._round(pending_calls, rulings)
 
     async def _turn(self) -> tuple[list[PendingCall], Result | None]:
         """Have the model speak; the calls that it asks for, or what the run came to."""
         begins, pending = self._begun.fresh and not self._counters.steps, self._pending()
         # To a run that has just begun nothing was said.  What it has asked for already cannot take in any words.
-        heard = [] if begins else await self._do(self._closing.count_heard if pending else self._hear)
+        heard = [] if begins else await self._do(self._finisher.count_heard if pending else self._hear)
         draft = self._journal.draft("assistant_turn_committed")
-        context, fits = self._attention.context(self._router.model), True
+        context, fits = self._model_input.context(self._failover.model), True
         if context is None:  # it has become too large
             context, fits = await self._do(self._show_anew)
         if pending is not None:
             context = msgspec.structs.replace(context, pending=pending)
         await self._phase("before_inference", draft, context=context)
-        unseen = self._attention.lost()
+        unseen = self._model_input.lost()
         kinds = {loss.what for loss in unseen}
-        asked = self._router.model
-        said = await self._router.ask(context, heard, self._names, self._patience, unseen=kinds, fits=fits)
-        if said is None and self._router.model is asked:  # a limit is reached, and ends the run
+        asked = self._failover.model
+        said = await self._failover.ask(context, heard, self._names, self._patience, unseen=kinds, fits=fits)
+        if said is None and self._failover.model is asked:  # a limit is reached, and ends the run
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
         if said is None:  # another backend has taken over, and is asked anew
             await self._do(self._hand_over)
             return [], None
         await self._phase("after_inference", draft, message=said.message)
-        label = self._ground.space.ids()
-        usage, backend = said.usage or None, self._router.model.backend
-        losses = (*unseen, *self._attention.losses(), *said.losses)
-        recipe, bodies = self._attention.recipe()
+        label = self._env.space.ids()
+        usage, backend = said.usage or None, self._failover.model.backend
+        losses = (*unseen, *self._model_input.losses(), *said.losses)
+        recipe, bodies = self._model_input.recipe()
         kept = said.message
         if media.has_media(kept):
             kept = await self._do(partial(self._keep_media, draft, kept))
         draft.say(kept, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
         draft.objects += bodies
-        self._journal.memory_root = self._attention.memory_root
-        self._attention.add(said.message)
+        self._journal.memory_root = self._model_input.memory_root
+        self._model_input.add(said.message)
         failpoints.hit("before_intent")
         if said.message.tool_calls:
             return await self._asked_for(said, draft, label, heard)
@@ -232,8 +236,8 @@ class LiveRun:
         kind = said.stop.reason
         if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
             return await self._do(partial(self._request, draft, label, said, heard)), None
-        slots = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
-        await self._round(slots, {})
+        pending_calls = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
+        await self._round(pending_calls, {})
         return [], await self._conclude(said.stop, [])
 
     async def _spoken(self, said: StepReply, draft: CommitDraft, heard: list[CellWrite]) -> Result | None:
@@ -241,7 +245,7 @@ class LiveRun:
         self._count(draft, said, [])
         await self._phase("step_end", draft, message=said.message)
         self._journal.stage(draft)
-        steered = hooked(self._plugins, "run_end") and await self._do(self._closing.is_steered)
+        steered = hooked(self._plugins, "run_end") and await self._do(self._finisher.is_steered)
         if said.stop.reason != "paused" and not (steered and self._stop.accepts(said.stop.reason)):
             failpoints.hit("before_finish")
             result = await self._conclude(said.stop, heard)
@@ -256,22 +260,24 @@ class LiveRun:
             return await self._end("succeeded", None, stop, cells=cells)
         return await self._end("stopped", in_words(stop), stop, cells=cells)
 
-    async def _round(self, slots: list[PendingCall], rulings: dict[str, Ruling]) -> bool:
+    async def _round(self, pending_calls: list[PendingCall], rulings: dict[str, Ruling]) -> bool:
         """Carry out the calls and commit what they came to; whether any of them waits."""
         while True:
             draft = self._journal.draft("tool_results_committed")
-            self._desk.label = self._desk.label or self._ground.space.ids()
+            self._round_context.label = self._round_context.label or self._env.space.ids()
             try:
-                await CallExecutor(self._desk, self._journal.root, rulings).carry_out(slots)
+                await CallExecutor(self._round_context, self._journal.root, rulings).carry_out(pending_calls)
             except asyncio.CancelledError:
-                known = [slot for slot in slots if slot.stage != "ready"]
+                known = [pending_call for pending_call in pending_calls if pending_call.stage != "ready"]
                 await self._do(partial(self._commit_round, known, draft))
                 raise
-            await self._do(partial(self._commit_round, slots, draft))
-            if not any(slot.stage == "suspended" for slot in slots):
+            await self._do(partial(self._commit_round, pending_calls, draft))
+            if not any(pending_call.stage == "suspended" for pending_call in pending_calls):
                 return False
-            slots, rulings = await self._do(partial(open_slots, self._desk, self._closing.source))
-            if all(slot.stage == "suspended" for slot in slots):
+            pending_calls, rulings = await self._do(
+                partial(open_slots, self._round_context, self._finisher.source)
+            )
+            if all(pending_call.stage == "suspended" for pending_call in pending_calls):
                 return True
 
     # ---- blocking parts, done by whoever may block
@@ -280,15 +286,15 @@ class LiveRun:
         """Take up the conversation: what was said before, and what came in."""
         begun = self._begun
         at = begun.before if begun.fresh else self._journal.head.commit
-        self._attention.listen(self._router.model, at, self._journal.root, begun.said)
+        self._model_input.listen(self._failover.model, at, self._journal.root, begun.said)
 
     def _show_anew(self) -> tuple[Context, bool]:
         """What the model is shown when all that was shown before, and what came since, is too much; whether that fits."""
-        return self._attention.anew(self._journal.head.commit)
+        return self._model_input.anew(self._journal.head.commit)
 
     def _hand_over(self) -> None:
         """Take the conversation up as the backend sees it that has taken over."""
-        self._attention.again(self._router.model, self._journal.head.commit)
+        self._model_input.again(self._failover.model, self._journal.head.commit)
 
     def _is_unbegun(self) -> bool:
         """Whether the run was cut off before the plug-ins' part of its start was durable."""
@@ -304,20 +310,20 @@ class LiveRun:
         before = self._record.line
         line = self._branch.begin(before)
         if line != before:
-            self._closing.note(line=line)
+            self._finisher.note(line=line)
         else:
             self._listen()
 
     def _hear(self) -> list[CellWrite]:
         """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
-        words, cells = self._closing.hear()
+        words, cells = self._finisher.hear()
         for message in words:
-            self._attention.add(message, written=False)
+            self._model_input.add(message, written=False)
         return cells
 
     def _keep_media(self, draft: CommitDraft, message: Message) -> Message:
         """The message with its bytes named by digest; the draft holds them."""
-        kept, staged = media.said(self._ground.space, message)
+        kept, staged = media.said(self._env.space, message)
         draft.hold(staged)
         return kept
 
@@ -334,33 +340,35 @@ class LiveRun:
 
         With `cut_off` nothing is started: the answer is not complete, and its calls are refused.
         """
-        slots = self._planned(label, said, start=True, cut_off=cut_off)
-        self._count(draft, said, [slot.record.fingerprint for slot in slots])
-        draft.extend(self._requested(slot.record) for slot in slots)
+        pending_calls = self._planned(label, said, start=True, cut_off=cut_off)
+        self._count(draft, said, [pending_call.record.fingerprint for pending_call in pending_calls])
+        draft.extend(self._requested(pending_call.record) for pending_call in pending_calls)
         self._journal.stage(draft)
         try:
-            self._journal.write(cells=heard, postings=_postings(slots))
+            self._journal.write(cells=heard, transitions=_postings(pending_calls))
         except Moved:
             # Another timeline has just started an equal call, so this one has to be looked at again.
-            slots = self._planned(label, said, start=False, cut_off=cut_off)
-            self._journal.write(cells=heard, postings=_postings(slots))
-        for slot in slots:
-            slot.written()
+            pending_calls = self._planned(label, said, start=False, cut_off=cut_off)
+            self._journal.write(cells=heard, transitions=_postings(pending_calls))
+        for pending_call in pending_calls:
+            pending_call.written()
         failpoints.hit("after_intent")
-        return slots
+        return pending_calls
 
     def _planned(self, label: str, said: StepReply, *, start: bool, cut_off: bool) -> list[PendingCall]:
         taken: set[str] = set()
         why = in_words(said.stop) if cut_off else None
         pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
         return [
-            plan(self._desk, call, label, vendor_id=id or None, taken=taken, start=start, cut_off=why)
+            plan(
+                self._round_context, call, label, vendor_id=id or None, taken=taken, start=start, cut_off=why
+            )
             for call, id in pairs
         ]
 
     def _requested(self, record: CallRecord) -> ToolCallRequested:
         return ToolCallRequested(
-            id=self._ground.space.ids(),
+            id=self._env.space.ids(),
             call=record.id,
             tool=record.tool,
             args=record.args,
@@ -369,11 +377,11 @@ class LiveRun:
             side_effects=record.effect,
         )
 
-    def _commit_round(self, slots: list[PendingCall], draft: CommitDraft) -> None:
-        message = commit_round(self._desk, slots, draft)
-        self._desk.label = ""
+    def _commit_round(self, pending_calls: list[PendingCall], draft: CommitDraft) -> None:
+        message = commit_round(self._round_context, pending_calls, draft)
+        self._round_context.label = ""
         if message is not None:
-            self._attention.add(message)
+            self._model_input.add(message)
 
     def _count(self, draft: CommitDraft, said: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + said.usage, said.message.text
@@ -392,30 +400,30 @@ class LiveRun:
             steps = result_of(space, self._record, at=self._journal.head.commit).steps
             self._counters = Counters(steps=steps, began_at=self._record.begun_at)
         if self._begun.retried:  # the time that it was failed does not count
-            self._counters = msgspec.structs.replace(self._counters, began_at=self._desk.now())
+            self._counters = msgspec.structs.replace(self._counters, began_at=self._round_context.now())
 
     def _pending(self) -> str | None:
         """The id of the answer that the run has asked for already; None: it has not."""
         pending = self._record.pending
         if pending is None or pending.step != self._counters.steps:
             return None
-        return pending.id if pending.backend == self._router.model.backend else None
+        return pending.id if pending.backend == self._failover.model.backend else None
 
     async def _note_pending(self, id: str) -> None:
         """Make durable that the backend works on the next answer, so that nobody asks for it again."""
-        backend, step = self._router.model.backend, self._counters.steps
+        backend, step = self._failover.model.backend, self._counters.steps
         pending = PendingResponse(backend=backend, id=id, step=step)
-        await self._do(partial(self._closing.note, pending=pending))
+        await self._do(partial(self._finisher.note, pending=pending))
 
     def _wait(self) -> Result:
         """Let the line go until somebody has decided."""
-        if not self._closing.wait():
+        if not self._finisher.wait():
             return self._close("cancelled", self._record.cancel or "")
         return self._result()
 
     def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
         """End a run that did not come to its own end."""
-        self._closing.close(status, why, kind)
+        self._finisher.close(status, why, kind)
         return self._result()
 
     async def _end(
@@ -442,15 +450,15 @@ class LiveRun:
         stop: StopReason,
         cells: Sequence[CellWrite],
     ) -> Result | None:
-        return self._result() if self._closing.finish(draft, status, why, cells, stop=stop) else None
+        return self._result() if self._finisher.finish(draft, status, why, cells, stop=stop) else None
 
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
         if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
-            self._ground.lines.note(self._ground.space, self._ground.timeline, at, self._router.recorded)
-            self._attention.give(at)
+            self._env.lines.note(self._env.space, self._env.timeline, at, self._failover.recorded)
+            self._model_input.give(at)
         if record.state == "waiting" or not self._begun.fresh:
-            return result_of(self._ground.space, record, at=at, shape=self._shape)
+            return result_of(self._env.space, record, at=at, shape=self._shape)
         return Result(
             run=record.id,
             status=record.state,
@@ -476,11 +484,11 @@ class LiveRun:
     # ---- small things
 
     async def _do(self, work: Callable[[], _T]) -> _T:
-        return await self._ground.hands(work)
+        return await self._env.run_blocking(work)
 
     @property
     def _record(self) -> RunRecord:
-        return self._closing.kept.record
+        return self._finisher.kept.record
 
     def _is_ours(self) -> bool:
         return self._keeping is not None and self._keeping.still_ours()
@@ -501,5 +509,5 @@ class LiveRun:
             await run_phase(self._plugins, moment)
 
 
-def _postings(slots: list[PendingCall]) -> list[CallTransition]:
-    return [slot.posting for slot in slots if slot.posting is not None]
+def _postings(pending_calls: list[PendingCall]) -> list[CallTransition]:
+    return [pending_call.transition for pending_call in pending_calls if pending_call.transition is not None]

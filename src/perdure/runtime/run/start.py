@@ -181,7 +181,7 @@ def rewrite(journal: Journal, draft: CommitDraft) -> None:
     """
     space = journal.space
     steps = since_begin(space, journal.run, journal.head.commit)
-    closing = _closing(steps, journal.run)
+    closing = _finisher(steps, journal.run)
     if closing is None:
         return
     left, closed, now = (
@@ -198,7 +198,7 @@ def rewrite(journal: Journal, draft: CommitDraft) -> None:
     draft.act("rewrite", "run_started:retry")
 
 
-def _closing(steps: Sequence[Step], run: str) -> Step | None:
+def _finisher(steps: Sequence[Step], run: str) -> Step | None:
     """The run's last closing commit, if that restored anything."""
     for step in reversed(steps):
         if step.commit.run == run and step.commit.reason == "run_finished":
@@ -285,7 +285,7 @@ class BackendChanged(msgspec.Struct, frozen=True):
 
 
 def begin(
-    ground: RunEnvironment, wanted: RunRequest, *, hooked: bool
+    env: RunEnvironment, wanted: RunRequest, *, hooked: bool
 ) -> Started | AlreadyRan | Interrupted | BackendChanged:
     """Take the line and make the input durable.
 
@@ -294,27 +294,25 @@ def begin(
     """
     for _ in range(_TRIES_MAX):
         # In this order: if the run in the way came of the same input, that input is recorded by now.
-        held, revision = leases.look(ground.space, ground.timeline)
-        earlier = given_before(ground, wanted)
+        held, revision = leases.look(env.space, env.timeline)
+        earlier = given_before(env, wanted)
         if earlier is not None:
             return earlier
         if held is not None:
-            return _in_the_way(ground, held)
+            return _in_the_way(env, held)
         try:
-            begun = _begun(ground, wanted, revision, hooked=hooked)
+            begun = _begun(env, wanted, revision, hooked=hooked)
             if begun is not None:
                 return begun
         except OpReused as error:
             raise _other_words(wanted.inbound) from error
         except Moved:
             continue  # a run began or ended there just now
-    raise Conflict(
-        f"timeline '{ground.timeline}' is taken by others all the time; nothing was run. Try again."
-    )
+    raise Conflict(f"timeline '{env.timeline}' is taken by others all the time; nothing was run. Try again.")
 
 
 def continued(
-    ground: RunEnvironment,
+    env: RunEnvironment,
     kept: VersionedRun,
     held: Lease | None,
     revision: int,
@@ -327,28 +325,28 @@ def continued(
     `backend` was found that goes on; None: nobody is asked any more.  Raises `Moved` if that has changed.
     """
     record = kept.record
-    taking = _taking(ground, record, held, revision)
+    taking = _taking(env, record, held, revision)
     name, server = backend or (record.backend, record.server)
-    told, kept = records.moved(kept, "running", at=ground.space.clock(), backend=name, server=server)
+    told, kept = records.moved(kept, "running", at=env.space.clock(), backend=name, server=server)
     lease = leases.taken(taking)
-    with _expecting(ground, lease):
-        records.apply(ground.space, "resume", taking, *told)
-    head = reader.head_to_move(ground.space, record.timeline)
-    journal = _journal(ground, record, head, lease)
+    with _expecting(env, lease):
+        records.apply(env.space, "resume", taking, *told)
+    head = reader.head_to_move(env.space, record.timeline)
+    journal = _journal(env, record, head, lease)
     waited = record.state == "waiting"
     return Started(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
 
 
 def retried(
-    ground: RunEnvironment, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
+    env: RunEnvironment, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
 ) -> Started:
     """Take the line for a run that failed, and write again what its closing commit took back: one write.
 
     `held` and `revision` are as in `continued`, which it raises like.  A run that was on a line of its own
     goes on there, where nothing was taken back.
     """
-    record, space = kept.record, ground.space
-    taking = _taking(ground, record, held, revision)
+    record, space = kept.record, env.space
+    taking = _taking(env, record, held, revision)
     name, server = backend
     told, kept = records.moved(
         kept,
@@ -363,45 +361,43 @@ def retried(
     )
     lease = leases.taken(taking)
     head = reader.head_to_move(space, record.timeline)
-    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
-    with _expecting(ground, lease):
+    journal = Journal(env, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    with _expecting(env, lease):
         if record.line is not None:
             records.apply(space, "retry", taking, *told)
         else:
             draft = journal.draft("tool_results_committed")
-            draft.events.append(
-                RunStarted(id=space.ids(), agent=ground.agent.name, backend=name, server=server)
-            )
+            draft.events.append(RunStarted(id=space.ids(), agent=env.agent.name, backend=name, server=server))
             origin = "input" if record.parent_run is None else "tool"
-            draft.meta = RunMeta(agent_version=ground.agent.version, backend=name, origin=origin)
+            draft.meta = RunMeta(agent_version=env.agent.version, backend=name, origin=origin)
             rewrite(journal, draft)
             journal.stage(draft)
             journal.write(cells=(taking, *told))
-    ground.feeds.begin(space.name, record.timeline, journal.feed)
+    env.feeds.begin(space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return Started(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
 
 
-def _taking(ground: RunEnvironment, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
+def _taking(env: RunEnvironment, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
     """The write that takes the line for a run; raises `Busy` if the owner of `held` lives."""
     return leases.taking(
-        ground.space,
+        env.space,
         record.timeline,
         record.id,
-        ground.lease_seconds,
+        env.lease_seconds,
         held,
-        owners=ground.owners,
+        owners=env.owners,
         revision=revision,
     )
 
 
 @contextmanager
-def _expecting(ground: RunEnvironment, lease: Lease) -> Generator[None]:
+def _expecting(env: RunEnvironment, lease: Lease) -> Generator[None]:
     """If the lease is not taken for certain, nobody here keeps it: whoever finds it may take it over."""
     try:
         yield
     except BaseException:
-        ground.owners.give_up(ground.space, lease)
+        env.owners.give_up(env.space, lease)
         raise
 
 
@@ -427,38 +423,38 @@ def _left_aside(space: Space, draft: CommitDraft) -> list[str]:
 
 
 def _begun(
-    ground: RunEnvironment, wanted: RunRequest, revision: int, *, hooked: bool
+    env: RunEnvironment, wanted: RunRequest, revision: int, *, hooked: bool
 ) -> Started | BackendChanged | None:
     """The run that now owns its line; None if somebody else gave the same input a moment ago."""
-    space, inbound = ground.space, wanted.inbound
-    hold = space.engine.hold(space.name, ground.timeline)
-    head = hold.head if hold else reader.head_to_move(space, ground.timeline)
-    recorded = ground.lines.backend(space, ground.timeline, head.commit) or _own(ground)
+    space, inbound = env.space, wanted.inbound
+    hold = space.engine.hold(space.name, env.timeline)
+    head = hold.head if hold else reader.head_to_move(space, env.timeline)
+    recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
     # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
     if recorded is not None and not (
-        is_on(ground, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
+        is_on(env, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
     ):
         return BackendChanged(recorded)
-    record = _record(ground, wanted, head)
-    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
-    draft, said = _inbound_draft(ground, wanted, journal)
+    record = _record(env, wanted, head)
+    journal = Journal(env, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
+    draft, said = _inbound_draft(env, wanted, journal)
     journal.stage(draft)
     if not hooked:
         draft = journal.draft("user_message")
-        cleaned(space, draft, ground.agent.run_scoped_paths())
+        cleaned(space, draft, env.agent.run_scoped_paths())
         journal.stage(draft)
-    taking = _taking(ground, record, None, revision)
+    taking = _taking(env, record, None, revision)
     lease = leases.taken(taking)
-    with _expecting(ground, lease):
+    with _expecting(env, lease):
         is_new = journal.write(
             op_id=inbound.op_id,
-            intent=inbound.intent(ground.timeline) if inbound.op_id else None,
+            intent=inbound.intent(env.timeline) if inbound.op_id else None,
             cells=(taking, *records.new(record)),
         )
     if not is_new:
         return None
     journal.hold(lease)
-    ground.feeds.begin(space.name, ground.timeline, journal.feed)
+    env.feeds.begin(space.name, env.timeline, journal.feed)
     return Started(
         journal=journal,
         kept=VersionedRun(record, 1),
@@ -469,11 +465,11 @@ def _begun(
     )
 
 
-def _own(ground: RunEnvironment) -> RecordedBackend | None:
+def _own(env: RunEnvironment) -> RecordedBackend | None:
     """The agent's own backend, which counts where the history names none."""
-    if ground.agent.backend is None:
+    if env.agent.backend is None:
         return None
-    model = model_of(ground.agent)
+    model = model_of(env.agent)
     return RecordedBackend(model.backend, server_of(model))
 
 
@@ -485,46 +481,44 @@ def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
 
 
 def _inbound_draft(
-    ground: RunEnvironment, wanted: RunRequest, journal: Journal
+    env: RunEnvironment, wanted: RunRequest, journal: Journal
 ) -> tuple[CommitDraft, tuple[Message, ...]]:
     """The inbound commit, and what is said in it."""
     draft = journal.draft("user_message")
     said: list[Message] = []
     given = wanted.inbound.op_id is not None
     for id, message in wanted.inbound.messages:
-        kept, staged = brought_in(ground.space, message)
-        if not given or not is_known(ground.space, journal.head.commit, id, kept):
+        kept, staged = brought_in(env.space, message)
+        if not given or not is_known(env.space, journal.head.commit, id, kept):
             draft.say(kept, id=id)
             draft.hold(staged)
             said.append(kept)
     draft.events.append(
-        RunStarted(
-            id=ground.space.ids(), agent=ground.agent.name, backend=wanted.backend, server=wanted.server
-        )
+        RunStarted(id=env.space.ids(), agent=env.agent.name, backend=wanted.backend, server=wanted.server)
     )
     draft.meta = RunMeta(
-        agent_version=ground.agent.version,
+        agent_version=env.agent.version,
         backend=wanted.backend,
         origin="input" if wanted.parent_run is None else "tool",
     )
     if wanted.inbound.state is not None:
-        draft.ops.replace(wanted.inbound.state, keep=_kept_apart(ground))
+        draft.ops.replace(wanted.inbound.state, keep=_kept_apart(env))
         draft.act("replace", "inbound:state")
     return draft, tuple(said)
 
 
-def _kept_apart(ground: RunEnvironment) -> tuple[str, ...]:
+def _kept_apart(env: RunEnvironment) -> tuple[str, ...]:
     """The paths that a whole new state leaves alone, beside Perdure's own."""
     kernel = names.KERNEL_PREFIXES
-    return tuple(prefix for prefix in ground.agent.run_scoped_paths() if prefix not in kernel)
+    return tuple(prefix for prefix in env.agent.run_scoped_paths() if prefix not in kernel)
 
 
-def _record(ground: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord:
-    now = ground.space.clock()
+def _record(env: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord:
+    now = env.space.clock()
     return RunRecord(
-        id=ground.space.ids(),
-        agent=ground.agent.name,
-        timeline=ground.timeline,
+        id=env.space.ids(),
+        agent=env.agent.name,
+        timeline=env.timeline,
         state="running",
         at=now,
         begun_at=now,
@@ -534,39 +528,39 @@ def _record(ground: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord
         on_failure=wanted.on_failure,
         backend=wanted.backend,
         server=wanted.server,
-        agent_version=ground.agent.version,
+        agent_version=env.agent.version,
         parent_run=wanted.parent_run,
     )
 
 
-def _journal(ground: RunEnvironment, record: RunRecord, head: Head, lease: Lease) -> Journal:
-    journal = Journal(ground, record.id, head, Feed(record.id), parent_run=record.parent_run)
-    ground.feeds.begin(ground.space.name, record.timeline, journal.feed)
+def _journal(env: RunEnvironment, record: RunRecord, head: Head, lease: Lease) -> Journal:
+    journal = Journal(env, record.id, head, Feed(record.id), parent_run=record.parent_run)
+    env.feeds.begin(env.space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return journal
 
 
-def given_before(ground: RunEnvironment, wanted: RunRequest) -> AlreadyRan | None:
+def given_before(env: RunEnvironment, wanted: RunRequest) -> AlreadyRan | None:
     """The run that came of the same input; None if it is new.  Raises `Conflict` if it had other words."""
     inbound = wanted.inbound
     if inbound.op_id is None:
         return None
-    found = ground.space.engine.recorded(ground.space.name, inbound.op_id)
+    found = env.space.engine.recorded(env.space.name, inbound.op_id)
     if found is None:
         return None
-    if found.intent != inbound.intent(ground.timeline):
+    if found.intent != inbound.intent(env.timeline):
         raise _other_words(inbound)
     commit = found.receipt.heads[0].commit
     assert commit is not None, "an input's write moves the head to its commit"
-    run = ground.space.step(commit).commit.run
+    run = env.space.step(commit).commit.run
     assert run is not None, "an input's commit belongs to a run"
     return AlreadyRan(run)
 
 
-def _in_the_way(ground: RunEnvironment, held: Lease) -> Interrupted:
+def _in_the_way(env: RunEnvironment, held: Lease) -> Interrupted:
     """The run on the line if it was cut off; raises `Busy` if it lives."""
-    if leases.state(ground.space, held, owners=ground.owners) == "live":
-        raise leases.busy(ground.space, held)
+    if leases.state(env.space, held, owners=env.owners) == "live":
+        raise leases.busy(env.space, held)
     return Interrupted(held.run)
 
 

@@ -61,12 +61,12 @@ class StoreRuntime:
     def __init__(self, owners: LeaseKeeper | None = None) -> None:
         """Begin with no run; `owners` renews leases, None as often as usual."""
         self.owners = owners or LeaseKeeper()
-        self._crew: WorkerPool | None = None
+        self._tool_threads: WorkerPool | None = None
         self._begin()
         renew_in_child(self)
 
     def _begin(self) -> None:
-        self.feeds, self.talks, self.lines = Feeds(), PromptCache(), BackendCache()
+        self.feeds, self.prompt_cache, self.lines = Feeds(), PromptCache(), BackendCache()
         self._lock = threading.Lock()
         self._going_on: set[threading.Thread] = set()
 
@@ -75,12 +75,12 @@ class StoreRuntime:
         self._begin()
 
     @property
-    def crew(self) -> ThreadPoolExecutor:
+    def tool_threads(self) -> ThreadPoolExecutor:
         """The threads on which plain tools run."""
         with self._lock:
-            if self._crew is None:
-                self._crew = WorkerPool(_TOOLS_MAX, "perdure-tool")
-            return self._crew
+            if self._tool_threads is None:
+                self._tool_threads = WorkerPool(_TOOLS_MAX, "perdure-tool")
+            return self._tool_threads
 
     def begin(self, work: Callable[[], None]) -> None:
         """Do `work` in the background; it is finished even if the program ends meanwhile."""
@@ -100,13 +100,13 @@ class StoreRuntime:
     def close(self) -> None:
         """Wait for what goes on in the background."""
         with self._lock:
-            going_on, crew = tuple(self._going_on), self._crew
-            self._crew = None
+            going_on, tool_threads = tuple(self._going_on), self._tool_threads
+            self._tool_threads = None
         for thread in going_on:
             if thread is not threading.current_thread():
                 thread.join()
-        if crew is not None:
-            crew.shutdown(wait=True)
+        if tool_threads is not None:
+            tool_threads.shutdown(wait=True)
 
 
 _T = TypeVar("_T")
@@ -130,11 +130,11 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
     standing: TimelineContext
     agent: Agent
-    workshop: StoreRuntime
+    store_runtime: StoreRuntime
     store: Space  # the store's own space, for keys that hold store-wide
     finish: Callable[[], None]  # does what a commit leaves to be done in the agent's map
-    hands: Hands = inline
-    sole: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
+    run_blocking: Hands = inline
+    owns_thread: bool = True  # whether this thread may be blocked by a tool: nothing else runs on its loop
     effect_max: Effect | None = None  # the most that calls on this line may reach
     handed: Mapping[RecordedBackend, BackendRef] = {}  # backends that were handed to a switch on this handle
     models: Callable[[], Catalog] = shipped  # what is known of models
@@ -144,32 +144,32 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def owners(self) -> LeaseKeeper:
         """Who renews leases."""
-        return self.workshop.owners
+        return self.store_runtime.owners
 
     @property
     def feeds(self) -> Feeds:
         """What live runs hand out."""
-        return self.workshop.feeds
+        return self.store_runtime.feeds
 
     @property
-    def talks(self) -> PromptCache:
+    def prompt_cache(self) -> PromptCache:
         """Conversations, kept between steps."""
-        return self.workshop.talks
+        return self.store_runtime.prompt_cache
 
     @property
     def lines(self) -> BackendCache:
         """Whose turn it is on which line, as it was found last."""
-        return self.workshop.lines
+        return self.store_runtime.lines
 
     @property
-    def crew(self) -> Executor:
+    def tool_threads(self) -> Executor:
         """The threads on which plain tools run."""
-        return self.workshop.crew
+        return self.store_runtime.tool_threads
 
     @property
     def lease_seconds(self) -> float:
         """How long a lease lasts unless it is renewed."""
-        return self.workshop.owners.ttl
+        return self.store_runtime.owners.ttl
 
     @property
     def space(self) -> Space:

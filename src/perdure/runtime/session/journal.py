@@ -212,13 +212,13 @@ class Journal:
     """What a run writes."""
 
     def __init__(
-        self, ground: RunEnvironment, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
+        self, env: RunEnvironment, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
     ) -> None:
         """Begin on the head that was read."""
-        self.ground, self.run, self.feed = ground, run, feed
+        self.env, self.run, self.feed = env, run, feed
         self.head = head  # of the line that is written to
-        self.root = ground.space.root_at(head.commit)  # after everything that is staged
-        self._space = _roomy(ground.space)
+        self.root = env.space.root_at(head.commit)  # after everything that is staged
+        self._space = _roomy(env.space)
         self.lease: Lease | None = None  # None: it is not taken yet
         self._parent_run = parent_run
         self._reads: Reads | None = None
@@ -236,13 +236,13 @@ class Journal:
     def hold(self, lease: Lease) -> None:
         """From here on every write needs that lease."""
         self.lease = lease
-        fences = (*self.ground.space.fences, leases.fence(lease))
+        fences = (*self.env.space.fences, leases.fence(lease))
         self._space = msgspec.structs.replace(self._space, fences=fences)
 
     def beside(self, revision: int, run: str) -> None:
         """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
         fence = Fence(leases.LEASE + self.head.timeline, revision)
-        fences = (*self.ground.space.fences, fence)
+        fences = (*self.env.space.fences, fence)
         self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
 
     def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
@@ -265,7 +265,7 @@ class Journal:
         op_id: str | None = None,
         intent: Digest | None = None,
         cells: Sequence[CellWrite] = (),
-        postings: Sequence[CallTransition] = (),
+        transitions: Sequence[CallTransition] = (),
         also: tuple[tuple[str, Head | None], ...] = (),
         on_conflict: OnConflict = "cover",
     ) -> bool:
@@ -278,7 +278,7 @@ class Journal:
         if not self._staged:
             return False
         self._check_process()
-        staged = [*self._staged[:-1], _with(self._staged[-1], cells, postings)]
+        staged = [*self._staged[:-1], _with(self._staged[-1], cells, transitions)]
         try:
             done = writer.commit(
                 self._space,
@@ -288,7 +288,7 @@ class Journal:
                 intent=intent,
                 on_conflict=on_conflict,
                 repeatable=intent is not None,
-                entries=tuple([posting.entry for posting in postings]),
+                entries=tuple([transition.entry for transition in transitions]),
                 also=also,
             )
         except Conflict as conflict:
@@ -297,11 +297,11 @@ class Journal:
         self._moved(done, staged)
         return done.step is not None
 
-    def post(self, *postings: CallTransition) -> tuple[VersionedCall, ...]:
+    def post(self, *transitions: CallTransition) -> tuple[VersionedCall, ...]:
         """Write to the ledger alone; no head moves."""
         self._check_process()
         try:
-            return calls.post(self._space, postings)
+            return calls.post(self._space, transitions)
         except Conflict as conflict:
             raise self._lost(conflict) from conflict
 
@@ -377,7 +377,7 @@ class Journal:
         kinds = {type(event) for each in staged for event in each.events}
         if not kinds.isdisjoint(_HANDED_OVER):
             self._reads = None
-            self.ground.finish()
+            self.env.finish()
         spoken = MessageAppended in kinds and any(
             [_is_spoken(event) for each in staged for event in each.events]
         )
@@ -396,7 +396,7 @@ class Journal:
     def reads(self) -> Reads:
         """What lies outside the thread, as this run sees it."""
         if self._reads is None:
-            self._reads = self.ground.standing.sight(self.head).reads
+            self._reads = self.env.standing.sight(self.head).reads
         return self._reads
 
     def _read(self) -> Reads:
@@ -430,12 +430,12 @@ def _roomy(space: Space) -> Space:
     return msgspec.structs.replace(space, limits=limits)
 
 
-def _with(proposal: Proposal, cells: Sequence[CellWrite], postings: Sequence[CallTransition]) -> Proposal:
+def _with(proposal: Proposal, cells: Sequence[CellWrite], transitions: Sequence[CallTransition]) -> Proposal:
     """The proposal with more that becomes true in the same write."""
-    if not cells and not postings:
+    if not cells and not transitions:
         return proposal
-    posted = [cell for posting in postings for cell in posting.cells]
-    brought = [each for posting in postings for each in posting.objects]
+    posted = [cell for transition in transitions for cell in transition.cells]
+    brought = [each for transition in transitions for each in transition.objects]
     return msgspec.structs.replace(
         proposal, cells=(*proposal.cells, *cells, *posted), objects=(*brought, *proposal.objects)
     )

@@ -91,12 +91,14 @@ def _as_said(block: Image | File, found: Inline) -> str | None:
 
 def _within(space: Space, staged: list[Staged]) -> list[Staged]:
     """Those that the write of a turn has room for; the others are made visible at once."""
-    room = space.limits.write_bytes_max // 4  # words, results and what only the vendor reads are in it, too
+    state_view = (
+        space.limits.write_bytes_max // 4
+    )  # words, results and what only the vendor reads are in it, too
     left: list[Staged] = []
     for each in staged:
         size = sum(len(whole.body) for whole in each.objects)
-        if size <= room:
-            room -= size
+        if size <= state_view:
+            state_view -= size
             left.append(each)
         else:
             artifacts.publish(space, each)

@@ -219,10 +219,10 @@ class PromptCache:
                 return kept
         return empty(space) if at is None else PromptState(space, at, draw(space, at, ask()))
 
-    def give(self, space: Space, timeline: str, talk: PromptState) -> None:
+    def give(self, space: Space, timeline: str, prompt_state: PromptState) -> None:
         """Put it back for the next step."""
         with self._lock:
-            self._kept[space.name, timeline] = talk
+            self._kept[space.name, timeline] = prompt_state
             while len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
 

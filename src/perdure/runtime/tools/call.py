@@ -73,7 +73,7 @@ class Suspended(BaseException):
 class Call:
     """One attempt at a call, as its tool sees it."""
 
-    __slots__ = ("_room", "arguments", "attempt", "decision", "id", "key", "tool")
+    __slots__ = ("_state_view", "arguments", "attempt", "decision", "id", "key", "tool")
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Call:
         attempt: int = 1,
         arguments: Mapping[str, Json] | None = None,
         decision: Ruling | None = None,
-        room: CallStateView | None = None,
+        state_view: CallStateView | None = None,
     ) -> None:
         """A call without a room has no state: reading or writing there raises `Invalid`."""
         self.id = id
@@ -93,7 +93,7 @@ class Call:
         self.attempt = attempt  # 1 at first
         self.arguments: dict[str, Any] = dict(arguments or {})  # as JSON, validated, defaults filled
         self.decision = decision  # None: nobody was asked
-        self._room = room
+        self._state_view = state_view
 
     def __repr__(self) -> str:
         """Which call, and which attempt."""
@@ -182,13 +182,13 @@ class Call:
 
     def close(self) -> None:
         """End the attempt: from now on its state can be neither read nor written through this call."""
-        if self._room is not None:
-            self._room.close()
+        if self._state_view is not None:
+            self._state_view.close()
 
     def _at_hand(self) -> CallStateView:
-        if self._room is None:
+        if self._state_view is None:
             raise Invalid("this call has no state at hand; nothing was read or written.")
-        return self._room
+        return self._state_view
 
 
 def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:

@@ -65,7 +65,7 @@ async def attempt(
     arguments: Arguments,
     call: Call,
     *,
-    crew: Executor,
+    tool_threads: Executor,
     inline: bool = False,
     run: str | None = None,
 ) -> ToolOutcome:
@@ -80,7 +80,7 @@ async def attempt(
             lambda: tool.run(arguments, call),
             runs_async=tool.runs_async,
             timeout=tool.timeout,
-            crew=crew,
+            tool_threads=tool_threads,
             inline=inline,
         )
     finally:
@@ -93,7 +93,7 @@ def running_inside() -> str | None:
     return _RUN.get()
 
 
-async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool = False) -> Outcome:
+async def ask_reconcile(tool: Tool, call: Call, *, tool_threads: Executor, inline: bool = False) -> Outcome:
     """What the tool's reconcile hook says became of `call`; `dont_know`, with the reason, where it says nothing.
 
     The tool's timeout holds for the hook too.  Unlike an attempt, an interrupt is raised at once:
@@ -106,7 +106,7 @@ async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool 
         lambda: hook.function(call),
         runs_async=is_async(hook.function),
         timeout=tool.timeout,
-        crew=crew,
+        tool_threads=tool_threads,
         inline=inline,
     )
     if asked.interrupt is not None:
@@ -121,14 +121,14 @@ async def ask_reconcile(tool: Tool, call: Call, *, crew: Executor, inline: bool 
 
 
 async def _carried_out(
-    start: _Start, *, runs_async: bool, timeout: float | None, crew: Executor, inline: bool
+    start: _Start, *, runs_async: bool, timeout: float | None, tool_threads: Executor, inline: bool
 ) -> ToolOutcome:
     if runs_async:
         return await _on_loop(start, timeout)
     if inline and timeout is None:
         done = _now(start, here=True)
     else:
-        done = await _on_crew(start, timeout, crew)
+        done = await _on_crew(start, timeout, tool_threads)
     if done.kind == "returned" and done.interrupt is None and inspect.isawaitable(done.value):
         return await _on_loop(lambda: done.value, timeout)
     return done
@@ -153,9 +153,9 @@ async def _on_loop(start: _Start, timeout: float | None) -> ToolOutcome:
             return _cut_off(timeout, cancelled, later=_later(task), over=True)
 
 
-async def _on_crew(start: _Start, timeout: float | None, crew: Executor) -> ToolOutcome:
+async def _on_crew(start: _Start, timeout: float | None, tool_threads: Executor) -> ToolOutcome:
     try:
-        work = crew.submit(contextvars.copy_context().run, _now, start)
+        work = tool_threads.submit(contextvars.copy_context().run, _now, start)
     except RuntimeError as error:
         return ToolOutcome(kind="not_done", why=f"it was never begun: {said_by(error)}", error=error)
     cancelled = await _waited(asyncio.wrap_future(work), timeout)

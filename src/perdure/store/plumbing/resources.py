@@ -44,7 +44,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
-    workshop: StoreRuntime = msgspec.field(default_factory=StoreRuntime)
+    store_runtime: StoreRuntime = msgspec.field(default_factory=StoreRuntime)
     _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
 
     def close(self) -> None:
         """Release everything, once what runs in the background has ended."""
-        self.workshop.close()
+        self.store_runtime.close()
         for each in self._memories:
             each.close()
         self.engine.close()

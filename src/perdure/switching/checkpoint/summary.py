@@ -317,11 +317,11 @@ async def answer(model: Model, context: Context) -> str:
 def context_for(shown: Sequence[TranscriptEntry]) -> Context:
     """What the model is shown: our words, and the conversation as data."""
     lines: list[str] = []
-    room = SHOWN_MAX
+    state_view = SHOWN_MAX
     for entry in reversed(shown):
         line = canonical.encode(_line(entry)).decode()
-        room -= len(line)
-        if room < 0:
+        state_view -= len(line)
+        if state_view < 0:
             break
         lines.append(line)
     data = "\n".join(reversed(lines))

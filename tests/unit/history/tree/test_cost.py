@@ -14,16 +14,16 @@ from tests.unit.history.tree.maps import Shelf, entry
 LARGE = 100_000
 
 
-def cost_of_puts(shelf: Shelf, tree: Tree, paths: list[str]) -> tuple[int, int, int]:
+def cost_of_puts(resources: Shelf, tree: Tree, paths: list[str]) -> tuple[int, int, int]:
     """The most nodes read, nodes written and bytes written for one of 200 puts."""
     chance, worst = random.Random(5), (0, 0, 0)
     for number in range(200):
-        shelf.reads = 0
+        resources.reads = 0
         draft = tree.edit()
         path = chance.choice(paths)
         draft.put(entry(path if number % 2 else path[:-1] + f"{number}"[:1], number))
         _, objects = draft.finish()
-        spent = (shelf.reads, len(objects), sum(len(thing.body) for thing in objects))
+        spent = (resources.reads, len(objects), sum(len(thing.body) for thing in objects))
         worst = (max(worst[0], spent[0]), max(worst[1], spent[1]), max(worst[2], spent[2]))
     return worst
 
@@ -31,15 +31,15 @@ def cost_of_puts(shelf: Shelf, tree: Tree, paths: list[str]) -> tuple[int, int, 
 @pytest.fixture(scope="module")
 def large() -> tuple[Shelf, Tree]:
     """A map of 100,000 ordinary paths."""
-    shelf = Shelf()
-    return shelf, shelf.of(maps.ordinary(LARGE))
+    resources = Shelf()
+    return resources, resources.of(maps.ordinary(LARGE))
 
 
 def test_a_put_into_100000_ordinary_paths_touches_one_short_way(large: tuple[Shelf, Tree]) -> None:
     """At most 4 KB of nodes, which is the bar."""
-    shelf, tree = large
+    resources, tree = large
 
-    reads, writes, written_bytes = cost_of_puts(shelf, tree, maps.ordinary(LARGE))
+    reads, writes, written_bytes = cost_of_puts(resources, tree, maps.ordinary(LARGE))
 
     assert reads <= 10
     assert writes <= 12
@@ -49,9 +49,11 @@ def test_a_put_into_100000_ordinary_paths_touches_one_short_way(large: tuple[She
 def test_the_cost_of_a_put_hardly_grows_with_the_map() -> None:
     """Ten times the paths cost about one node more."""
     for count, nodes_max in ((100, 5), (1_000, 6), (10_000, 7)):
-        shelf = Shelf()
+        resources = Shelf()
 
-        reads, _, written_bytes = cost_of_puts(shelf, shelf.of(maps.ordinary(count)), maps.ordinary(count))
+        reads, _, written_bytes = cost_of_puts(
+            resources, resources.of(maps.ordinary(count)), maps.ordinary(count)
+        )
 
         assert reads <= nodes_max
         assert written_bytes <= 4_096
@@ -70,10 +72,10 @@ def test_a_put_into_100000_hostile_paths_is_bounded(
     keys: Callable[[int], list[str]], nodes_max: int, bytes_max: int
 ) -> None:
     """No choice of keys makes the tree grow with the number of entries."""
-    shelf, paths = Shelf(), keys(LARGE)
-    tree = shelf.of(paths)
+    resources, paths = Shelf(), keys(LARGE)
+    tree = resources.of(paths)
 
-    reads, writes, written_bytes = cost_of_puts(shelf, tree, paths)
+    reads, writes, written_bytes = cost_of_puts(resources, tree, paths)
 
     assert tree.count() == LARGE
     assert max(reads, writes) <= nodes_max
@@ -82,10 +84,10 @@ def test_a_put_into_100000_hostile_paths_is_bounded(
 
 def test_the_worst_keys_there_are_reach_a_fixed_bound() -> None:
     """Forks at each byte, each as wide as can be, until the map refuses to go deeper: 64 nodes, and no more."""
-    shelf, paths = Shelf(), maps.comb(64)
-    tree = shelf.of(paths)
+    resources, paths = Shelf(), maps.comb(64)
+    tree = resources.of(paths)
 
-    reads, writes, written_bytes = cost_of_puts(shelf, tree, paths[-80:])
+    reads, writes, written_bytes = cost_of_puts(resources, tree, paths[-80:])
 
     assert max(reads, writes) <= 65
     assert written_bytes <= 64 * 75 * 40
@@ -95,33 +97,33 @@ def test_a_flat_map_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without the rule everything is one leaf, and a put into 1,000 paths breaks the bar."""
     for module in (map, builder, read):
         monkeypatch.setattr(module, "is_leaf", lambda *_: True)
-    shelf, paths = Shelf(), maps.ordinary(1_000)
+    resources, paths = Shelf(), maps.ordinary(1_000)
 
-    _, _, written_bytes = cost_of_puts(shelf, shelf.of(paths), paths)
+    _, _, written_bytes = cost_of_puts(resources, resources.of(paths), paths)
 
     assert written_bytes > 10 * 4_096
 
 
 def test_clearing_10000_of_100000_paths_touches_a_handful_of_nodes() -> None:
     """What goes is counted, not read."""
-    shelf = Shelf()
-    tree = shelf.of(f"/part-{number % 10}/{number:06}" for number in range(LARGE))
-    shelf.reads = 0
+    resources = Shelf()
+    tree = resources.of(f"/part-{number % 10}/{number:06}" for number in range(LARGE))
+    resources.reads = 0
     draft = tree.edit()
 
     removed = draft.clear("/part-3/")
     _, objects = draft.finish()
 
     assert removed == 10_000
-    assert shelf.reads <= 4
+    assert resources.reads <= 4
     assert len(objects) <= 2
 
 
 def test_comparing_two_large_maps_costs_what_differs(large: tuple[Shelf, Tree]) -> None:
     """One path of 100,000 is found by reading the two ways to it."""
-    shelf, tree = large
-    later = shelf.put(tree, "/todos/new")
-    shelf.reads = 0
+    resources, tree = large
+    later = resources.put(tree, "/todos/new")
+    resources.reads = 0
 
     assert [change.path for change in diff(tree, later)] == ["/todos/new"]
-    assert shelf.reads <= 20
+    assert resources.reads <= 20

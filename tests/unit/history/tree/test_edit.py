@@ -13,20 +13,20 @@ from tests.unit.history.tree.maps import Shelf, blob, comb, entry, ordinary, pat
 
 
 @pytest.fixture
-def shelf() -> Shelf:
+def resources() -> Shelf:
     """A store of nodes."""
     return Shelf()
 
 
 @pytest.fixture
-def thousand(shelf: Shelf) -> Tree:
+def thousand(resources: Shelf) -> Tree:
     """A map of 1,000 ordinary paths."""
-    return shelf.of(ordinary(1_000))
+    return resources.of(ordinary(1_000))
 
 
-def test_a_draft_sees_its_own_changes_and_the_map_does_not(shelf: Shelf) -> None:
+def test_a_draft_sees_its_own_changes_and_the_map_does_not(resources: Shelf) -> None:
     """The map that it began from never changes."""
-    tree = shelf.of(["/a", "/b"])
+    tree = resources.of(["/a", "/b"])
     draft = tree.edit()
 
     draft.put(entry("/c", 5))
@@ -71,9 +71,9 @@ def test_removing_what_is_not_there_makes_nothing(thousand: Tree) -> None:
     assert draft.finish() == (thousand.root, ())
 
 
-def test_a_draft_is_finished_once(shelf: Shelf) -> None:
+def test_a_draft_is_finished_once(resources: Shelf) -> None:
     """Asking again gives the same answer; changing it afterwards is a mistake of ours."""
-    draft = with_paths(shelf.tree().edit(), ["/a"])
+    draft = with_paths(resources.tree().edit(), ["/a"])
 
     made = draft.finish()
 
@@ -82,9 +82,9 @@ def test_a_draft_is_finished_once(shelf: Shelf) -> None:
         draft.put(entry("/b"))
 
 
-def test_new_nodes_come_children_first_and_once_each(shelf: Shelf, thousand: Tree) -> None:
+def test_new_nodes_come_children_first_and_once_each(resources: Shelf, thousand: Tree) -> None:
     """Forty puts meet in few nodes; each is made once, and refers only to what came before or was there."""
-    known = set(shelf.bodies)
+    known = set(resources.bodies)
 
     root, objects = with_paths(thousand.edit(), [f"/todos/1/{number}" for number in range(40)]).finish()
 
@@ -96,9 +96,9 @@ def test_new_nodes_come_children_first_and_once_each(shelf: Shelf, thousand: Tre
     assert len(objects) < 20
 
 
-def test_only_nodes_of_the_last_root_are_kept(shelf: Shelf) -> None:
+def test_only_nodes_of_the_last_root_are_kept(resources: Shelf) -> None:
     """What a patch made and then unmade is not stored."""
-    draft = with_paths(shelf.tree().edit(), ordinary(500))
+    draft = with_paths(resources.tree().edit(), ordinary(500))
     draft.clear("")
     draft.put(entry("/a"))
 
@@ -107,7 +107,7 @@ def test_only_nodes_of_the_last_root_are_kept(shelf: Shelf) -> None:
     assert [thing.digest for thing in objects] == [root]
 
 
-def test_a_rewritten_node_names_the_one_it_began_as(shelf: Shelf, thousand: Tree) -> None:
+def test_a_rewritten_node_names_the_one_it_began_as(resources: Shelf, thousand: Tree) -> None:
     """So that an engine may store only the difference."""
     draft = thousand.edit()
     draft.put(entry(ordinary(1_000)[0], 5))
@@ -116,10 +116,10 @@ def test_a_rewritten_node_names_the_one_it_began_as(shelf: Shelf, thousand: Tree
 
     assert len(objects) > 2
     assert objects[-1].base == thousand.root
-    assert all(thing.base in shelf.bodies for thing in objects)
+    assert all(thing.base in resources.bodies for thing in objects)
 
 
-def test_emptying_a_map_leads_back_to_the_empty_root(shelf: Shelf, thousand: Tree) -> None:
+def test_emptying_a_map_leads_back_to_the_empty_root(resources: Shelf, thousand: Tree) -> None:
     """By clearing everything, or by deleting path after path."""
     draft = thousand.edit()
 
@@ -135,7 +135,7 @@ def test_emptying_a_map_leads_back_to_the_empty_root(shelf: Shelf, thousand: Tre
     "prefix", ["/", "/notes/2026/1", "/customers/", "/todos/12", "/memory/a", "/m", "/x"]
 )
 def test_clear_removes_every_path_that_starts_with_the_bytes(
-    shelf: Shelf, thousand: Tree, prefix: str
+    resources: Shelf, thousand: Tree, prefix: str
 ) -> None:
     """Whether they are a subtree, part of a leaf, or end in the middle of a prefix."""
     left = [path for path in ordinary(1_000) if not path.startswith(prefix)]
@@ -144,71 +144,71 @@ def test_clear_removes_every_path_that_starts_with_the_bytes(
     removed = draft.clear(prefix)
 
     assert removed == 1_000 - len(left)
-    assert shelf.keep(draft.finish()).root == shelf.of(left).root
+    assert resources.keep(draft.finish()).root == resources.of(left).root
 
 
-def test_a_path_may_be_the_beginning_of_another(shelf: Shelf) -> None:
+def test_a_path_may_be_the_beginning_of_another(resources: Shelf) -> None:
     """An entry can end where others go on, even at a branch."""
     paths = ["/n" + "/n" * depth + "/" + "x" * 200 for depth in range(15)] + [
         "/n" * depth for depth in range(1, 16)
     ]
-    tree = shelf.put(shelf.tree(), *paths)
+    tree = resources.put(resources.tree(), *paths)
 
     lighter = tree.edit()
     for path in paths[15:]:
         assert lighter.delete(path)
 
-    assert tree.root == shelf.of(paths).root
-    assert shelf.keep(lighter.finish()).root == shelf.of(paths[:15]).root
+    assert tree.root == resources.of(paths).root
+    assert resources.keep(lighter.finish()).root == resources.of(paths[:15]).root
 
 
-def test_bytes_and_json_stand_side_by_side(shelf: Shelf) -> None:
+def test_bytes_and_json_stand_side_by_side(resources: Shelf) -> None:
     """Form, media type, size and value come back as they were put."""
-    draft = shelf.tree().edit()
+    draft = resources.tree().edit()
     draft.put(entry("/a", 3))
     draft.put(blob("/b"))
     draft.put(blob("/a", "text/plain", 0))
 
-    tree = shelf.keep(draft.finish())
+    tree = resources.keep(draft.finish())
 
     assert list(tree.entries()) == [blob("/a", "text/plain", 0), blob("/b")]
 
 
 @pytest.mark.parametrize("above", ["/", "/some/way/down/"])
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2])
-def test_the_rule_is_exact_about_its_limit(shelf: Shelf, above: str, excess: int) -> None:
+def test_the_rule_is_exact_about_its_limit(resources: Shelf, above: str, excess: int) -> None:
     """A set that weighs 2,048 is a leaf and one that weighs 2,049 is not, on the way up and on the way down."""
     beside = [f"/{letter * 300}" for letter in "bcdefghi"]
     family = [above + "n", *(f"{above}n{number:02}{'p' * 80}" for number in range(13))]
     family.append(f"{above}nz".ljust(2_048 + excess - 48 - sum(48 + len(path) for path in family), "z"))
     extra = above + "ny"
 
-    grown = shelf.put(shelf.tree(), *beside, *family)
-    shrunk = shelf.put(grown, extra).edit()
+    grown = resources.put(resources.tree(), *beside, *family)
+    shrunk = resources.put(grown, extra).edit()
     shrunk.delete(extra)
 
     assert sum(48 + len(path) for path in family) == 2_048 + excess
-    assert grown.root == shrunk.finish()[0] == shelf.of([*beside, *family]).root
-    assert list(check(shelf, grown.root)) == []
+    assert grown.root == shrunk.finish()[0] == resources.of([*beside, *family]).root
+    assert list(check(resources, grown.root)) == []
 
 
 class TestDepth:
     """More than 64 branches on a path are refused, whichever change would make them."""
 
-    def test_a_put_that_grows_a_leaf_too_deep_is_refused_and_changes_nothing(self, shelf: Shelf) -> None:
+    def test_a_put_that_grows_a_leaf_too_deep_is_refused_and_changes_nothing(self, resources: Shelf) -> None:
         """The leaf at the end of 64 branches must not become a branch."""
-        full = shelf.of(comb(64, width=50))
+        full = resources.of(comb(64, width=50))
         draft = full.edit()
 
         with pytest.raises(Invalid, match="more than 64"):
             with_paths(draft, comb(70, width=50)[-300:])
 
-        assert list(check(shelf, shelf.keep(draft.finish()).root)) == []
+        assert list(check(resources, resources.keep(draft.finish()).root)) == []
         assert full.top.height == 64
 
-    def test_a_put_that_pushes_a_subtree_down_is_refused_and_changes_nothing(self, shelf: Shelf) -> None:
+    def test_a_put_that_pushes_a_subtree_down_is_refused_and_changes_nothing(self, resources: Shelf) -> None:
         """A new fork near the top lengthens every path below it, though the new path itself is short."""
-        full = shelf.of("/long" + path for path in comb(64, width=50))
+        full = resources.of("/long" + path for path in comb(64, width=50))
         draft = full.edit()
 
         with pytest.raises(Invalid, match="more than 64"):
@@ -216,43 +216,45 @@ class TestDepth:
 
         assert draft.finish() == (full.root, ())
 
-    def test_a_subtree_may_be_pushed_down_as_far_as_it_goes(self, shelf: Shelf) -> None:
+    def test_a_subtree_may_be_pushed_down_as_far_as_it_goes(self, resources: Shelf) -> None:
         """Control: one branch less, and the same put is good."""
-        draft = shelf.of("/long" + path for path in comb(63, width=50)).edit()
+        draft = resources.of("/long" + path for path in comb(63, width=50)).edit()
 
         draft.put(entry("/lo"))
 
-        tree = shelf.keep(draft.finish())
-        assert (tree.top.height, list(check(shelf, tree.root))) == (64, [])
+        tree = resources.keep(draft.finish())
+        assert (tree.top.height, list(check(resources, tree.root))) == (64, [])
 
     def test_a_build_too_deep_is_refused(self) -> None:
         """By the same rule as a draft."""
         with pytest.raises(Invalid, match="more than 64"):
             build(entry(path) for path in comb(65, width=50))
 
-    def test_room_that_was_freed_can_be_used(self, shelf: Shelf) -> None:
+    def test_room_that_was_freed_can_be_used(self, resources: Shelf) -> None:
         """Heights fall when what made them is deleted."""
-        draft = shelf.of("/long" + path for path in comb(64, width=50)).edit()
+        draft = resources.of("/long" + path for path in comb(64, width=50)).edit()
         draft.clear("/long/aaaaaaaaaa")
 
         draft.put(entry("/lo"))
 
-        assert list(check(shelf, shelf.keep(draft.finish()).root)) == []
+        assert list(check(resources, resources.keep(draft.finish()).root)) == []
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 512, "/\ud800"])
-def test_a_path_that_cannot_be_a_key_is_refused(shelf: Shelf, path: str) -> None:
+def test_a_path_that_cannot_be_a_key_is_refused(resources: Shelf, path: str) -> None:
     """Too long, or not text."""
-    draft = shelf.tree().edit()
+    draft = resources.tree().edit()
 
     with pytest.raises(Invalid, match="nothing was written"):
         draft.put(entry(path))
 
 
-def test_a_draft_whose_repair_could_not_read_is_lost(shelf: Shelf) -> None:
+def test_a_draft_whose_repair_could_not_read_is_lost(resources: Shelf) -> None:
     """Whoever catches the error and goes on cannot store half a change."""
-    tree = shelf.of(f"/{part}{'x' * 300}" for part in [*"abcde", *(f"g{at}" for at in range(9))])
-    shelf.bodies = {at: body for at, body in shelf.bodies.items() if isinstance(decode(body), BranchNode)}
+    tree = resources.of(f"/{part}{'x' * 300}" for part in [*"abcde", *(f"g{at}" for at in range(9))])
+    resources.bodies = {
+        at: body for at, body in resources.bodies.items() if isinstance(decode(body), BranchNode)
+    }
     draft = tree.edit()
 
     with pytest.raises(NotFound):
@@ -273,8 +275,8 @@ def histories_agree() -> bool:
     """Whether random histories lead to the same roots as building what is left of them."""
     chance = random.Random(4)
     for _ in range(20):
-        shelf, held = Shelf(), dict[str, Entry]()
-        draft = shelf.tree().edit()
+        resources, held = Shelf(), dict[str, Entry]()
+        draft = resources.tree().edit()
         for _ in range(400):
             path = "/" + "/".join(chance.choices(["a", "b", "c" * 80], k=chance.randint(1, 6)))
             held[path] = entry(path, chance.randrange(3))

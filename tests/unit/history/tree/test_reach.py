@@ -15,133 +15,133 @@ TAIL = make_tail(entry("/a"))
 
 
 @pytest.fixture
-def shelf() -> Shelf:
+def resources() -> Shelf:
     """A store of nodes."""
     return Shelf()
 
 
 @pytest.fixture
-def tree(shelf: Shelf) -> Tree:
+def tree(resources: Shelf) -> Tree:
     """A map of 2,000 ordinary paths."""
-    return shelf.of(PATHS)
+    return resources.of(PATHS)
 
 
-def forge(shelf: Shelf, root: Digest, old: bytes, new: bytes) -> Digest:
+def forge(resources: Shelf, root: Digest, old: bytes, new: bytes) -> Digest:
     """The root of the same map with some bytes of its top node replaced, under a digest that fits."""
-    body = shelf.bodies[root]
+    body = resources.bodies[root]
     assert body.count(old) == 1
     thing = Object.of(Kind.NODE, body.replace(old, new))
-    shelf.bodies[thing.digest] = thing.body
+    resources.bodies[thing.digest] = thing.body
     return thing.digest
 
 
-def test_every_node_of_a_map_is_reachable_and_no_other(shelf: Shelf, tree: Tree) -> None:
+def test_every_node_of_a_map_is_reachable_and_no_other(resources: Shelf, tree: Tree) -> None:
     """Each once, parents first."""
     _, objects = build(entry(path) for path in PATHS)
-    shelf.put(tree, "/other")
+    resources.put(tree, "/other")
 
-    found = list(reachable(shelf, tree.root))
+    found = list(reachable(resources, tree.root))
 
     assert found[0] == tree.root
     assert sorted(found) == sorted(thing.digest for thing in objects)
-    assert dict(bodies(shelf, tree.root)) == {digest: shelf.bodies[digest] for digest in found}
+    assert dict(bodies(resources, tree.root)) == {digest: resources.bodies[digest] for digest in found}
 
 
-def test_the_empty_map_has_no_nodes(shelf: Shelf) -> None:
+def test_the_empty_map_has_no_nodes(resources: Shelf) -> None:
     """It is known to everybody and never stored."""
-    assert (list(reachable(shelf, EMPTY)), list(check(shelf, EMPTY))) == ([], [])
+    assert (list(reachable(resources, EMPTY)), list(check(resources, EMPTY))) == ([], [])
 
 
-def test_what_was_seen_is_skipped_with_everything_below(shelf: Shelf, tree: Tree) -> None:
+def test_what_was_seen_is_skipped_with_everything_below(resources: Shelf, tree: Tree) -> None:
     """Going over a second map that shares most nodes reads only what is its own."""
-    later = shelf.put(tree, "/other")
-    seen = set(reachable(shelf, tree.root))
-    shelf.reads = 0
+    later = resources.put(tree, "/other")
+    seen = set(reachable(resources, tree.root))
+    resources.reads = 0
 
-    own = list(reachable(shelf, later.root, seen=seen.__contains__))
+    own = list(reachable(resources, later.root, seen=seen.__contains__))
 
     assert later.root in own
-    assert shelf.reads == len(own) < 5
+    assert resources.reads == len(own) < 5
 
 
-def test_a_node_tells_its_children_and_its_values(shelf: Shelf, tree: Tree) -> None:
+def test_a_node_tells_its_children_and_its_values(resources: Shelf, tree: Tree) -> None:
     """Both as digests, in order."""
-    children, values = refs(shelf.bodies[tree.root])
+    children, values = refs(resources.bodies[tree.root])
     (_, leaf_values) = refs(build([entry("/b", 2), entry("/a", 1)])[1][0].body)
 
-    assert set(children) <= set(shelf.bodies)
+    assert set(children) <= set(resources.bodies)
     assert values == ()
     assert leaf_values == (entry("/a", 1).value, entry("/b", 2).value)
 
 
-def test_an_entry_that_ends_at_a_branch_is_among_the_values(shelf: Shelf) -> None:
+def test_an_entry_that_ends_at_a_branch_is_among_the_values(resources: Shelf) -> None:
     """It would be lost to garbage otherwise."""
-    tree = shelf.of(["/n", *(f"/n{number:03}" for number in range(100))])
+    tree = resources.of(["/n", *(f"/n{number:03}" for number in range(100))])
 
-    assert refs(shelf.bodies[tree.root])[1] == (entry("/n").value,)
+    assert refs(resources.bodies[tree.root])[1] == (entry("/n").value,)
 
 
-def test_a_sound_map_has_no_faults(shelf: Shelf, tree: Tree) -> None:
+def test_a_sound_map_has_no_faults(resources: Shelf, tree: Tree) -> None:
     """After a build and after changes."""
-    later = shelf.put(tree, "/other", "/todos/1", "/notes")
+    later = resources.put(tree, "/other", "/todos/1", "/notes")
 
-    assert list(check(shelf, tree.root)) == []
-    assert list(check(shelf, later.root, seen=set(reachable(shelf, tree.root)).__contains__)) == []
+    assert list(check(resources, tree.root)) == []
+    assert list(check(resources, later.root, seen=set(reachable(resources, tree.root)).__contains__)) == []
 
 
 def test_every_damaged_or_missing_node_is_named_and_the_rest_is_still_checked(
-    shelf: Shelf, tree: Tree
+    resources: Shelf, tree: Tree
 ) -> None:
     """One fault does not hide another."""
-    leaves = [digest for digest, body in shelf.bodies.items() if isinstance(decode(body), Leaf)]
-    del shelf.bodies[leaves[0]]
-    shelf.bodies[leaves[9]] = b"\x10\x00\x00"
+    leaves = [digest for digest, body in resources.bodies.items() if isinstance(decode(body), Leaf)]
+    del resources.bodies[leaves[0]]
+    resources.bodies[leaves[9]] = b"\x10\x00\x00"
 
-    assert {fault.digest for fault in check(shelf, tree.root)} == {leaves[0], leaves[9]}
+    assert {fault.digest for fault in check(resources, tree.root)} == {leaves[0], leaves[9]}
 
 
-def test_a_missing_root_is_a_fault(shelf: Shelf) -> None:
+def test_a_missing_root_is_a_fault(resources: Shelf) -> None:
     """It is told, not raised."""
     digest = Digest("ab" * 32)
 
-    assert [fault.digest for fault in check(shelf, digest)] == [digest]
+    assert [fault.digest for fault in check(resources, digest)] == [digest]
 
 
-def test_a_false_count_is_a_fault(shelf: Shelf, tree: Tree) -> None:
+def test_a_false_count_is_a_fault(resources: Shelf, tree: Tree) -> None:
     """A branch that lies about a child is found, though its own digest fits."""
-    top = decode(shelf.bodies[tree.root])
+    top = decode(resources.bodies[tree.root])
     assert isinstance(top, BranchNode)
     told = top.records[0]
     at = 1 + 32
     lying = told[:at] + bytes((told[at] ^ 1,)) + told[at + 1 :]
 
-    forged = forge(shelf, tree.root, told, lying)
+    forged = forge(resources, tree.root, told, lying)
 
-    assert [fault.why for fault in check(shelf, forged)] != []
-    assert list(check(shelf, tree.root)) == []
+    assert [fault.why for fault in check(resources, forged)] != []
+    assert list(check(resources, tree.root)) == []
 
 
-def test_a_light_branch_is_a_fault(shelf: Shelf) -> None:
+def test_a_light_branch_is_a_fault(resources: Shelf) -> None:
     """What should be a leaf is found, though every number in it is true."""
     branch = BranchNode(b"/")
     branch.attach(0x61, grow([b"x"], [TAIL]), 0)
     branch.attach(0x62, grow([b"y"], [TAIL]), 0)
     made = seal(branch, 0)
-    light = shelf.keep((made[-1][0].digest, tuple(thing for thing, _ in made)))
+    light = resources.keep((made[-1][0].digest, tuple(thing for thing, _ in made)))
 
-    assert ["rule" in fault.why for fault in check(shelf, light.root)] == [True]
+    assert ["rule" in fault.why for fault in check(resources, light.root)] == [True]
 
 
-def test_a_key_that_no_path_has_is_a_fault(shelf: Shelf) -> None:
+def test_a_key_that_no_path_has_is_a_fault(resources: Shelf) -> None:
     """Bytes that are not text."""
     thing = Object.of(Kind.NODE, encode(Leaf([b"/\xff"], [make_item(b"/\xff", TAIL)])))
 
-    faults = list(check(shelf, shelf.keep((thing.digest, (thing,))).root))
+    faults = list(check(resources, resources.keep((thing.digest, (thing,))).root))
 
     assert ["not text" in fault.why for fault in faults] == [True]
 
 
-def test_a_key_that_is_too_long_is_a_fault(shelf: Shelf) -> None:
+def test_a_key_that_is_too_long_is_a_fault(resources: Shelf) -> None:
     """Also where the numbers of its parent hide it behind a short one."""
     branch = BranchNode(b"/" + b"a" * 400)
     branch.attach(0x62, grow([b"", b"x" * 200], [TAIL, TAIL]), 0)
@@ -149,19 +149,21 @@ def test_a_key_that_is_too_long_is_a_fault(shelf: Shelf) -> None:
     branch.attach(0x64, grow([b"x" * 99], [TAIL]), 0)
     made = seal(branch, 0)
 
-    faults = list(check(shelf, shelf.keep((made[-1][0].digest, tuple(thing for thing, _ in made))).root))
+    faults = list(
+        check(resources, resources.keep((made[-1][0].digest, tuple(thing for thing, _ in made))).root)
+    )
 
     assert ["longer than 512" in fault.why for fault in faults] == [True]
 
 
-def test_a_subtree_that_stands_in_two_places_is_stored_once(shelf: Shelf) -> None:
+def test_a_subtree_that_stands_in_two_places_is_stored_once(resources: Shelf) -> None:
     """And it is told once by whoever remembers what was seen."""
-    tree = shelf.of(f"/{part}/{number:03}" for part in "ab" for number in range(100))
+    tree = resources.of(f"/{part}/{number:03}" for part in "ab" for number in range(100))
     marked: set[Digest] = set()
 
     def seen(digest: Digest) -> bool:
         return digest in marked or bool(marked.add(digest))
 
-    assert sorted(reachable(shelf, tree.root, seen=seen)) == sorted(shelf.bodies)
-    assert set(reachable(shelf, tree.root)) == marked
-    assert list(check(shelf, tree.root)) == []
+    assert sorted(reachable(resources, tree.root, seen=seen)) == sorted(resources.bodies)
+    assert set(reachable(resources, tree.root)) == marked
+    assert list(check(resources, tree.root)) == []

@@ -15,15 +15,15 @@ TAIL = make_tail(entry("/a"))
 
 
 @pytest.fixture
-def shelf() -> Shelf:
+def resources() -> Shelf:
     """A store of nodes."""
     return Shelf()
 
 
 @pytest.fixture
-def tree(shelf: Shelf) -> Tree:
+def tree(resources: Shelf) -> Tree:
     """A map of 2,000 ordinary paths."""
-    return shelf.of(PATHS)
+    return resources.of(PATHS)
 
 
 def test_every_path_is_found_and_no_other(tree: Tree) -> None:
@@ -33,22 +33,22 @@ def test_every_path_is_found_and_no_other(tree: Tree) -> None:
     assert tree.get("") is None
 
 
-def test_many_paths_are_found_with_one_read_for_each_level(shelf: Shelf, tree: Tree) -> None:
+def test_many_paths_are_found_with_one_read_for_each_level(resources: Shelf, tree: Tree) -> None:
     """Absent ones are left out."""
     levels = tree.top.height + 1
-    shelf.calls = 0
+    resources.calls = 0
 
     found = tree.get_many([*PATHS, "/absent", "/todos/absent", ""])
 
     assert found == {path: entry(path) for path in PATHS}
-    assert shelf.calls <= levels
+    assert resources.calls <= levels
 
 
-def test_entries_come_in_the_order_of_their_bytes(shelf: Shelf) -> None:
+def test_entries_come_in_the_order_of_their_bytes(resources: Shelf) -> None:
     """Which is not the order of UTF-16, nor of any language."""
     paths = ["/z", "/é", "/\uffee", "/\U0001f600", "/Z", "/a/b", "/a", "/a!", *PATHS]
 
-    tree = shelf.of(paths)
+    tree = resources.of(paths)
 
     assert paths_of(tree) == sorted(paths, key=str.encode)
 
@@ -75,35 +75,35 @@ def test_listing_goes_on_after_a_path(tree: Tree, prefix: str, after: str) -> No
     assert [found.path for found in tree.entries(prefix, after=after)] == expected
 
 
-def test_the_first_of_a_listing_costs_a_few_reads(shelf: Shelf, tree: Tree) -> None:
+def test_the_first_of_a_listing_costs_a_few_reads(resources: Shelf, tree: Tree) -> None:
     """Whoever stops early has not paid for the rest."""
-    shelf.reads = 0
+    resources.reads = 0
 
     next(tree.entries("/notes/"))
 
-    assert shelf.reads < 12
+    assert resources.reads < 12
 
 
-def test_going_on_after_a_path_does_not_read_what_is_before_it(shelf: Shelf, tree: Tree) -> None:
+def test_going_on_after_a_path_does_not_read_what_is_before_it(resources: Shelf, tree: Tree) -> None:
     """A page costs the same wherever it is."""
-    shelf.reads = 0
+    resources.reads = 0
 
     next(tree.entries(after=sorted(PATHS)[1_900]))
 
-    assert shelf.reads < 12
+    assert resources.reads < 12
 
 
-def test_counting_reads_one_way_down(shelf: Shelf, tree: Tree) -> None:
+def test_counting_reads_one_way_down(resources: Shelf, tree: Tree) -> None:
     """What is below the prefix is counted from what branches know."""
-    shelf.reads = 0
+    resources.reads = 0
 
     assert tree.count("/customers/") > 400
-    assert shelf.reads <= 3
+    assert resources.reads <= 3
 
 
-def test_a_missing_node_is_an_error_and_never_an_absent_path(shelf: Shelf, tree: Tree) -> None:
+def test_a_missing_node_is_an_error_and_never_an_absent_path(resources: Shelf, tree: Tree) -> None:
     """Reads fail closed."""
-    shelf.bodies = {tree.root: shelf.bodies[tree.root]}
+    resources.bodies = {tree.root: resources.bodies[tree.root]}
 
     with pytest.raises(NotFound):
         tree.get(PATHS[0])
@@ -111,38 +111,38 @@ def test_a_missing_node_is_an_error_and_never_an_absent_path(shelf: Shelf, tree:
         list(tree.entries())
 
 
-def test_a_damaged_node_is_corrupt_and_is_named(shelf: Shelf, tree: Tree) -> None:
+def test_a_damaged_node_is_corrupt_and_is_named(resources: Shelf, tree: Tree) -> None:
     """Even where nobody has checked its digest."""
-    shelf.bodies[tree.root] = shelf.bodies[tree.root][:-1]
+    resources.bodies[tree.root] = resources.bodies[tree.root][:-1]
 
     with pytest.raises(Corrupt, match=tree.root):
         tree.get(PATHS[0])
 
 
-def test_a_node_that_is_not_what_its_parent_says_is_corrupt(shelf: Shelf, tree: Tree) -> None:
+def test_a_node_that_is_not_what_its_parent_says_is_corrupt(resources: Shelf, tree: Tree) -> None:
     """A false count would make false shapes; it is refused before it is used."""
-    child = refs(shelf.bodies[tree.root])[0][0]
+    child = refs(resources.bodies[tree.root])[0][0]
     _, (other,) = build([entry("/a")])
-    shelf.bodies[child] = other.body
+    resources.bodies[child] = other.body
 
     with pytest.raises(Corrupt, match=child):
         list(tree.entries())
 
 
-def test_a_root_that_the_rule_would_not_make_is_corrupt(shelf: Shelf) -> None:
+def test_a_root_that_the_rule_would_not_make_is_corrupt(resources: Shelf) -> None:
     """A leaf too heavy for a leaf."""
     keys = [path.encode() for path in sorted(PATHS)[:100]]
     leaf = Leaf(keys, [make_item(key, TAIL) for key in keys])
     thing, _ = seal(leaf, 0)[0]
 
     with pytest.raises(Corrupt, match="not where the rule puts it"):
-        shelf.keep((thing.digest, (thing,))).count()
+        resources.keep((thing.digest, (thing,))).count()
 
 
-def test_a_key_that_is_not_text_is_corrupt(shelf: Shelf) -> None:
+def test_a_key_that_is_not_text_is_corrupt(resources: Shelf) -> None:
     """No path could have led to it."""
     thing, _ = seal(grow([b"/\xff"], [TAIL]), 0)[0]
-    tree = shelf.keep((thing.digest, (thing,)))
+    tree = resources.keep((thing.digest, (thing,)))
 
     with pytest.raises(Corrupt, match="not text"):
         list(tree.entries())
@@ -164,41 +164,41 @@ def test_a_lone_surrogate_is_refused_as_a_path(tree: Tree) -> None:
 class TestCache:
     """Decoded nodes are shared by all maps of a store, within a bound."""
 
-    def test_a_node_is_read_once(self, shelf: Shelf, tree: Tree) -> None:
+    def test_a_node_is_read_once(self, resources: Shelf, tree: Tree) -> None:
         """By whichever map reads it first."""
         cache = NodeCache()
-        paths_of(Tree(shelf, tree.root, cache=cache))
-        shelf.reads = 0
+        paths_of(Tree(resources, tree.root, cache=cache))
+        resources.reads = 0
 
-        assert paths_of(Tree(shelf, tree.root, cache=cache)) == sorted(PATHS)
-        assert shelf.reads == 0
+        assert paths_of(Tree(resources, tree.root, cache=cache)) == sorted(PATHS)
+        assert resources.reads == 0
 
-    def test_what_a_draft_made_need_not_be_read(self, shelf: Shelf, tree: Tree) -> None:
+    def test_what_a_draft_made_need_not_be_read(self, resources: Shelf, tree: Tree) -> None:
         """The next change finds its nodes decoded."""
         cache = NodeCache()
-        draft = Tree(shelf, tree.root, cache=cache).edit()
+        draft = Tree(resources, tree.root, cache=cache).edit()
         draft.put(entry("/new", 9))
         root, _ = draft.finish()
-        shelf.reads = 0
+        resources.reads = 0
 
-        assert Tree(shelf, root, cache=cache).get("/new") == entry("/new", 9)
-        assert shelf.reads == 0
+        assert Tree(resources, root, cache=cache).get("/new") == entry("/new", 9)
+        assert resources.reads == 0
 
-    def test_the_bound_holds(self, shelf: Shelf, tree: Tree) -> None:
+    def test_the_bound_holds(self, resources: Shelf, tree: Tree) -> None:
         """Two halves of it are held at the most, and what is used often stays."""
         cache = NodeCache(20_000)
-        small = Tree(shelf, tree.root, cache=cache)
+        small = Tree(resources, tree.root, cache=cache)
 
         paths_of(small)
 
-        held = sum(len(shelf.bodies[digest]) for half in (cache._young, cache._old) for digest in half)
+        held = sum(len(resources.bodies[digest]) for half in (cache._young, cache._old) for digest in half)
         assert 0 < held * 5 < 30_000
 
-    def test_a_cache_of_nothing_holds_nothing(self, shelf: Shelf, tree: Tree) -> None:
+    def test_a_cache_of_nothing_holds_nothing(self, resources: Shelf, tree: Tree) -> None:
         """For readers that go over everything once."""
         cache = NodeCache(0)
 
-        paths_of(Tree(shelf, tree.root, cache=cache))
+        paths_of(Tree(resources, tree.root, cache=cache))
 
         assert not cache._young
         assert not cache._old

@@ -10,7 +10,7 @@ import msgspec
 from perdure.cli.output.screen import Screen, console
 from perdure.providers import registry
 from perdure.providers.catalog import Card, Catalog, chosen
-from perdure.providers.profile import check_model, facing
+from perdure.providers.profile import backend_profile, check_model
 
 __all__ = [
     "ModelShape",
@@ -97,7 +97,7 @@ def known_models() -> Catalog:
 def known_backend(name: str) -> str:
     """`provider:model` for what names a backend; raises `NotFound` or `Invalid`, with names that are close."""
     name, models = meant_backend(name), known_models()
-    check_model(name, facing(name, models), models)
+    check_model(name, backend_profile(name, models), models)
     return name
 
 
