@@ -25,10 +25,10 @@ ALLOWED = {
     "tests/providers/test_runs.py": "a run on an ending model warns",
     "tests/recorded/pairs.py": "renders recorded requests for models with older rules too",
     "tests/surfaces/test_cli_models.py": "shows the day on which a model ends",
-    "tests/switching/test_row_07_graded.py": "needs a Claude without strict JSON, as the published lines have it",
-    "tests/unit/providers/test_capabilities.py": "compares models with older rules",
-    "tests/unit/providers/test_catalog.py": "is about the catalog's own entries",
-    "tests/unit/providers/test_tokens.py": "tells families of models by their names",
+    "tests/switching/test_graded.py": "needs a Claude without strict JSON, as the published lines have it",
+    "tests/providers/test_capabilities.py": "compares models with older rules",
+    "tests/providers/test_catalog.py": "is about the catalog's own entries",
+    "tests/providers/test_tokens.py": "tells families of models by their names",
 }
 
 

@@ -20,7 +20,7 @@ from perdure.providers.client import Speaker
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.testing import Script, say, use
 from tests.context.lines import BACKENDS, asked, planner, questions, script_of, search
-from tests.migration.works import space_of
+from tests.switching.checkpoint.works import space_of
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

@@ -25,7 +25,7 @@ from perdure.errors import PerdureError, Unavailable
 from perdure.runtime import event_loop, failpoints
 from perdure.runtime.events import RunEnded
 from perdure.testing import Script, say, use
-from tests.runs.world import World
+from tests.runtime.runs.world import World
 
 CHILD_ENDED = "the child has ended"
 ACTS = ("runs", "reads", "closes", "exits", "dies", "goes on")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perdure.history import ancestry
 from perdure.model.digest import Digest
-from tests.unit.history.hand import Hand
+from tests.history.hand import Hand
 
 LINES = ("main", "one", "two", "three")
 

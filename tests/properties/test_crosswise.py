@@ -15,7 +15,7 @@ from perdure.history.ancestry import Point
 from perdure.history.space import Space
 from perdure.history.verify import verify
 from perdure.model.canonical import Json
-from tests.unit.history.hand import Hand
+from tests.history.hand import Hand
 
 LINES = ("main", "one", "two", "three")
 RULES = {"/n": "counter", "/log": "append"}

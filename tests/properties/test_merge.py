@@ -12,7 +12,7 @@ from perdure.errors import Invalid, MergeConflict
 from perdure.history.verify import verify
 from perdure.model.canonical import Json, encode
 from perdure.model.merge_rules import Rule, adds_up, join, rule_for
-from tests.unit.history.hand import Hand
+from tests.history.hand import Hand
 
 State = dict[str, Json]
 

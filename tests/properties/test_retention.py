@@ -11,7 +11,7 @@ from perdure.history.retention import Policy
 from perdure.history.tree import bodies, refs
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind
-from tests.unit.history.hand import Hand
+from tests.history.hand import Hand
 
 LINES = ("main", "one", "two")
 PATHS = [f"/{number % 3}/{number}" for number in range(60)]

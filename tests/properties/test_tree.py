@@ -26,7 +26,7 @@ from perdure.history.tree import (
     reachable,
 )
 from perdure.history.tree.encoding import decode, encode
-from tests.unit.history.tree.maps import Shelf, blob, entry, ordinary
+from tests.history.tree.maps import Shelf, blob, entry, ordinary
 
 DEEP = bool(os.environ.get("PERDURE_DEEP"))
 

@@ -72,7 +72,7 @@ def sampled(wire: Wire, api: str) -> list[tuple[Record, Reply, Facts]]:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_row_1_an_answer_of_another_format_is_not_read(wire: Wire, api: str) -> None:
+def test_an_answer_of_another_format_is_not_read(wire: Wire, api: str) -> None:
     """Control: reading is no matter of course; what another family of formats answered is refused."""
     other = "anthropic-messages" if api != "anthropic-messages" else "gemini-generate"
     strange = [each for each in wire.answers(other) if each.status == 200 and not each.is_stream][:SAMPLE]
@@ -87,7 +87,7 @@ def test_row_1_an_answer_of_another_format_is_not_read(wire: Wire, api: str) -> 
 
 @pytest.mark.parametrize("field", ["text", "thinking", "stop", "input_tokens", "output_tokens", "tool_calls"])
 @pytest.mark.parametrize("api", [each for each in APIS if each not in WITHOUT_SHEETS])
-def test_row_2_a_sheet_that_says_something_else_is_told_apart(wire: Wire, api: str, field: str) -> None:
+def test_a_sheet_that_says_something_else_is_told_apart(wire: Wire, api: str, field: str) -> None:
     """Control: each fact by itself makes a difference."""
     rows = Rows.of(api)
     calls = [{"id": "c", "name": "other", "args": {}}]
@@ -100,7 +100,7 @@ def test_row_2_a_sheet_that_says_something_else_is_told_apart(wire: Wire, api: s
 
 
 @pytest.mark.parametrize("api", [each for each in APIS if each != "azure-inference-chat"])
-def test_row_3_a_stream_that_lost_its_middle_is_not_the_same(wire: Wire, api: str) -> None:
+def test_a_stream_that_lost_its_middle_is_not_the_same(wire: Wire, api: str) -> None:
     """Control: pieces are not equal by being pieces; without one of three, most streams say something else."""
     rows = Rows.of(api)
     streams = [each for each in wire.answers(api) if each.status == 200 and each.is_stream][:SAMPLE]
@@ -130,7 +130,7 @@ def body_of(record: Record, api: str) -> bytes:
 @pytest.mark.parametrize(
     "api", [each for each in APIS if each != "gemini-interactions"]
 )  # has one message each
-def test_row_4_a_request_that_lost_a_message_does_not_come_back(wire: Wire, api: str) -> None:
+def test_a_request_that_lost_a_message_does_not_come_back(wire: Wire, api: str) -> None:
     """Control: rendered without its last message, hardly any request is what it was."""
     requests = [each for each in wire.requests(api) if each.request][: 3 * SAMPLE]
     differ = compared = 0

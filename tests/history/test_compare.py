@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from perdure.errors import Invalid, MergeConflict, NotFound, OpReused, StaleHead
+from perdure.history import merge
+from perdure.history.merge import Terms
+from perdure.history.verify import verify
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import Merged, Picked
+from tests.history.hand import Hand
+
+
+@pytest.fixture
+def hand() -> Hand:
+    """Two lines, `main` and `other`, that parted at one commit."""
+    hand = Hand()
+    hand.write({"/a": 1, "/b": 1, "/gone": 1, "/n/count": 10, "/n/tags": ["x", "y"]})
+    hand.fork("other", hand.head().commit)
+    return hand
+
+
+def test_disjoint_changes_merge(hand: Hand) -> None:
+    """Each side's puts and deletes are all there afterwards."""
+    hand.write({"/a": 2})
+    hand.write({"/b": 3, "/new": 4}, delete=["/gone"], timeline="other")
+
+    outcome = hand.merge("other")
+
+    assert hand.state() == {"/a": 2, "/b": 3, "/new": 4, "/n/count": 10, "/n/tags": ["x", "y"]}
+    assert outcome.paths == 3
+    assert verify(hand.engine).ok
+
+
+def test_a_merge_has_two_parents_and_says_where_the_lines_parted(hand: Hand) -> None:
+    """The first parent is our line; the event names the other one."""
+    parted = hand.head().commit
+    ours = hand.write({"/a": 2})
+    theirs = hand.write({"/b": 3}, timeline="other")
+
+    outcome = hand.merge("other")
+
+    assert outcome.commit is not None
+    step = hand.space.step(outcome.commit)
+    assert step.commit.parents == (ours, theirs)
+    (event,) = step.changeset.events
+    assert isinstance(event, Merged)
+    assert (event.timeline, event.base, event.paths) == ("other", parted, 1)
+
+
+def test_equal_changes_merge(hand: Hand) -> None:
+    """Both sides made the same of it, deletion included; nothing is written twice."""
+    for timeline in ("main", "other"):
+        hand.write({"/a": 2}, delete=["/gone"], timeline=timeline)
+
+    assert hand.merge("other").paths == 0
+    assert hand.get("/a") == 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why"),
+    [
+        ({"/a": 2}, {"/a": 3}, "changed differently on both"),
+        ({"/new": 2}, {"/new": 3}, "added differently on both"),
+        ({"/a": 1.0}, {"/a": True}, "changed differently on both"),
+        ({"/a": b"x"}, {"/a": b"y"}, "changed differently on both"),
+    ],
+)
+def test_different_changes_of_one_path_are_a_conflict(
+    hand: Hand, ours: dict[str, object], theirs: dict[str, object], why: str
+) -> None:
+    """It is reported with all three values, and nothing is written."""
+    hand.write(ours)
+    hand.write(theirs, timeline="other")
+    before = hand.head()
+
+    with pytest.raises(MergeConflict, match="nothing was written") as refused:
+        hand.merge("other")
+
+    (conflict,) = refused.value.conflicts
+    assert (conflict.path, conflict.why) == (next(iter(ours)), why)
+    assert conflict.ours != conflict.theirs
+    assert hand.head() == before
+
+
+@pytest.mark.parametrize(("main", "other"), [("delete", "change"), ("change", "delete")])
+def test_deleting_what_the_other_changed_is_a_conflict(hand: Hand, main: str, other: str) -> None:
+    """A deletion is a change like any other, even where a rule covers the path."""
+    for timeline, what in (("main", main), ("other", other)):
+        if what == "delete":
+            hand.write(delete=["/n/count"], timeline=timeline)
+        else:
+            hand.write({"/n/count": 11}, timeline=timeline)
+
+    with pytest.raises(MergeConflict, match="deleted on"):
+        hand.merge("other", rules={"/n/count": "counter"})
+
+
+def test_every_conflict_is_reported(hand: Hand) -> None:
+    """Not only the first one, and the error can be sent to another process."""
+    hand.write({f"/c/{number}": "ours" for number in range(8)})
+    hand.write({f"/c/{number}": "theirs" for number in range(8)}, timeline="other")
+
+    with pytest.raises(MergeConflict, match=r"8 paths are in conflict.* and 3 more") as refused:
+        hand.merge("other")
+
+    assert [each.path for each in refused.value.conflicts] == [f"/c/{number}" for number in range(8)]
+    assert pickle.loads(pickle.dumps(refused.value)).conflicts == refused.value.conflicts  # noqa: S301
+
+
+def test_declared_rules_join_what_both_changed(hand: Hand) -> None:
+    """Counters add up, sets unite and respect what either side took away."""
+    hand.write({"/n/count": 12, "/n/tags": ["y", "z"]})
+    hand.write({"/n/count": 7, "/n/tags": ["x", "y", "a"]}, timeline="other")
+
+    hand.merge("other", rules={"/n/count": "counter", "/n/tags": "set"})
+
+    assert hand.get("/n/count") == 9
+    assert hand.get("/n/tags") == ["y", "a", "z"]
+
+
+def test_a_rule_that_does_not_fit_is_a_conflict(hand: Hand) -> None:
+    """Nothing is guessed: the report says why the rule could not be used."""
+    hand.write({"/n/count": "twelve"})
+    hand.write({"/n/count": 7}, timeline="other")
+
+    with pytest.raises(MergeConflict, match="'counter' does not fit: a side is not a number"):
+        hand.merge("other", rules={"/n": "counter"})
+
+
+def test_a_rule_for_bytes_is_a_conflict(hand: Hand) -> None:
+    """Rules are about JSON documents."""
+    hand.write({"/raw": b"x"})
+    hand.write({"/raw": b"y"}, timeline="other")
+
+    with pytest.raises(MergeConflict, match="not bytes"):
+        hand.merge("other", rules={"/": "append"})
+
+
+def test_a_merge_is_recorded_even_where_our_line_could_move_on(hand: Hand) -> None:
+    """So that it is one turn, and one undo takes it back."""
+    before = hand.head().commit
+    hand.write({"/a": 2}, timeline="other")
+    hand.write({"/b": 2}, timeline="other")
+
+    hand.merge("other")
+
+    assert (hand.get("/a"), hand.get("/b")) == (2, 2)
+    assert hand.undo().commit == before
+
+
+def test_merging_again_is_reported_as_nothing_to_do(hand: Hand) -> None:
+    """What is in our history already is not merged a second time."""
+    hand.write({"/a": 2}, timeline="other")
+    head = hand.merge("other").head
+
+    again = hand.merge("other")
+
+    assert (again.commit, again.head, hand.head()) == (None, head, head)
+
+
+def test_after_a_merge_only_what_came_later_is_merged(hand: Hand) -> None:
+    """The merged commit is the common ancestor from then on, so old changes cannot conflict again."""
+    hand.write({"/a": 2}, timeline="other")
+    hand.merge("other")
+    hand.write({"/a": 3})
+    hand.write({"/b": 2}, timeline="other")
+
+    hand.merge("other")
+
+    assert (hand.get("/a"), hand.get("/b")) == (3, 2)
+
+
+def test_what_belongs_to_a_run_of_the_other_line_stays_there(hand: Hand) -> None:
+    """Reserved prefixes are neither merged nor in conflict."""
+    hand.write({"/__run/step": 1})
+    hand.write({"/__run/step": 2, "/__kernel/x": 1, "/b": 2}, timeline="other")
+
+    hand.merge("other")
+
+    assert (hand.get("/__run/step"), hand.get("/b")) == (1, 2)
+    with pytest.raises(NotFound):
+        hand.get("/__kernel/x")
+
+
+def test_the_same_merge_again_by_its_op_id_gives_the_first_outcome(hand: Hand) -> None:
+    """Whoever retries after an unknown outcome is told what became of it; another intent is refused."""
+    theirs = hand.write({"/a": 2}, timeline="other")
+    terms = Terms(op_id="once", reason="merge")
+    first = merge.merge(hand.space, hand.head(), theirs, terms, source="other")
+
+    again = merge.merge(hand.space, hand.head(), theirs, terms, source="other")
+
+    assert again == first
+    with pytest.raises(OpReused):
+        merge.merge(hand.space, hand.head(), theirs, Terms(op_id="once", reason="x"), source="other")
+
+
+def test_a_stale_head_merges_nothing(hand: Hand) -> None:
+    """The merge is written against the head that was read."""
+    theirs = hand.write({"/a": 2}, timeline="other")
+    read = hand.head()
+    hand.write({"/b": 9})
+
+    with pytest.raises(StaleHead):
+        merge.merge(hand.space, read, theirs, Terms(op_id="late", reason="merge"), source="other")
+
+    assert hand.get("/a") == 1
+
+
+def test_an_empty_line_cannot_be_merged_into(hand: Hand) -> None:
+    """Without a first parent there is nothing that a merge could be a change of."""
+    hand.fork("empty", None)
+
+    with pytest.raises(Invalid, match="Promote or fork"):
+        hand.merge("other", into="empty")
+
+
+def test_a_commit_of_elsewhere_is_not_found(hand: Hand) -> None:
+    """Only what the space has can be merged."""
+    terms = Terms(op_id="far", reason="merge")
+
+    with pytest.raises(NotFound):
+        merge.merge(hand.space, hand.head(), digest_of(Kind.COMMIT, b"x"), terms, source="x")
+
+
+def pick(hand: Hand, commit: Digest, rules: dict[str, str] | None = None) -> merge.Taken:
+    """Cherry-pick onto main."""
+    terms = Terms(op_id=hand.space.ids(), reason="pick", rules=rules or {})
+    return merge.cherry_pick(hand.space, hand.head(), commit, terms)
+
+
+def test_a_pick_takes_one_commit_and_not_what_came_before_it(hand: Hand) -> None:
+    """Its difference to its first parent is applied on our head, and an event names it."""
+    hand.write({"/a": 9}, timeline="other")
+    wanted = hand.write({"/b": 2}, delete=["/gone"], timeline="other")
+
+    outcome = pick(hand, wanted)
+
+    assert (hand.get("/a"), hand.get("/b"), "/gone" in hand.state()) == (1, 2, False)
+    assert outcome.commit is not None
+    step = hand.space.step(outcome.commit)
+    assert len(step.commit.parents) == 1
+    assert [event.commit for event in step.changeset.events if isinstance(event, Picked)] == [wanted]
+    assert verify(hand.engine).ok
+
+
+def test_a_pick_onto_another_value_is_a_conflict(hand: Hand) -> None:
+    """The path does not hold what it held before the picked commit."""
+    hand.write({"/b": 5})
+    wanted = hand.write({"/b": 2}, timeline="other")
+
+    with pytest.raises(MergeConflict):
+        pick(hand, wanted)
+
+    assert hand.get("/b") == 5
+
+
+def test_a_pick_joins_by_rule(hand: Hand) -> None:
+    """What the commit added to a counter is added to ours."""
+    hand.write({"/n/count": 100})
+    hand.write({"/n/count": 11}, timeline="other")
+    wanted = hand.write({"/n/count": 14}, timeline="other")
+
+    pick(hand, wanted, rules={"/n": "counter"})
+
+    assert hand.get("/n/count") == 103
+
+
+def test_picking_what_is_there_already_writes_nothing(hand: Hand) -> None:
+    """It is reported as nothing to do."""
+    wanted = hand.write({"/b": 2}, timeline="other")
+    pick(hand, wanted)
+    head = hand.head()
+
+    assert pick(hand, wanted).commit is None
+    assert hand.head() == head
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "now"),
+    [("counter", 0, 2**53 - 1), ("counter", 0, -(2**53) + 1), ("append", ["a"], ["b"])],
+)
+def test_equal_steps_that_cannot_be_added_are_a_conflict(
+    hand: Hand, rule: str, before: object, now: object
+) -> None:
+    """Each line made a step that counts; keeping one of them would lose the other in silence."""
+    hand.write({"/v": before})
+    hand.fork("twin", hand.head().commit)
+    for timeline in ("main", "twin"):
+        hand.write({"/v": now}, timeline=timeline)
+
+    with pytest.raises(MergeConflict, match="does not fit"):
+        hand.merge("twin", rules={"/v": rule})
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "now"),
+    [
+        ("counter", 1, "done"),
+        ("counter", "x", 5),
+        ("append", None, {"a": 1}),
+        ("counter", b"y", 5),
+        ("append", [], b"x"),
+    ],
+)
+def test_equal_values_of_another_kind_than_the_rule_adds_are_equal(
+    hand: Hand, rule: str, before: object, now: object
+) -> None:
+    """There is nothing to add up."""
+    hand.write({"/v": before})
+    hand.fork("twin", hand.head().commit)
+    for timeline in ("main", "twin"):
+        hand.write({"/v": now}, timeline=timeline)
+
+    assert hand.merge("twin", rules={"/v": rule}).paths == 0
+    assert hand.get("/v") == now

@@ -1,0 +1,106 @@
+"""Recipes of contexts: what they name is checked, stays as long as a live message needs it, and goes with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import Forgotten
+from perdure.history import retention
+from perdure.history.retention import Policy
+from perdure.history.verify import verify
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
+from perdure.model.message import Message, Text, encode_message
+from perdure.model.recipe import Frame, Recipe, encode_frame, encode_recipe
+from tests.history.hand import Hand
+
+DAY = 24 * 60 * 60 * 1_000_000
+UNDONE = Policy(undone_after_days=30)
+
+
+def body(text: str) -> Object:
+    """A note."""
+    return Object.of(Kind.BODY, encode_message(Message("user", (Text(text),))))
+
+
+def framed(system: str) -> Object:
+    """A frame."""
+    return Object.of(Kind.BODY, encode_frame(Frame(system=system)))
+
+
+def said(hand: Hand, text: str, frame: Object, lead: Object, *, without: Object | None = None) -> Object:
+    """Write a message whose recipe names a frame and a note; the recipe.  `without` is not stored."""
+    recipe = Object.of(Kind.BODY, encode_recipe(Recipe(backend="a:b", frame=frame.digest, lead=lead.digest)))
+    message = body(text)
+    event = MessageAppended(
+        id=hand.space.ids(),
+        role="assistant",
+        body=message.digest,
+        size=len(message.body),
+        context=recipe.digest,
+    )
+    hand.write(
+        events=[event], objects=[each for each in (message, frame, lead, recipe) if each is not without]
+    )
+    return recipe
+
+
+@pytest.fixture
+def hand() -> Hand:
+    """An empty line."""
+    return Hand()
+
+
+def test_a_recipe_whose_parts_are_there_is_sound(hand: Hand) -> None:
+    """Nothing is said of what is in order."""
+    said(hand, "hello", framed("Plan."), body("note"))
+
+    assert verify(hand.engine).ok
+
+
+@pytest.mark.parametrize("missing", ["frame", "lead"])
+def test_a_recipe_whose_part_is_missing_is_named(hand: Hand, missing: str) -> None:
+    """What a model was shown could not be made again, and verify says so."""
+    frame, lead = framed("Plan."), body("note")
+    gone = frame if missing == "frame" else lead
+
+    said(hand, "hello", frame, lead, without=gone)
+
+    assert [gone.digest in fault.what for fault in verify(hand.engine).faults] == [True]
+
+
+def test_a_recipe_that_cannot_be_read_is_named(hand: Hand) -> None:
+    """A body that is no recipe is a fault of its own."""
+    message, recipe = body("hello"), Object.of(Kind.BODY, b'{"frame":7}')
+    event = MessageAppended(
+        id="m", role="assistant", body=message.digest, size=len(message.body), context=recipe.digest
+    )
+
+    hand.write(events=[event], objects=[message, recipe])
+
+    assert [fault.digest for fault in verify(hand.engine).faults] == [recipe.digest]
+
+
+def test_what_only_an_undone_message_was_shown_goes(hand: Hand) -> None:
+    """Its note quotes what was undone, so it goes; the frame that a live message needs stays."""
+    frame, kept, undone = framed("Plan."), body("kept"), body("undone")
+    said(hand, "one", frame, kept)
+    recipe = said(hand, "two", frame, undone)
+    hand.undo()
+    hand.now += DAY
+    said(hand, "three", frame, kept)
+
+    plan = retention.plan(hand.engine, UNDONE, hand.now + 60 * DAY)
+    retention.carry_out(hand.engine, plan, ids=hand.space.ids)
+
+    def is_there(digest: Digest) -> bool:
+        try:
+            return bool(hand.space.body(digest))
+        except Forgotten:
+            return False
+
+    assert not is_there(undone.digest)
+    assert not is_there(recipe.digest)
+    assert is_there(frame.digest)
+    assert is_there(kept.digest)
+    assert verify(hand.engine).ok

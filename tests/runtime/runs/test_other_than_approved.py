@@ -1,0 +1,124 @@
+"""Row 4: an approval covers exactly what was shown; what is about to run now is asked about anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Agent, Call, Store
+from perdure.ledger import tickets
+from perdure.model.call import CallRecord
+from perdure.runtime.tools.tool import Tool
+from perdure.store.thread import Thread
+from perdure.testing import Script, say, use
+from tests.runtime.runs.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Where payments go."""
+    return World(tmp_path / "world")
+
+
+def paying(world: World, tool: Tool) -> Agent:
+    """An agent that pays 3 with that tool."""
+    return Agent("payer", backend=Script(use("pay", amount=3), say("Done.")), tools=[tool])
+
+
+def pay_in(world: World, currency: str, version: str | None = None) -> Tool:
+    """A tool that pays in a currency which the model need not name."""
+
+    @perdure.tool(effect="financial", ask=True, version=version)
+    def pay(amount: int, currency: str = currency, *, call: Call) -> str:
+        world.do(f"{amount} {currency}", call.key, call.attempt)
+        return "paid"
+
+    return pay
+
+
+OTHERWISE = {"another default": ("GBP", None), "another version": ("EUR", "2")}
+
+
+@pytest.mark.parametrize("change", OTHERWISE)
+@pytest.mark.parametrize("verdict", ["approve", "edit"])
+def test_what_changed_since_the_approval_is_asked_again(
+    store: Store, world: World, change: str, verdict: str
+) -> None:
+    """Another default, another version of the tool: nothing is paid until somebody has seen that."""
+    before = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
+    (ticket,) = before.run("Pay").approvals
+    if verdict == "approve":
+        before.decide(ticket.call, "approve", by="ann")
+    else:
+        before.decide(ticket.call, "edit", value={"amount": 4}, by="ann")
+
+    after = store.thread("bills", agent=paying(world, pay_in(world, *OTHERWISE[change])))
+    result = after.resume()
+
+    assert result.status == "waiting"
+    assert world.deeds() == []
+    (asked,) = result.approvals
+    assert (asked.call, asked.action) == (ticket.call, "approve")
+    assert asked.id != ticket.id
+    assert asked.fingerprint != ticket.fingerprint
+
+
+@pytest.mark.parametrize(("verdict", "paid"), [("approve", {"3 GBP": 1}), ("deny", {})])
+def test_the_new_question_is_decided_like_any_other(
+    store: Store, world: World, verdict: str, paid: dict[str, int]
+) -> None:
+    """Approved, exactly what was shown now is paid, once."""
+    thread = _changed(store, world)
+    (asked,) = thread.resume().approvals
+
+    thread.decide(asked.call, "approve" if verdict == "approve" else "deny", by="ann")
+
+    assert thread.resume().status == "succeeded"
+    assert world.counted() == paid
+
+
+def test_what_did_not_change_is_not_asked_again(store: Store, world: World) -> None:
+    """A new process with the same tool goes on."""
+    store.thread("bills", agent=paying(world, pay_in(world, "EUR"))).run("Pay")
+    thread = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
+
+    thread.decide(thread.calls()[0].id, "approve", by="ann")
+
+    assert thread.resume().status == "succeeded"
+    assert world.counted() == {"3 EUR": 1}
+
+
+def test_edited_arguments_are_what_is_paid(store: Store, world: World) -> None:
+    """An edit is the approval of other arguments: these run, and not the model's."""
+    thread = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
+    (ticket,) = thread.run("Pay").approvals
+
+    thread.decide(ticket.call, "edit", value={"amount": 2, "currency": "SEK"}, by="ann")
+
+    assert thread.resume().status == "succeeded"
+    assert world.counted() == {"2 SEK": 1}
+
+
+def test_an_approval_that_is_not_bound_pays_what_nobody_saw(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: where a yes is a yes, another currency is paid than the one that was approved."""
+    thread = _changed(store, world)
+
+    def bound(record: CallRecord, fingerprint: str) -> bool:
+        return True
+
+    monkeypatch.setattr(tickets, "still_bound", bound)
+
+    assert thread.resume().status == "succeeded"
+    assert world.counted() == {"3 GBP": 1}
+
+
+def _changed(store: Store, world: World) -> Thread:
+    """A thread on which 3 EUR were approved, and the tool pays in GBP by now."""
+    before = store.thread("bills", agent=paying(world, pay_in(world, "EUR")))
+    (ticket,) = before.run("Pay").approvals
+    before.decide(ticket.call, "approve", by="ann")
+    return store.thread("bills", agent=paying(world, pay_in(world, "GBP")))

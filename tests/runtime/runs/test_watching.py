@@ -1,0 +1,252 @@
+"""Watching a line: followers that wait for the next run, decisions in mid-run, and what cannot be watched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import perdure
+from perdure import Agent, Call, Store, Thread, errors
+from perdure.engines.contract import Receipt, Write
+from perdure.runtime.events import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from perdure.runtime.session.broadcast import Watcher
+from perdure.testing import Script, say, step, use
+from perdure.testing.script import Item
+from tests.runtime.runs.injecting import Injecting, Wire, unavailable
+
+
+@perdure.tool(effect="external_write", ask=True)
+def pay(amount: int) -> str:
+    """Pay, if somebody agrees."""
+    return f"paid {amount}"
+
+
+def thread_of(store: Store, *items: Item, tools: tuple[perdure.Tool, ...] = (pay,)) -> Thread:
+    """The thread, for an agent that takes these steps."""
+    return store.thread("trip", agent=Agent("planner", backend=Script(*items), tools=tools))
+
+
+def kinds(events: list[Happening]) -> list[str]:
+    """The names of events, words and progress left out."""
+    return [event.type for event in events if not isinstance(event, TextDelta | CallProgress)]
+
+
+def test_a_stream_is_one_ordered_sequence_of_typed_events(store: Store) -> None:
+    """From the input to the end: each commit closes what it holds."""
+    events = list(thread_of(store, use("nope"), say("Done.")).stream("go"))
+
+    assert kinds(events) == [
+        *("message.appended", "run.started", "committed"),
+        *("message.appended", "tool.call.requested", "committed"),
+        *("message.appended", "tool.call.completed", "committed"),
+        *("message.appended", "committed"),
+        *("run.finished", "committed"),
+        "run.ended",
+    ]
+
+
+def test_a_stream_that_waits_tells_what_for(store: Store) -> None:
+    """The suspension is durable; the end says what has to be decided; there is no finish."""
+    events = list(thread_of(store, use("pay", amount=3), say("Done.")).stream("go"))
+
+    assert "tool.call.suspended" in kinds(events)
+    assert "run.finished" not in kinds(events)
+    last = events[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.result.status, len(last.result.approvals)) == ("waiting", 1)
+
+
+def test_a_stream_on_a_line_that_is_taken_is_busy(store: Store) -> None:
+    """The error comes where the stream is read."""
+    seen: list[BaseException] = []
+
+    @perdure.tool(effect="read_only")
+    def visit() -> str:
+        try:
+            list(thread_of(store, say("Me too.")).stream("go"))
+        except errors.PerdureError as error:
+            seen.append(error)
+        return "visited"
+
+    thread_of(store, use("visit"), say("Done."), tools=(visit,)).run("go")
+
+    assert [type(error) for error in seen] == [errors.Busy]
+
+
+def test_a_stream_of_an_input_given_before_ends_with_its_result(store: Store) -> None:
+    """Nothing happens again, so nothing is told but the end."""
+    first = thread_of(store, say("Done.")).run("go", id="m1")
+
+    events = list(thread_of(store, say("Never.")).stream("go", id="m1"))
+
+    (end,) = events
+    assert isinstance(end, RunEnded)
+    assert end.result == first
+
+
+def test_a_follower_that_waits_sees_one_run_after_another(store: Store) -> None:
+    """Between them it stays; each event comes once."""
+    thread = thread_of(store, say("One."))
+    thread.run("go")
+    seen: list[Happening] = []
+    ready = threading.Event()
+
+    def follow() -> None:
+        for event in _until_ended(thread, ready, times=2):
+            seen.append(event)  # noqa: PERF402  # what was seen so far counts
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    ready.wait()
+    for words in ("Two.", "Three."):
+        thread_of(store, say(words)).run("go on")
+    follower.join()
+
+    durable = [event for event in seen if isinstance(event, Happened | Committed)]
+    assert [event.text for event in durable if isinstance(event, Happened) and event.text] == [
+        *("go on", "Two."),
+        *("go on", "Three."),
+    ]
+    assert len({event.cursor for event in durable}) == len(durable)
+
+
+def _until_ended(thread: Thread, ready: threading.Event, *, times: int) -> Iterator[Happening]:
+    """What a follower that waits sees, until so many runs have ended."""
+    place = f"{len(thread.log()) - 1}.99.{thread.head.commit}"
+    stream = thread.follow(after=place, wait=True)
+    ready.set()
+    for event in stream:
+        yield event
+        times -= isinstance(event, Happened) and event.ends
+        if not times:
+            return
+
+
+def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Store) -> None:
+    """What was undone is not told again, and what comes instead is told once."""
+    thread = thread_of(store, say("One."))
+    thread.run("first")
+    first = list(thread_of(store, say("Two.")).stream("second"))
+    thread.undo()
+    thread_of(store, say("Instead.")).run("third")
+
+    events = list(thread.follow(after=first[-1].cursor))
+
+    assert [event.text for event in events if isinstance(event, Happened) and event.text] == [
+        "third",
+        "Instead.",
+    ]
+
+
+@pytest.mark.parametrize("verdict", ["approve", "deny"])
+def test_a_decision_while_the_run_goes_on_is_used_by_the_same_run(store: Store, verdict: str) -> None:
+    """Only the suspended call waits; decided before its siblings have ended, nobody has to resume."""
+
+    @perdure.tool(effect="read_only")
+    def decide() -> str:
+        thread = store.thread("trip", agent=Agent("planner", tools=[pay]))
+        while not thread.approvals():
+            threading.Event().wait(0.005)
+        thread.decide(thread.approvals()[0].call, verdict, by="ann")  # pyright: ignore[reportArgumentType]
+        return "decided"
+
+    thread = thread_of(store, step(use("pay", amount=3), use("decide")), say("Done."), tools=(pay, decide))
+
+    result = thread.run("go")
+
+    states = {call.tool: call.state for call in thread.calls()}
+    assert result.status == "succeeded"
+    assert states == {"pay": "succeeded" if verdict == "approve" else "denied", "decide": "succeeded"}
+
+
+def test_a_run_that_waits_goes_on_with_its_siblings_results(store: Store) -> None:
+    """Of two calls one waits: the other's result is durable, and its state is applied at once."""
+
+    @perdure.tool(effect="local_write", idempotent=True)
+    def note(call: Call) -> str:
+        call.put("/noted.json", True)
+        return "noted"
+
+    thread = thread_of(store, step(use("pay", amount=3), use("note")), say("Done."), tools=(pay, note))
+
+    waiting = thread.run("go")
+
+    assert waiting.status == "waiting"
+    assert thread.get("/noted.json") is True
+    thread.decide(waiting.approvals[0].call, "answer", value="paid in cash")
+    assert thread.resume().text == "Done."
+    assert "paid in cash" in str([entry.message.tool_results for entry in thread.transcript()])
+
+
+def test_a_run_that_cannot_even_end_is_not_tried_for_ever(store_url: str) -> None:
+    """The next run tells the error instead of going round in circles."""
+    injecting = Injecting(store_url)
+    with injecting.store as store:
+
+        @perdure.tool(effect="read_only")
+        def cut() -> str:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            thread_of(store, use("cut"), say("Done."), tools=(cut,)).run("go")
+
+        def only_leases(wire: Wire, write: Write) -> Receipt:
+            if write.moves or write.entries:
+                raise errors.Unavailable("the disk is full; nothing was written.")
+            return wire.inner.apply(write)
+
+        injecting.wire.arm(only_leases, nth=1, times=1_000_000)
+
+        with pytest.raises(errors.RunFailed, match="disk is full"):
+            thread_of(store, say("Next."), tools=(cut,)).run("again")
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_call_is_said_to_have_succeeded_once_that_is_durable(store_url: str, calls: int) -> None:
+    """Not a moment before: whoever acts on it finds it in the ledger."""
+    injecting = Injecting(store_url)
+    order: list[str] = []
+    watchers: list[Watcher] = []
+
+    def wake() -> None:
+        taken = watchers[0].take(0) if watchers else []
+        order.extend(item.state for item in taken if isinstance(item, CallProgress))
+
+    def look_on(wire: Wire, write: Write) -> Receipt:
+        receipt = wire.inner.apply(write)
+        order.extend("durable" for entry in write.entries if b'"to":"succeeded"' in entry)
+        return receipt
+
+    @perdure.tool(effect="read_only")
+    def watch() -> str:
+        if not watchers:
+            feed = injecting.store._resources.store_runtime.feeds.find(thread._space.name, "main")  # pyright: ignore[reportPrivateUsage]
+            assert feed is not None
+            watchers.append(feed.watch(wake))
+        return "watched"
+
+    thread = thread_of(injecting.store, step(*[use("watch")] * calls), say("Done."), tools=(watch,))
+    injecting.wire.arm(look_on, nth=1, times=100)
+
+    thread.run("go")
+
+    told = [state for state in order if state in ("durable", "succeeded")]
+    assert told == ["durable", "succeeded"] * calls
+
+
+def test_a_result_that_could_not_be_written_is_not_said_to_have_succeeded(store_url: str) -> None:
+    """The tool returned, and nothing more could be written: nobody is told of a success."""
+    injecting = Injecting(store_url)
+
+    @perdure.tool(effect="read_only")
+    def fill() -> str:
+        injecting.wire.arm(unavailable, nth=1, times=100)
+        return "filled"
+
+    seen: list[Happening] = []
+    with pytest.raises(errors.RunFailed):
+        seen.extend(thread_of(injecting.store, use("fill"), say("Done."), tools=(fill,)).stream("go"))
+
+    assert "succeeded" not in [event.state for event in seen if isinstance(event, CallProgress)]

@@ -1,0 +1,185 @@
+"""Following: the repository goes on with the thread, from wherever it was left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure import Store
+from perdure.errors import Conflict, NotFound
+from perdure.store import git_export
+from tests.store.git_export.looking import branches, clean, git, opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    with opened(tmp_path / "store.db") as store:
+        yield store
+
+
+def test_following_waits_and_tells_of_what_moved(store: Store, tmp_path: Path) -> None:
+    """First what is there, then each time something was committed, forked, undone."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    following = git_export.follow(thread, tmp_path / "g")
+    first = next(following)
+    later = threading.Timer(0.3, lambda: thread.put("/a", 2))
+    later.start()
+
+    second = next(following)
+    thread.undo()
+    third = next(following)
+    later.join()
+
+    assert (first.commits, second.commits, third.commits) == (1, 1, 0)
+    assert third.branches[0].git == first.branches[0].git
+    assert [each.moved for each in third.branches] == [True]
+
+
+def test_a_write_that_moves_no_head_is_not_told(store: Store, tmp_path: Path) -> None:
+    """An artifact that was put is no commit."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    following = git_export.follow(thread, tmp_path / "g")
+    next(following)
+
+    thread.artifacts.put(b"content")
+    later = threading.Timer(0.5, lambda: thread.put("/a", 2))
+    later.start()
+    written = next(following)
+    later.join()
+
+    assert written.commits == 1
+
+
+def test_following_ends_with_the_thread(store: Store, tmp_path: Path) -> None:
+    """A thread that is removed has nothing to follow; what was exported stays."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    following = git_export.follow(thread, tmp_path / "g")
+    next(following)
+
+    thread.rm()
+
+    with pytest.raises(NotFound, match="was removed"):
+        next(following)
+    assert len(branches(tmp_path / "g")) == 1
+
+
+def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tmp_path: Path) -> None:
+    """The command in a process of its own, killed while it writes, again and again: in the end all is there."""
+    thread = store.thread("trip", agent="planner")
+    for number in range(300):
+        thread.put(f"/{number % 7}", number)
+    words = [
+        sys.executable,
+        "-m",
+        "perdure",
+        "export",
+        "trip",
+        "--git",
+        "g",
+        "--follow",
+        "--store",
+        "store.db",
+    ]
+
+    for wait in (0.35, 0.45, 0.55, 0.65, 0.8):
+        process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in range(20):
+            thread.put("/more", number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=wait)
+        process.kill()
+        process.communicate()
+    git_export.export(thread, tmp_path / "g")
+    git_export.export(thread, tmp_path / "whole")
+
+    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
+    assert git(tmp_path / "g", "fsck", "--strict").replace("dangling commit", "").count("\n") <= 5
+
+
+def following(*more: str) -> list[str]:
+    """The command, in a process that hears Ctrl-C: whoever runs the tests in the background may have them ignore it."""
+    words = ["export", "trip", "--git", "g", "--follow", "--store", "store.db", *more]
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    return [sys.executable, "-c", f"{heard}; from perdure.cli import main; main({words!r})"]
+
+
+def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Path) -> None:
+    """It says what it wrote, goes on as commits arrive from another process, and ends with the signal."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    process = subprocess.Popen(
+        following("--json"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+
+    with process:
+        first = process.stdout.readline()
+        thread.put("/a", 2)
+        second = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    assert '"commits":1' in first
+    assert '"commits":1' in second
+    assert process.returncode == 130
+    git_export.export(thread, tmp_path / "whole")
+    assert branches(tmp_path / "g") == branches(tmp_path / "whole")
+    assert clean(tmp_path / "g")
+
+
+def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path) -> None:
+    """What was there, how to stop, and then a line for each branch that moves."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/a", 1)
+    process = subprocess.Popen(
+        following(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+
+    with process:
+        first = [process.stdout.readline() for _ in range(5)]
+        thread.put("/a", 2, reason="second")
+        later = process.stdout.readline()
+        thread.undo(to=None)
+        last = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    assert first[0] == "Wrote 1 commit of trip to g.\n"
+    assert first[-1].startswith("Following. Ctrl-C stops it")
+    assert later.startswith("main  2 commits  ")
+    assert later.endswith("second\n")
+    assert last == "main  nothing is committed there any more\n"
+
+
+def test_an_export_that_was_killed_before_it_had_said_whose_it_is_can_be_made_again(
+    store: Store, tmp_path: Path
+) -> None:
+    """All it left is its lock and half a marker; control: beside somebody's file it touches nothing."""
+    thread = store.thread("trip", agent="planner")
+    thread.put("/n", 1)
+    for name in ("begun", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "perdure.lock").touch()
+        (tmp_path / name / "perdure.json.new").write_text('{"form')
+    (tmp_path / "theirs" / "notes.txt").write_text("mine")
+
+    git_export.export(thread, tmp_path / "begun")
+
+    assert (tmp_path / "begun" / "perdure.json").is_file()
+    with pytest.raises(Conflict, match="not empty"):
+        git_export.export(thread, tmp_path / "theirs")
