@@ -70,7 +70,7 @@ def test_a_call_with_the_key_of_a_finished_one_gets_its_result(shop: Shop) -> No
     assert calls.reference(staged.digest) == first.record.result
 
 
-@pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human")])
+@pytest.mark.parametrize("states", [(), ("unknown",), ("unknown", "needs_human")])
 def test_a_key_in_use_makes_others_wait(shop: Shop, states: tuple[CallState, ...]) -> None:
     """Nobody knows yet whether there is a result to share."""
     shop.begin(shop.order("a"), *states)

@@ -45,7 +45,7 @@ def test_the_first_call_passes(keeper: Keeper) -> None:
     assert isinstance(keeper.check(keeper.record("a")), MayStart)
 
 
-@pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human")])
+@pytest.mark.parametrize("states", [(), ("unknown",), ("unknown", "needs_human")])
 def test_a_call_that_may_have_happened_stops_its_like(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """Case (a): a tool times out, and the model calls it again under a new id."""
     ended(keeper, "first", *states)
@@ -71,7 +71,7 @@ def test_case_a_holds_on_every_line(keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize(
-    "hops",
+    "states",
     [
         ("failed",),
         ("awaiting_approval", "denied"),

@@ -31,7 +31,7 @@ def started(keeper: Keeper, *states: CallState) -> VersionedCall:
     return held
 
 
-@pytest.mark.parametrize("hops", [(), ("unknown",), ("unknown", "needs_human"), ("unknown", "requested")])
+@pytest.mark.parametrize("states", [(), ("unknown",), ("unknown", "needs_human"), ("unknown", "requested")])
 def test_a_late_result_is_accepted_once(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """While nobody knows better it is the result; said again it changes nothing, and another is refused."""
     started(keeper, *states)
@@ -83,7 +83,7 @@ def test_a_result_of_an_attempt_that_was_repeated_is_refused(keeper: Keeper) -> 
         late(keeper.space, "c", attempt=1, epoch=3, staged=keeper.staged())
 
 
-@pytest.mark.parametrize("hops", [("unknown",), ("unknown", "needs_human")])
+@pytest.mark.parametrize("states", [("unknown",), ("unknown", "needs_human")])
 def test_a_person_settles_what_nobody_knows(keeper: Keeper, states: tuple[CallState, ...]) -> None:
     """Outcome, result, who and why are on record; the same again changes nothing."""
     started(keeper, *states)

@@ -20,13 +20,13 @@ from tests.memory.remembering import look, note, remembering, texts
 KILLED = """
 import os, signal, sys
 import perdure
-from perdure.memory import writing
+from perdure.memory import write
 from tests.memory.remembering import remembering
 
 def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
-writing.deliver = die
+write.deliver = die
 with perdure.open(sys.argv[1]) as store:
     remembering(store, "t1", "likes fjords")
 """

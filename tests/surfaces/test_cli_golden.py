@@ -60,7 +60,7 @@ def fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     for module in ("threads.ls", "runs.ls", "calls.ls", "approvals.ls", "approvals.show"):
-        monkeypatch.setattr(f"perdure.cli.{module}.now", lambda: BEGAN + 3_600_000_000)
+        monkeypatch.setattr(f"perdure.cli.commands.{module}.now", lambda: BEGAN + 3_600_000_000)
     monkeypatch.setattr("perdure.store.open_store._now", lambda: BEGAN + 3_600_000_000)
 
 

@@ -22,12 +22,12 @@ from tests.switching.checkpoint.works import Work, space_of
 
 CHILD = """
 import sys, perdure
-from perdure.switching import extract
+from perdure.switching.checkpoint import derive
 from perdure.model.checkpoint import encode_checkpoint
 with perdure.open(sys.argv[1], read_only=True) as store:
     space = store.thread("trip")._space
     for commit in sys.argv[2:]:
-        print(encode_checkpoint(extract.derive(space, commit, to_backend="other:model")).hex())
+        print(encode_checkpoint(derive.derive(space, commit, to_backend="other:model")).hex())
 """
 
 

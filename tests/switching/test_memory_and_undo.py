@@ -66,9 +66,7 @@ def test_undo_past_it_from_further_on_withdraws_it_too(store: Store) -> None:
     assert texts(store, "fjords") == []
 
 
-def test_without_the_check_it_would_still_be_found(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_check_it_would_still_be_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: nothing but reachability withdraws it."""
     remembering(store, "t1", "ann likes fjords").undo()
     monkeypatch.setattr(ReachableMemory, "holds", lambda *args: True)

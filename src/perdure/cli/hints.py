@@ -3,27 +3,16 @@
 The library speaks to programs and names the method that helps; at a terminal the same help is a command.
 One table says which, with the thread, the agent and the store that the command was about filled in, so
 that what is told can be typed.
-
-Guessing: which name may have been meant by one that is not there.
-
-A guess is told and never acted on.  Names are looked at only after something was not found, and only so many.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.cli.usage import named_store
-from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.model.names import COMPARED_MAX, did_you_mean
-from perdure.store.store import Store
-from perdure.store.thread import Thread
-from perdure.store.view import View
 
 __all__ = [
     "ADVICE",
@@ -31,12 +20,6 @@ __all__ = [
     "command",
     "in_words_of_the_shell",
     "with_store",
-    "agent_names",
-    "guessing",
-    "moment_names",
-    "no_agent",
-    "owner_names",
-    "paths_like",
 ]
 
 
@@ -177,56 +160,3 @@ def command(words: str, about: Subject) -> str:
 def with_store(spelled: str, store: str | None) -> str:
     """A command that names the store, unless it does so already; None: it is found without."""
     return spelled if store is None or "--store" in spelled else f"{spelled} --store {shlex.quote(store)}"
-
-
-_LAST = 200
-
-
-@contextmanager
-def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
-    """Let what is not found inside say which of the `known` names are close to `name`."""
-    try:
-        yield
-    except Forgotten:
-        raise
-    except NotFound as error:
-        hint = "" if "Did you mean" in str(error) else did_you_mean(name, known())
-        if not hint:
-            raise
-        raise NotFound(f"{error} {hint.rstrip()}") from error
-
-
-def agent_names(store: Store) -> Iterator[str]:
-    """The agents of the store, with threads or kept as files."""
-    return islice(store.agents(), COMPARED_MAX)
-
-
-def no_agent(store: Store, name: str, undone: str) -> NotFound:
-    """The error for an agent that is not there."""
-    hint = did_you_mean(name, agent_names(store))
-    return NotFound(
-        f"there is no agent '{name}'; {undone}. {hint}See what there is with `perdure agents ls`."
-    )
-
-
-def owner_names(store: Store) -> Iterator[str]:
-    """The owners of the store: those with a memory, then those of its first threads."""
-    yield from islice(store.owners(), COMPARED_MAX // 2)
-    seen = (thread.owner for thread in islice(store.threads(), COMPARED_MAX // 4))
-    yield from (owner for owner in seen if owner is not None)
-
-
-def paths_like(view: View, path: str) -> Iterator[str]:
-    """The paths around one that holds nothing: those beside it, then the first of all."""
-    for prefix in (path.rpartition("/")[0] + "/", "/"):
-        with suppress(Invalid):  # what is no path has none beside it
-            yield from (entry.path for entry in islice(view.entries(prefix), COMPARED_MAX // 2))
-
-
-def moment_names(thread: Thread, name: str) -> Iterator[str]:
-    """What a moment may be called: timelines, HEAD~n, turn:n and version:n, then the last messages and runs."""
-    yield from (hold.head.timeline for hold in islice(thread.timelines(), COMPARED_MAX // 2))
-    number = "".join(filter(str.isdigit, name))[-6:]
-    yield from ("HEAD", f"HEAD~{number or 1}", f"turn:{number or 1}", f"version:{number or 1}")
-    yield from (entry.id for entry in thread.transcript(limit=_LAST))
-    yield from (record.id for record in thread.runs(limit=_LAST))

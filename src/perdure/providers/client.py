@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from asyncio import sleep
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -172,7 +173,7 @@ async def pause(error: Unavailable, attempt: int) -> bool:
         return False
     backoff = min(_LONGEST_SECONDS, _FIRST_SECONDS * _GROWTH**attempt)
     jittered = backoff * random.uniform(0.75, 1.0)
-    await asyncio.sleep(jittered if error.retry_after is None else error.retry_after)
+    await sleep(jittered if error.retry_after is None else error.retry_after)
     return True
 
 

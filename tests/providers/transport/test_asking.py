@@ -40,7 +40,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         found.append(seconds)
 
-    monkeypatch.setattr(client.asyncio, "sleep", sleep)
+    monkeypatch.setattr(client, "sleep", sleep)
+    monkeypatch.setattr(client, "_FIRST_SECONDS", 0.5)
     return found
 
 

@@ -268,7 +268,7 @@ def test_sigkill_between_the_writes(tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     program = (
         "import os, signal, sys, perdure\n"
-        "from perdure.store import outbox\n"
+        "from perdure.store.plumbing import outbox\n"
         "outbox.finish = lambda *args: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store = perdure.open(sys.argv[1])\n"
         "with store.thread('t', agent='a').change('both') as change:\n"

@@ -9,7 +9,7 @@ from perdure import Store, Text
 from perdure.model.checkpoint import decode_checkpoint, encode_checkpoint
 from perdure.model.message import Message
 from perdure.switching.checkpoint import derive
-from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, task
+from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, questions, task
 from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
 from tests.switching.checkpoint.works import space_of
 
@@ -36,7 +36,7 @@ def test_what_is_found_was_said_in_the_message_that_is_cited(said: list[tuple[st
     words = [Utterance(f"m{at}", role, text, calls) for at, (role, text, calls) in enumerate(said)]
     texts = {each.id: _plain(each.text) for each in words}
 
-    found = [*decisions(words), *decisions(words)]
+    found = [*decisions(words), *questions(words)]
     found += [each for each in (goal(None, words, whole=True), task(words)) if each]
 
     for each in found:

@@ -9,7 +9,7 @@ import pytest
 from perdure.ledger import snapshot
 from perdure.projections import working_memory
 from perdure.switching.checkpoint import derive, effects, sources, summary
-from perdure.switching.checkpoint.heuristics import decisions, goal, task
+from perdure.switching.checkpoint.heuristics import decisions, goal, questions, task
 from perdure.switching.checkpoint.heuristics.decisions import DECISIONS_MAX, QUESTIONS_MAX
 from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
 from tests.docs.blocks import ROOT
@@ -128,4 +128,4 @@ def test_the_rules_say_nothing_of_an_empty_conversation() -> None:
     assert goal(None, [], whole=True) is None
     assert task([]) is None
     assert decisions([]) == []
-    assert decisions([]) == []
+    assert questions([]) == []

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, shortened, task
+from perdure.switching.checkpoint.heuristics import (
+    Utterance,
+    clean,
+    decisions,
+    goal,
+    questions,
+    shortened,
+    task,
+)
 from perdure.switching.checkpoint.heuristics.sentences import sentences
 
 
@@ -148,7 +156,7 @@ def test_a_decision_is_the_users_or_was_agreed_to_by_the_user(
 )
 def test_a_question_is_open_until_the_other_side_has_spoken(said: list[Utterance], found: list[str]) -> None:
     """One that was declared open stays so until somebody decides about the same thing."""
-    assert [each.text for each in decisions(said)] == found
+    assert [each.text for each in questions(said)] == found
 
 
 def test_the_goal_is_the_request_that_opened_the_present_topic() -> None:
@@ -249,5 +257,5 @@ def test_a_polite_ending_is_no_open_question(ending: str) -> None:
     """A real one beside it is."""
     said = talk("u:Book a flight.", f"a:Booked. {ending}")
 
-    assert decisions(said) == []
-    assert decisions(talk("u:Book a flight.", "a:When does your passport expire?")) != []
+    assert questions(said) == []
+    assert questions(talk("u:Book a flight.", "a:When does your passport expire?")) != []

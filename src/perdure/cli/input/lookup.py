@@ -8,7 +8,7 @@ Calls and their approvals as one timeline sees them.
 
 from __future__ import annotations
 
-from perdure.cli.hints import guessing, moment_names
+from perdure.cli.input.suggestions import guessing, moment_names
 from perdure.errors import Invalid, NotFound
 from perdure.ledger.trace import Traced
 from perdure.store.agents import AgentMap

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from perdure.cli.commands.agents.ls import AgentWord
-from perdure.cli.hints import agent_names, guessing
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import agent_names, guessing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen

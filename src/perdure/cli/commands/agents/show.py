@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 from perdure.cli.commands.agents.ls import AgentWord, VersionShape
-from perdure.cli.hints import no_agent
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import no_agent
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import ago, count, moment, now

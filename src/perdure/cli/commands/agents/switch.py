@@ -10,8 +10,9 @@ from cyclopts import Parameter
 from perdure.cli.commands.models.shapes import meant_backend
 from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report
 from perdure.cli.errors import code_of
-from perdure.cli.hints import Subject, in_words_of_the_shell, no_agent
+from perdure.cli.hints import Subject, in_words_of_the_shell
 from perdure.cli.input.stores import reading, writing
+from perdure.cli.input.suggestions import no_agent
 from perdure.cli.input.user_code import SwitchCode
 from perdure.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBackend
 from perdure.cli.output.answer import Answer

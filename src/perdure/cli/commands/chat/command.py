@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.chat.session import ChatSession
 from perdure.cli.commands.models.shapes import known_backend
-from perdure.cli.hints import agent_names
+from perdure.cli.input.suggestions import agent_names
 from perdure.cli.input.user_code import DeclaredNames, SwitchCode, declared_here, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere, Timeline
 from perdure.cli.output.answer import Answer, HeadShape

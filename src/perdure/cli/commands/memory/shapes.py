@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.hints import guessing, owner_names
+from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.cli.output.formatting import stamp
 from perdure.memory import Found
 from perdure.model.memory import ItemKind, Remembered, Source

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perdure.cli.commands.state.target import About, line_of, whose, words
-from perdure.cli.hints import guessing, paths_like
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
 from perdure.cli.output.display import digest, preview, words_of
 from perdure.cli.output.formatting import moment, stamp

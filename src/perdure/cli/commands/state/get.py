@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from msgspec import UNSET, UnsetType
 
 from perdure.cli.commands.state.target import About, line_of, whose, words
-from perdure.cli.hints import guessing, paths_like
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
 from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import Screen, safe_json, spelled

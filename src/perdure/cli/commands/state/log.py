@@ -8,9 +8,9 @@ from itertools import islice
 import msgspec
 
 from perdure.cli.commands.state.target import About, line_of, whose, words
-from perdure.cli.hints import guessing, paths_like
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import (
     EVERYWHERE,
     AgentName,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.cli.hints import no_agent
+from perdure.cli.input.suggestions import no_agent
 from perdure.cli.output.answer import Answer
 from perdure.errors import Invalid
 from perdure.model.head import MAIN

@@ -14,8 +14,8 @@ from typing import Annotated, Self, TypeAlias
 from cyclopts import Parameter
 
 from perdure.cli.commands.state.target import About, line_of, whose, words
-from perdure.cli.hints import guessing, paths_like
 from perdure.cli.input.stores import writing
+from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import (
     EVERYWHERE,
     AgentName,

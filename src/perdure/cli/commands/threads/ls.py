@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.hints import agent_names, owner_names
 from perdure.cli.input.stores import reading
+from perdure.cli.input.suggestions import agent_names, owner_names
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
 from perdure.cli.output.answer import Answer, HeadShape, cut_off
 from perdure.cli.output.display import digest

@@ -1,0 +1,70 @@
+"""Suggests the names that a caller may have meant by one that does not exist.
+
+A suggestion is printed and never acted on.  Names are read only after a lookup failed, and only a limited number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.model.names import COMPARED_MAX, did_you_mean
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+from perdure.store.view import View
+
+__all__ = ["agent_names", "guessing", "moment_names", "no_agent", "owner_names", "paths_like"]
+
+_LAST = 200
+
+
+@contextmanager
+def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
+    """Let what is not found inside say which of the `known` names are close to `name`."""
+    try:
+        yield
+    except Forgotten:
+        raise
+    except NotFound as error:
+        hint = "" if "Did you mean" in str(error) else did_you_mean(name, known())
+        if not hint:
+            raise
+        raise NotFound(f"{error} {hint.rstrip()}") from error
+
+
+def agent_names(store: Store) -> Iterator[str]:
+    """The agents of the store, with threads or kept as files."""
+    return islice(store.agents(), COMPARED_MAX)
+
+
+def no_agent(store: Store, name: str, undone: str) -> NotFound:
+    """The error for an agent that is not there."""
+    hint = did_you_mean(name, agent_names(store))
+    return NotFound(
+        f"there is no agent '{name}'; {undone}. {hint}See what there is with `perdure agents ls`."
+    )
+
+
+def owner_names(store: Store) -> Iterator[str]:
+    """The owners of the store: those with a memory, then those of its first threads."""
+    yield from islice(store.owners(), COMPARED_MAX // 2)
+    seen = (thread.owner for thread in islice(store.threads(), COMPARED_MAX // 4))
+    yield from (owner for owner in seen if owner is not None)
+
+
+def paths_like(view: View, path: str) -> Iterator[str]:
+    """The paths around one that holds nothing: those beside it, then the first of all."""
+    for prefix in (path.rpartition("/")[0] + "/", "/"):
+        with suppress(Invalid):  # what is no path has none beside it
+            yield from (entry.path for entry in islice(view.entries(prefix), COMPARED_MAX // 2))
+
+
+def moment_names(thread: Thread, name: str) -> Iterator[str]:
+    """What a moment may be called: timelines, HEAD~n, turn:n and version:n, then the last messages and runs."""
+    yield from (hold.head.timeline for hold in islice(thread.timelines(), COMPARED_MAX // 2))
+    number = "".join(filter(str.isdigit, name))[-6:]
+    yield from ("HEAD", f"HEAD~{number or 1}", f"turn:{number or 1}", f"version:{number or 1}")
+    yield from (entry.id for entry in thread.transcript(limit=_LAST))
+    yield from (record.id for record in thread.runs(limit=_LAST))
