@@ -1,4 +1,4 @@
-"""Row 2, at the engine and between processes: the write commits, but the caller sees an error, and repeats it.
+"""At the engine and between processes: the write commits, but the caller sees an error, and repeats it.
 
 The repetition gets the original receipt and doubles nothing: at once, after others have
 written, and from another process.

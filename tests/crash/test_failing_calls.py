@@ -1,4 +1,4 @@
-"""Row 14: the n-th call to the disk fails, once or for ever, with EIO or ENOSPC, for every n.
+"""The n-th call to the disk fails, once or for ever, with EIO or ENOSPC, for every n.
 
 The program meets typed errors only and never hangs.  Whatever was acknowledged is kept, and
 doing each failed step again with its op_ids, after reopening where the fault is for ever,

@@ -1,4 +1,4 @@
-"""Row 2a: an fsync fails inside COMMIT, the caller looks the write up, the process dies, the store is reopened.
+"""An fsync fails inside COMMIT, the caller looks the write up, the process dies, the store is reopened.
 
 SQLite may find the frames of a failed COMMIT again when it recovers.  So "nothing was
 written" and "there is no such write" are said only behind a barrier that overwrites them;

@@ -1,4 +1,4 @@
-"""Row 16: the disk is full, the directory is read-only, the file is read-only.
+"""The disk is full, the directory is read-only, the file is read-only.
 
 The error names the cause, what was acknowledged stays, and when it is over the store works
 again without anybody's help.

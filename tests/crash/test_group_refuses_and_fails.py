@@ -1,4 +1,4 @@
-"""Row 2c: one write of a group is refused because of another, and the group's COMMIT fails.
+"""One write of a group is refused because of another, and the group's COMMIT fails.
 
 The refusal would name a head that never came to be.  So refusals, like receipts, go out only
 after the COMMIT; if that fails, everybody is told that nothing was written, behind a

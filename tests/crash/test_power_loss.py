@@ -1,4 +1,4 @@
-"""Row 13: power is lost at every file operation of a day's work, and again during the recovery from it.
+"""Power is lost at every file operation of a day's work, and again during the recovery from it.
 
 What was written and not synced is kept, dropped, torn or garbled, and names in a directory
 that was not synced are lost.  No acknowledged step is ever lost, and nothing is damaged.

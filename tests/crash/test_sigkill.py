@@ -1,4 +1,4 @@
-"""Row 15: a writing process is killed with SIGKILL, wherever it is and at named points.
+"""A writing process is killed with SIGKILL, wherever it is and at named points.
 
 The next process opens the store at once, without repair by hand, finds every turn that was
 acknowledged, and finishes what was begun.

@@ -1,4 +1,4 @@
-"""Row 12: two processes of eight threads each write and read for a while; an independent checker goes through it.
+"""Two processes of eight threads each write and read for a while; an independent checker goes through it.
 
 Nothing is lost, nothing is doubled, every reader sees a beginning of the final history, and
 nobody ever meets a locked database.

@@ -1,4 +1,4 @@
-"""Row 17: random courses of put, delete, fork, undo, redo, promote, merge, seal, crash and reopening.
+"""Random courses of put, delete, fork, undo, redo, promote, merge, seal, crash and reopening.
 
 The same course runs on the memory engine and on SQLite, with the same clock and ids, and is
 followed by a model that is made of dictionaries alone.  Heads, digests, values and refusals

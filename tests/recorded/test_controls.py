@@ -1,4 +1,4 @@
-"""Controls of rows 1 to 4: what these tests compare would show a difference if there were one."""
+"""Controls of the recorded tests: each comparison shows a difference where there is one."""
 
 from __future__ import annotations
 

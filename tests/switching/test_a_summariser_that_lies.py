@@ -1,4 +1,4 @@
-"""Row 5: a summariser that lies, invents, injects, floods or babbles is left out, and the switch goes on."""
+"""A summariser that lies, invents, injects, floods or babbles is left out, and the switch goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 11, artifacts: what another agent's thread keeps is never resolved, never rendered.
+"""Artifacts: what another agent's thread keeps is never resolved, never rendered.
 
 A reference in a message is looked for in the thread's own space alone, whoever else may have such a thing.
 """

@@ -1,4 +1,4 @@
-"""Row 13, with history from elsewhere: an external write that came with an import is not sent again unasked."""
+"""With history from elsewhere: an external write that came with an import is not sent again unasked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 4: a checkpoint derived again from its commit, in another process and on another store, is the same bytes."""
+"""A checkpoint derived again from its commit, in another process and on another store, is the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 13: after a switch the new model asks for an external write that was done before: it is not run, and the guard asks."""
+"""After a switch the new model asks for an external write that was done before: it is not run, and the guard asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 1: recorded conversations, switched at every turn boundary to a backend of every other wire format.
+"""Recorded conversations, switched at every turn boundary to a backend of every other wire format.
 
 The next request is valid for the target, the five layers are what they were, every loss is listed,
 and nothing is raised.  `PERDURE_DEEP=1` takes all conversations; otherwise some of each pair.
@@ -63,7 +63,7 @@ def faults(thread: Thread, target: str) -> list[str]:
     """What is wrong with a switch to a backend of that format, here and now; it is taken back afterwards."""
     to = Backend(BACKENDS[target])
     before, head = thread.layers().layers(), thread.head
-    report = thread.switch(to, approved_by="row 1")
+    report = thread.switch(to, approved_by="Ann")
     found = [
         f"layer {name} differs" for name, body in thread.layers().layers().items() if before[name] != body
     ]
@@ -153,7 +153,7 @@ def test_losses_that_are_not_reported_would_be_found(store: Store) -> None:
     for talk in talks("openai-responses")[:10]:
         *_, thread = boundaries(store, talk)
         to = Backend(BACKENDS["mistral-chat"])
-        report = thread.switch(to, approved_by="row 1")
+        report = thread.switch(to, approved_by="Ann")
         missing += bool(_unlisted(thread, to, msgspec.structs.replace(report, losses=())))
 
     assert missing > 2

@@ -1,4 +1,4 @@
-"""Row 8: the primary fails before, during and after a tool call.
+"""The primary fails before, during and after a tool call.
 
 Failover is recorded with its reason, the turn goes on where it stands, and no effect is repeated.
 """

@@ -1,4 +1,4 @@
-"""Row 6: a history fifty times the target's window gives a valid request within the budget, and the plan says what is missing.
+"""A history fifty times the target's window gives a valid request within the budget, and the plan says what is missing.
 
 The goal, the current task, pending approvals and effects that are done are always in.
 """

@@ -1,4 +1,4 @@
-"""Row 7: an image, strict JSON and a computer-use tool, on targets that do not have them, are graded and say so.
+"""An image, strict JSON and a computer-use tool, on targets that do not have them, are graded and say so.
 
 The same lines stand in a dry run, in the report and in the commit.
 """

@@ -1,4 +1,4 @@
-"""Row 10: a process is killed at every step of a switch: the thread is switched or it is not, never between.
+"""A process is killed at every step of a switch: the thread is switched or it is not, never between.
 
 By hand, and inside a run that goes over to the next backend of its route.
 """

@@ -1,4 +1,4 @@
-"""Row 14: a thread longer than the recent window, which would fit whole, is shown by its recent turns and the checkpoint.
+"""A thread longer than the recent window, which would fit whole, is shown by its recent turns and the checkpoint.
 
 Older turns are shown only where they are needed, and the plan says which, and why.
 """

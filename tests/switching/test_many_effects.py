@@ -1,4 +1,4 @@
-"""Row 6: effects that are done are always in, however many there are and however small the window is."""
+"""Effects that are done are always in, however many there are and however small the window is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 15: undo past a memory write, another owner's search: withdrawn; nothing found.
+"""Undo past a memory write, another owner's search: withdrawn; nothing found.
 
 The write goes away with any way of leaving its commit, and comes back with any way of returning.
 """

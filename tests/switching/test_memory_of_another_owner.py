@@ -1,4 +1,4 @@
-"""Row 11, memory: what another owner has is never retrieved, never rendered."""
+"""Memory: what another owner has is never retrieved, never rendered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 8, on record: a run's record names the backend that took its last step, its history where it began."""
+"""On record: a run's record names the backend that took its last step, its history where it began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 9: a switch races a running turn: one wins, the other is told, and no thread is ever half switched.
+"""A switch races a running turn: one wins, the other is told, and no thread is ever half switched.
 
 In every history each turn was taken by the backend that the line was on when it began.
 """

@@ -1,4 +1,4 @@
-"""Row 13, under a vendor's name: calls that were brought in are found by what the vendor was told to call a tool."""
+"""Under a vendor's name: calls that were brought in are found by what the vendor was told to call a tool."""
 
 from __future__ import annotations
 

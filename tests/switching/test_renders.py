@@ -1,4 +1,4 @@
-"""Row 12: with all vendorMetadata removed beforehand, every vendor but its issuer is sent the same request."""
+"""With all vendorMetadata removed beforehand, every vendor but its issuer is sent the same request."""
 
 from __future__ import annotations
 

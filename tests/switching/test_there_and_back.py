@@ -1,4 +1,4 @@
-"""Row 3: A → B → A and A → B → C → A leave the canonical state as it was, and A gets back what only A can read."""
+"""A → B → A and A → B → C → A leave the canonical state as it was, and A gets back what only A can read."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def test_what_only_the_first_can_read_is_back_with_it(memory: Store, source: str
         sent = opaque(thread.render(home).body)
 
         for stop in elsewhere:
-            thread.switch(stop, approved_by="row 3")
+            thread.switch(stop, approved_by="Ann")
             assert (talk.id, opaque(thread.render(stop).body) & tokens) == (talk.id, set())
-        thread.switch(home, approved_by="row 3")
+        thread.switch(home, approved_by="Ann")
 
         back = opaque(thread.render(home).body)
         assert (talk.id, (tokens & sent) - back) == (talk.id, set())
@@ -142,7 +142,7 @@ def test_recorded_conversations_are_the_same_after_a_trip(memory: Store, source:
         before = thread.layers().layers()
 
         for stop in trip:
-            thread.switch(stop, approved_by="row 3")
+            thread.switch(stop, approved_by="Ann")
             assert (talk.id, thread.layers().layers()) == (talk.id, before)
 
 

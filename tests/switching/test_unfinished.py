@@ -1,4 +1,4 @@
-"""Row 2: a switch with an unfinished external write is refused or gated; a suspended approval survives it."""
+"""A switch with an unfinished external write is refused or gated; a suspended approval survives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 12: with all vendorMetadata removed beforehand, the checkpoint is the same, its pinned commit aside."""
+"""With all vendorMetadata removed beforehand, the checkpoint is the same, its pinned commit aside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A letter that needs an approval, and processes that die before and while it is applied: row 3."""
+"""A letter that needs an approval, and processes that die before and while the approval is applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random work for an agent, and lives in which it is killed anywhere: what the processes of row 10 do."""
+"""Random work for an agent, and processes that are killed anywhere in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that sends five messages, its lives and deaths: what the processes of row 1 do."""
+"""Programs for the kill windows: an agent sends five messages, dies, and continues."""
 
 from __future__ import annotations
 

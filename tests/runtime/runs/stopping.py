@@ -1,4 +1,4 @@
-"""A process that stops in the middle of a payment and wakes up later: what the old holder of row 7 does."""
+"""A process that stops in the middle of a payment, loses its lease, and wakes up later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 11: ids of calls that a vendor reuses, or that are odd; equal calls that are both intended."""
+"""Ids of calls that a vendor reuses, or that are odd; equal calls that are both intended."""
 
 from __future__ import annotations
 

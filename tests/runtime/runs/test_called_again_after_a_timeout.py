@@ -1,4 +1,4 @@
-"""Row 14: a tool does not answer in time, and the model calls it again, under a new id.
+"""A tool does not answer in time, and the model calls it again, under a new id.
 
 Nobody knows whether the first call happened, so the guard asks, also when its result has come in the
 meantime: the model was told that nobody knows.

@@ -1,4 +1,4 @@
-"""Row 7b: clocks are turned back, stand still, or begin anew with another boot.
+"""Clocks are turned back, stand still, or begin anew with another boot.
 
 Clocks decide only when others may take over; who may write is decided by the store.  So whatever a
 clock says, nothing is sent twice, and no two processes finish one run.

@@ -1,4 +1,4 @@
-"""Row 3: an approval is accepted, and the process dies before it is applied: it is applied once after restart."""
+"""An approval is accepted, and the process dies before it is applied: it is applied once after restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 5: the same decision twice changes nothing, a different one is refused, and of two at once one stands."""
+"""The same decision twice changes nothing, a different one is refused, and of two at once one stands."""
 
 from __future__ import annotations
 

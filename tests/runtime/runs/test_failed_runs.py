@@ -1,4 +1,4 @@
-"""Row 16: a run fails after three of five steps, under both head policies."""
+"""A run fails after three of five steps, under both head policies."""
 
 from __future__ import annotations
 

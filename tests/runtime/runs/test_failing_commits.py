@@ -1,4 +1,4 @@
-"""Row 9: a commit fails at each point of the schedule: the run fails, nothing is half-visible, the next run works."""
+"""A commit fails at each point of the schedule: the run fails, nothing is half-visible, the next run works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 19: a run on a fork at turn k sees messages, thread state and agent state as of k, and nothing later."""
+"""A run on a fork at turn k sees messages, thread state and agent state as of k, and nothing later."""
 
 from __future__ import annotations
 

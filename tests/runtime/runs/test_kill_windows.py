@@ -1,4 +1,4 @@
-"""Row 1: a process is killed in each window around an effect, and the next one goes on.
+"""A process is killed in each window around an effect, and the next one goes on.
 
 Whatever its effect, no external write is repeated and none is lost.  What may be repeated finishes by
 itself; of the rest nobody knows only if the process died between the durable start and the durable

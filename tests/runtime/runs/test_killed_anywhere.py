@@ -1,4 +1,4 @@
-"""Row 10: a run that was killed anywhere, and resumed until it ended, equals one that was not killed.
+"""A run that was killed anywhere, and resumed until it ended, equals one that was not killed.
 
 The same conversation and the same state, ids and attempts aside, where tools may be repeated or can
 find out what became of a call.

@@ -1,4 +1,4 @@
-"""Row 4: an approval covers exactly what was shown; what is about to run now is asked about anew."""
+"""An approval covers exactly what was shown; what is about to run now is asked about anew."""
 
 from __future__ import annotations
 

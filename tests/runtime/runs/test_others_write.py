@@ -1,4 +1,4 @@
-"""Row 17: others write to a line while a run is on it; undo, a second run and a message there are `Busy`."""
+"""Others write to a line while a run is on it; undo, a second run and a message there are `Busy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 13: readers that leave and return see each durable event exactly once, in order, and the whole text."""
+"""Readers that leave and return see each durable event exactly once, in order, and the whole text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 20: the same input id twice, also from two processes: one run, the same result."""
+"""The same input id twice, also from two processes: one run, the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 8: state of a run and of a call never leaks into the next; state of the thread always survives."""
+"""State of a run and of a call never leaks into the next; state of the thread always survives."""
 
 from __future__ import annotations
 

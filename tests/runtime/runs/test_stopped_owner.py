@@ -1,4 +1,4 @@
-"""Row 7: the owner of a run is stopped past its lease, another process takes over, and the first wakes up.
+"""The owner of a run is stopped past its lease, another process takes over, and the first wakes up.
 
 Whatever the old holder still tries to write is refused, the result of its own call is recorded once,
 and nothing is paid twice: that a hook finds nothing done is not believed while somebody may still

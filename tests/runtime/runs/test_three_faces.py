@@ -1,4 +1,4 @@
-"""Row 18: run, async run and stream on one script make the same commits: reasons, order, roots, and digests."""
+"""Run, async run and stream on one script make the same commits: reasons, order, roots, and digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 12: tools that raise, time out, return too much or nothing sensible, print rubbish, or are cancelled."""
+"""Tools that raise, time out, return too much or nothing sensible, print rubbish, or are cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 2: of three tools side by side two have ended when the process dies.
+"""Of three tools side by side two have ended when the process dies.
 
 Their results are durable, with what they wrote; only the third is pending.
 """

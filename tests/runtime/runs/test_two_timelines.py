@@ -1,4 +1,4 @@
-"""Row 7a: two timelines start the same external write at once, and a ticket is decided on a fork.
+"""Two timelines start the same external write at once, and a ticket is decided on a fork.
 
 Of the two one sends and the other asks.  What is decided on a fork is a new call there, which
 passes the guard like any other.

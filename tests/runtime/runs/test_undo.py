@@ -1,4 +1,4 @@
-"""Row 15: a run, then undo: transcript and state as before the input; the ledger still knows."""
+"""A run, then undo: transcript and state as before the input; the ledger still knows."""
 
 from __future__ import annotations
 

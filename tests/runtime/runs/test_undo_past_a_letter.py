@@ -1,4 +1,4 @@
-"""Row 6: an undo, or a fork from before, takes a letter out of the history and not out of the world.
+"""An undo, or a fork from before, takes a letter out of the history and not out of the world.
 
 Run again, the guard asks before the letter is sent once more, and the ledger shows the first sending.
 """

@@ -1,4 +1,4 @@
-"""Three tools side by side, and a process that dies when two of them have ended: what happens in row 2."""
+"""Three tools side by side, and a process that dies when two of them have ended."""
 
 from __future__ import annotations
 

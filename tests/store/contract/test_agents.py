@@ -1,4 +1,4 @@
-"""Row 11b: agents share nothing.  Another agent's thread or map is refused or absent."""
+"""Agents share nothing.  Another agent's thread or map is refused or absent."""
 
 from __future__ import annotations
 

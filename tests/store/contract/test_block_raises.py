@@ -1,4 +1,4 @@
-"""Row 3: a block raises after 22 of 40 puts, and the next reader sees the state before it."""
+"""A block raises after 22 of 40 puts, and the next reader sees the state before it."""
 
 from __future__ import annotations
 

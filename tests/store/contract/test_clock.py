@@ -1,4 +1,4 @@
-"""Row 9: the clock goes backwards between writers, and the order is unaffected."""
+"""The clock goes backwards between writers, and the order is unaffected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 8: what one write costs in a state of 100,000 keys, counted in nodes and bytes and not in seconds.
+"""What one write costs in a state of 100,000 keys, counted in nodes and bytes and not in seconds.
 
 It is the same for the first and the ten-thousandth write, grows with the logarithm of the
 state, and no choice of keys changes that.  The root depends on the content alone.

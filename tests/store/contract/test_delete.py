@@ -1,4 +1,4 @@
-"""Row 4: a deleted key is absent at the head and present at an old commit."""
+"""A deleted key is absent at the head and present at an old commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 7: one byte is flipped at rest; `verify` names what it was in, and reading it fails closed."""
+"""One byte is flipped at rest; `verify` names what it was in, and reading it fails closed."""
 
 from __future__ import annotations
 

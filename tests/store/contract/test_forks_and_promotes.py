@@ -1,4 +1,4 @@
-"""Row 5: two forks of one commit; two threads each promoted.  All recorded, each main its own."""
+"""Two forks of one commit; two threads each promoted.  All recorded, each main its own."""
 
 from __future__ import annotations
 

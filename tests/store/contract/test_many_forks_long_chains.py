@@ -1,4 +1,4 @@
-"""Row 18: 100,000 forks, and a chain of 200,000 commits; a tenth of both unless the campaign is the long one.
+"""100,000 forks, and a chain of 200,000 commits; a tenth of both unless the campaign is the long one.
 
 Nothing recurses over a history.  A fork costs the same whatever is there already, and the
 last 50 commits cost what 50 commits cost: counted in steps of the database and in calls of

@@ -1,4 +1,4 @@
-"""Row 10: hostile ids and paths work, or are one defined error, the same in every engine."""
+"""Hostile ids and paths work, or are one defined error, the same in every engine."""
 
 from __future__ import annotations
 

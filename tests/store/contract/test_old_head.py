@@ -1,4 +1,4 @@
-"""Row 2b: a writer holds an old head, and the same version number has come to stand elsewhere."""
+"""A writer holds an old head, and the same version number has come to stand elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 1: two processes append with the same read head.  One wins; the other is told so, and wrote nothing."""
+"""Two processes append with the same read head.  One wins; the other is told so, and wrote nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 11a: a block sees its own puts; others see the last head; a held commit never changes."""
+"""A block sees its own puts; others see the last head; a held commit never changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 8a: what others wrote comes back byte for byte; our own values keep our rules."""
+"""What others wrote comes back byte for byte; our own values keep our rules."""
 
 from __future__ import annotations
 

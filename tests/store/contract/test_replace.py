@@ -1,4 +1,4 @@
-"""Row 11c: the whole state is replaced, then the past is visited: history is intact before and after."""
+"""The whole state is replaced, then the past is visited: history is intact before and after."""
 
 from __future__ import annotations
 

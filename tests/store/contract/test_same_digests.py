@@ -1,4 +1,4 @@
-"""Row 11: the same operations on every engine make the same roots and commit digests."""
+"""The same operations on every engine make the same roots and commit digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 1: two writers with the same read head: exactly one wins, the other is told and writes nothing."""
+"""Two writers with the same read head: exactly one wins, the other is told and writes nothing."""
 
 from __future__ import annotations
 

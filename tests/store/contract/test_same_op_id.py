@@ -1,4 +1,4 @@
-"""Row 2: a write is repeated with its op_id, because the caller saw an error.  Nothing is doubled."""
+"""A write is repeated with its op_id, because the caller saw an error.  Nothing is doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 6: a sealed timeline takes no write, through whichever call it comes: the store itself refuses."""
+"""A sealed timeline takes no write, through whichever call it comes: the store itself refuses."""
 
 from __future__ import annotations
 

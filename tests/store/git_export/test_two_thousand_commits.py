@@ -1,4 +1,4 @@
-"""Row 16: a thread with forks, a promote and 2,000 commits, projected twice and once as it grew.
+"""A thread with forks, a promote and 2,000 commits, projected twice and once as it grew.
 
 Unless the campaign is the long one, there are 800.
 """
