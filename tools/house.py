@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import ast
 import io
+import json
+import os
 import re
 import statistics
+import subprocess
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import cast
 
-__all__ = ["House"]
+__all__ = ["FLAT_ON_PURPOSE", "House", "Measure", "measures", "traced_modules", "walk_measures"]
 
 PACKAGE = "perdure"
 SOURCE = Path(__file__).resolve().parent.parent / "src" / PACKAGE
@@ -59,6 +65,11 @@ class House:
             for name, path in self.files.items()
             if not self.is_package(name)
         }
+
+    @property
+    def lines_in_all(self) -> int:
+        """Lines of every file, those of `__init__.py` included."""
+        return sum(len(path.read_text().splitlines()) for path in self.files.values())
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
@@ -112,11 +123,20 @@ class House:
         def chain(name: str, above: tuple[str, ...]) -> list[str]:
             if name not in known:
                 below = [chain(x, (*above, name)) for x in sorted(self.imports[name]) if x not in above]
-                known[name] = [name, *max(below, key=len, default=[])]
+                known[name] = [name, *max(below, key=len, default=())]
             return known[name]
 
         sys.setrecursionlimit(10_000)
         return max((chain(name, ()) for name in self.files), key=len)
+
+    @cached_property
+    def cycles(self) -> list[list[str]]:
+        """The first cycle of modules that import each other when they are loaded, if there is one."""
+        try:
+            TopologicalSorter(self.imports).prepare()
+        except CycleError as error:
+            return [error.args[1]]
+        return []
 
     @cached_property
     def one_importer(self) -> list[str]:
@@ -130,6 +150,12 @@ class House:
         for name in self.lines:
             found[name.rpartition(".")[0].removeprefix(f"{PACKAGE}.")] += 1
         return dict(found)
+
+    @property
+    def fullest_folder(self) -> tuple[str, int]:
+        """The folder with the most modules and their number, apart from folders that are flat on purpose."""
+        crowded = {name: n for name, n in self.folders.items() if name not in FLAT_ON_PURPOSE}
+        return max(crowded.items(), key=lambda item: item[1])
 
     @cached_property
     def repeated_classes(self) -> dict[str, list[str]]:
@@ -156,24 +182,68 @@ class House:
         return 1000 * len(pattern.findall(self.prose)) / len(re.findall(r"[A-Za-z']+", self.prose))
 
 
-def table(house: House) -> list[tuple[str, str, str]]:
-    """Each measure with its figure and its aim."""
-    crowded = {name: n for name, n in house.folders.items() if name not in FLAT_ON_PURPOSE}
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One figure beside its aim; `note` says where the figure comes from."""
+
+    name: str
+    figure: float
+    aim: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        figure = f"{self.figure:.2f}" if isinstance(self.figure, float) else str(self.figure)
+        return f"{self.name:<44}{f'{figure} {self.note}':<32}{self.aim}".rstrip()
+
+
+def measures(house: House) -> list[Measure]:
+    """Measure `house` without running it."""
+    fullest, modules = house.fullest_folder
+    largest = max(house.lines, key=house.lines.__getitem__)
     return [
-        ("modules", str(len(house.lines)), ""),
-        ("lines of src", str(sum(len(p.read_text().splitlines()) for p in house.files.values())), "≤ 73000"),
-        ("median file, lines", str(int(statistics.median(house.lines.values()))), "150 to 260"),
-        ("largest file, lines", str(max(house.lines.values())), "≤ 700"),
-        ("longest import chain", str(len(house.longest_chain)), "≤ 40"),
-        ("modules with one importer", str(len(house.one_importer)), "≤ 40"),
-        (
-            "modules in the fullest folder",
-            f"{max(crowded.values())} {max(crowded, key=lambda k: crowded[k])}",
-            "≤ 13",
+        Measure(name="modules", figure=len(house.lines)),
+        Measure(name="lines of src", figure=house.lines_in_all, aim="≤ 73000"),
+        Measure(
+            name="median file, lines", figure=int(statistics.median(house.lines.values())), aim="150 to 260"
         ),
-        ("class names in more than one module", str(len(house.repeated_classes)), "≤ 10"),
-        ("whoever, somebody, nobody per 1000 words", f"{house.per_thousand_words(PRONOUNS):.2f}", "≤ 0.2"),
-        ("literary markers per 1000 words", f"{house.per_thousand_words(LITERARY):.2f}", "≤ 0.7"),
+        Measure(name="largest file, lines", figure=house.lines[largest], aim="≤ 700"),
+        Measure(name="import cycles", figure=len(house.cycles), aim="0"),
+        Measure(name="longest import chain", figure=len(house.longest_chain), aim="≤ 40"),
+        Measure(name="modules with one importer", figure=len(house.one_importer), aim="≤ 40"),
+        Measure(name="modules in the fullest folder", figure=modules, aim="≤ 13", note=fullest),
+        Measure(name="class names in more than one module", figure=len(house.repeated_classes), aim="≤ 10"),
+        Measure(
+            name="whoever, somebody, nobody per 1000 words",
+            figure=house.per_thousand_words(PRONOUNS),
+            aim="≤ 0.2",
+        ),
+        Measure(
+            name="literary markers per 1000 words", figure=house.per_thousand_words(LITERARY), aim="≤ 0.7"
+        ),
+    ]
+
+
+def traced_modules() -> dict[str, list[str]]:
+    """Return the modules that a run with one tool, a put and a switch enter, traced in a process of its own."""
+    root = SOURCE.parent.parent
+    path = os.pathsep.join([str(SOURCE.parent), str(root)])
+    ended = subprocess.run(
+        [sys.executable, "-m", "tools.walks"],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return cast("dict[str, list[str]]", json.loads(ended.stdout))
+
+
+def walk_measures(walks: Mapping[str, Sequence[str]]) -> list[Measure]:
+    """Count the modules that each operation of `tools.walks` enters."""
+    aims = {"run": "≤ 75", "put": "≤ 25"}
+    return [
+        Measure(name=f"modules that one {name} enters", figure=len(entered), aim=aims.get(name, ""))
+        for name, entered in walks.items()
     ]
 
 
@@ -192,11 +262,11 @@ def _listed(house: House) -> Mapping[str, Iterable[str]]:
 
 def main() -> None:
     """Print the table, and with `--list` what it counts."""
-    house = House()
-    for measure, figure, aim in table(house):
-        print(f"{measure:<44}{figure:<24}{aim}")
+    house, walks = House(), traced_modules()
+    for measure in [*measures(house), *walk_measures(walks)]:
+        print(measure)
     if "--list" in sys.argv:
-        for title, lines in _listed(house).items():
+        for title, lines in {**_listed(house), **walks}.items():
             print(f"\n{title}")
             for line in lines:
                 print(f"  {line}")
