@@ -17,14 +17,14 @@ LIMITS: dict[str, float] = {
     "largest file, lines": 700,
     "modules in the fullest folder": 13,
     "import cycles": 0,
-    "longest import chain": 43,  # aim: 40
+    "longest import chain": 40,
     "modules with one importer": 76,  # aim: 40, each hiding a format, a lock or a rule that is tested alone
     "class names in more than one module": 19,  # aim: 10
     "whoever, somebody, nobody per 1000 words": 3.01,  # aim: 0.2
     "literary markers per 1000 words": 1.11,  # aim: 0.7
-    "modules that one run enters": 96,  # aim: 75
+    "modules that one run enters": 97,  # aim: 75
     "modules that one put enters": 33,  # aim: 25
-    "modules that one switch enters": 96,
+    "modules that one switch enters": 97,
 }
 
 # Class names that two modules may define, with the reason.  Most are public, so that a new name would break programs.

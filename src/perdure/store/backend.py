@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,15 +15,20 @@ from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Serve
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model
 from perdure.providers.profile import BackendRef, name_of
-from perdure.runtime.inference import switch
-from perdure.runtime.inference.backend import line_backend
-from perdure.runtime.inference.switch import SwitchRequest
 from perdure.store.plumbing import revisions
+from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.runs import Runs
 from perdure.switching.commit import reports, reports_of
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
+
+if TYPE_CHECKING:
+    from perdure.runtime.inference import backend as inference_backend
+    from perdure.runtime.inference import switch
+else:
+    inference_backend = deferred("perdure.runtime.inference.backend")
+    switch = deferred("perdure.runtime.inference.switch")
 
 __all__ = ["ThreadMoved", "Switching", "moved"]
 
@@ -38,7 +43,7 @@ class Switching(Runs, ABC):
     def backend(self) -> str | None:
         """The backend that takes the next turn, as the line's history says; else the agent's own, None if it has none."""
         declared = self._declared.backend
-        recorded = line_backend(self._env())
+        recorded = inference_backend.line_backend(self._env())
         if recorded is not None:
             return recorded.name
         return None if declared is None else name_of(declared)
@@ -48,7 +53,7 @@ class Switching(Runs, ABC):
 
         Nothing is written and nothing is sent.  `output` is the type that runs are asked for, if they are.
         """
-        return switch.check(self._env(), SwitchRequest(to=backend, output=output))
+        return switch.check(self._env(), switch.SwitchRequest(to=backend, output=output))
 
     def switch(
         self,
@@ -68,7 +73,7 @@ class Switching(Runs, ABC):
         an approval), `Busy` if a run is on the line, `NotFound` or `Unsupported` for a backend that
         cannot be.  Then nothing was written.  An undo takes a switch back.
         """
-        asked = SwitchRequest(
+        asked = switch.SwitchRequest(
             to=backend,
             reason=reason,
             approved_by=approved_by,

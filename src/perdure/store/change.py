@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
@@ -59,11 +59,16 @@ from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
 from perdure.model.run import REASONS
 from perdure.runtime.session import lease as leases
-from perdure.runtime.session.journal import vendor_of
-from perdure.runtime.session.media import brought_in
+from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import commit_beside_run
+
+if TYPE_CHECKING:
+    from perdure.runtime.session import journal, media
+else:
+    journal = deferred("perdure.runtime.session.journal")
+    media = deferred("perdure.runtime.session.media")
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id", "Edits"]
 
@@ -329,12 +334,12 @@ class Change(Edits):
             id = self._mint()
         else:
             self._check_new(names.check_id("message id", id))
-        message, staged = brought_in(self._standing.space, message)
+        message, staged = media.brought_in(self._standing.space, message)
         for each in staged:
             self._bodies += each.objects
             self._uploads += each.cells
         body = Object.of(Kind.BODY, encode_message(message))
-        vendor = vendor_of(message)
+        vendor = journal.vendor_of(message)
         self._bodies += (body,) if vendor is None else (body, vendor)
         self._events.append(
             MessageAppended(

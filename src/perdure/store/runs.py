@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -23,23 +23,33 @@ from perdure.model.canonical import Json
 from perdure.model.message import Message
 from perdure.model.run import HeadPolicy, OnFailure, RunRecord
 from perdure.model.ticket import Ticket, Verdict
-from perdure.runtime import streaming
-from perdure.runtime.agent.agent import Agent
-from perdure.runtime.calls import direct_call, reconcile
-from perdure.runtime.calls.direct_call import CallResult
-from perdure.runtime.calls.plan import rework_with
 from perdure.runtime.event_loop import drive
-from perdure.runtime.events import Happening
-from perdure.runtime.run import control
-from perdure.runtime.run.calls_of_run import calls_of
-from perdure.runtime.run.start import Input, Started
-from perdure.runtime.session import records, steering
-from perdure.runtime.session.environment import RunEnvironment
-from perdure.runtime.session.result import Result
-from perdure.runtime.streaming import Watching
-from perdure.runtime.tools.tool import Tool
+from perdure.runtime.session import records
+from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.timeline import Line
+
+if TYPE_CHECKING:
+    from perdure.runtime import streaming
+    from perdure.runtime.agent.agent import Agent
+    from perdure.runtime.calls import direct_call, plan, reconcile
+    from perdure.runtime.calls.direct_call import CallResult
+    from perdure.runtime.events import Happening
+    from perdure.runtime.run import calls_of_run, control
+    from perdure.runtime.run.start import Input, Started
+    from perdure.runtime.session import steering
+    from perdure.runtime.session.environment import RunEnvironment
+    from perdure.runtime.session.result import Result
+    from perdure.runtime.streaming import Watching
+    from perdure.runtime.tools.tool import Tool
+else:
+    streaming = deferred("perdure.runtime.streaming")
+    direct_call = deferred("perdure.runtime.calls.direct_call")
+    plan = deferred("perdure.runtime.calls.plan")
+    reconcile = deferred("perdure.runtime.calls.reconcile")
+    calls_of_run = deferred("perdure.runtime.run.calls_of_run")
+    control = deferred("perdure.runtime.run.control")
+    steering = deferred("perdure.runtime.session.steering")
 
 __all__ = ["Runs"]
 
@@ -250,7 +260,7 @@ class Runs(Line, ABC):
         """
         reader.check_limit(limit)
         if run is not None:
-            made = calls_of(self._space, names.check_id("run", run))
+            made = calls_of_run.calls_of(self._space, names.check_id("run", run))
             return made if limit is None else made[max(0, len(made) - limit) :]
         if limit is not None:
             return [held.record for held in calls.last(self._space, limit)]
@@ -284,7 +294,7 @@ class Runs(Line, ABC):
         """What a run on this line stands on, for the awaitable face."""
 
     def _rework(self) -> Rework:
-        return rework_with(self._env())
+        return plan.rework_with(self._env())
 
     def _watched(
         self, env: RunEnvironment, work: Callable[[Callable[[Started], None]], Coroutine[Any, Any, Result]]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.context.plan import Plan
 from perdure.engines.contract import Hold
 from perdure.errors import Invalid, PerdureError
 from perdure.history import merge, reader, timelines
@@ -31,22 +30,32 @@ from perdure.projections.transcript import Turn
 from perdure.providers import registry
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Loss, Model, Rendered
-from perdure.runtime import import_messages
 from perdure.runtime.agent.agent import Agent, encoded_defaults
-from perdure.runtime.import_messages import Added
-from perdure.runtime.inference import preview
-from perdure.runtime.inference.preview import Shown
-from perdure.runtime.session.environment import RunEnvironment
-from perdure.runtime.tools.execution import running_inside
 from perdure.store.artifacts import Artifacts
 from perdure.store.backend import Switching
 from perdure.store.plumbing import directory, outbox, revisions
+from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.directory import Record
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.plumbing.revisions import Moment, Wanted
 from perdure.store.plumbing.run_fence import removed, without_runs
 from perdure.store.timeline import given
+
+if TYPE_CHECKING:
+    from perdure.context.plan import Plan
+    from perdure.runtime import import_messages
+    from perdure.runtime.import_messages import Added
+    from perdure.runtime.inference import preview
+    from perdure.runtime.inference.preview import Shown
+    from perdure.runtime.session import environment
+    from perdure.runtime.session.environment import RunEnvironment
+    from perdure.runtime.tools import execution
+else:
+    import_messages = deferred("perdure.runtime.import_messages")
+    preview = deferred("perdure.runtime.inference.preview")
+    environment = deferred("perdure.runtime.session.environment")
+    execution = deferred("perdure.runtime.tools.execution")
 
 __all__ = ["OnTimeline", "Thread"]
 
@@ -235,7 +244,7 @@ class Thread(Switching):
 
     def _env(self) -> RunEnvironment:
         """What a run on this line stands on, for the awaitable face."""
-        return RunEnvironment(
+        return environment.RunEnvironment(
             standing=self._standing,
             agent=self._declared,
             store_runtime=self._resources.store_runtime,
@@ -245,7 +254,7 @@ class Thread(Switching):
             handed=self._handed,
             models=self._resources.models,
             memory=self._memory(),
-            parent_run=running_inside(),
+            parent_run=execution.running_inside(),
         )
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:

@@ -12,7 +12,7 @@ way, but each call looks at the newest commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -43,15 +43,21 @@ from perdure.projections.runtime import RuntimeState, open_runs, runtime
 from perdure.projections.state import CanonicalAgentState, Ledger, LongTermMemory, Memorised
 from perdure.projections.transcript import TranscriptEntry, Turn
 from perdure.providers.contract import Loss, decode_losses
-from perdure.runtime.inference import preview
 from perdure.store.plumbing import revisions
+from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.loop_guard import blocking
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
 from perdure.switching.checkpoint import stored
-from perdure.switching.checkpoint.derive import derive, made_again, recalling
-from perdure.switching.checkpoint.sources import notes_under, read_working
 from perdure.switching.checkpoint.stored import Kept
 from perdure.switching.current_backend import backend_at, recorded_at
+
+if TYPE_CHECKING:
+    from perdure.runtime.inference import preview
+    from perdure.switching.checkpoint import derive, sources
+else:
+    preview = deferred("perdure.runtime.inference.preview")
+    derive = deferred("perdure.switching.checkpoint.derive")
+    sources = deferred("perdure.switching.checkpoint.sources")
 
 __all__ = ["gather", "View"]
 
@@ -81,7 +87,7 @@ def gather(
         commit=commit,
         transcript=tuple(reader.transcript(space, commit)),
         ledger=Ledger(calls=calls, tickets=tickets),
-        working=read_working(space, commit),
+        working=sources.read_working(space, commit),
         memory=LongTermMemory(items=_items(space, commit, memory), written=_written(line)),
         runtime=_runtime(space, line, commit, Ledger(calls=calls, tickets=tickets)),
     )
@@ -90,7 +96,7 @@ def gather(
 def _runtime(space: Space, line: Iterable[Step], commit: Digest | None, ledger: Ledger) -> RuntimeState:
     waiting = [ticket for ticket in ledger.tickets if _waits(space, ticket, commit)]
     runs = open_runs(step.changeset for step in line)
-    return runtime(runs, ledger.calls, waiting, notes_under(space, commit, _COUNTERS))
+    return runtime(runs, ledger.calls, waiting, sources.notes_under(space, commit, _COUNTERS))
 
 
 def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
@@ -211,9 +217,9 @@ class View:
         ledger = self._ledger(commit)
         made = self._made(commit, to) if ledger is None else None
         if made is not None:
-            return made_again(self._space, made)
-        recall = recalling(self._memory(), self._space.name, commit)
-        return derive(
+            return derive.made_again(self._space, made)
+        recall = derive.recalling(self._memory(), self._space.name, commit)
+        return derive.derive(
             self._space,
             commit,
             to_backend=to,

@@ -25,7 +25,7 @@ def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], 
     """A store on that engine, whose leases last so many seconds; None: as long as usual."""
     owners = LeaseKeeper() if lease is None else LeaseKeeper(ttl=lease, poll=POLL_SECONDS)
     now = clock or (lambda: time.time_ns() // 1_000)
-    resources = StoreResources(engine=engine, clock=now, ids=Ids(now), store_runtime=StoreRuntime(owners))
+    resources = StoreResources(engine=engine, clock=now, ids=Ids(now), runtimes=[StoreRuntime(owners)])
     return Store(resources, "opened", read_only=False)
 
 

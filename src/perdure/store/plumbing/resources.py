@@ -6,6 +6,7 @@ Clock, ids and the catalog of models are passed in.  The cache of nodes is one f
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +20,13 @@ from perdure.memory.embedding import Embedder
 from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, shipped
-from perdure.runtime.session.environment import StoreRuntime
+from perdure.store.plumbing.deferred import deferred
+
+if TYPE_CHECKING:
+    from perdure.runtime.session import environment
+    from perdure.runtime.session.environment import StoreRuntime
+else:
+    environment = deferred("perdure.runtime.session.environment")
 
 __all__ = ["StoreResources"]
 
@@ -44,7 +51,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
-    store_runtime: StoreRuntime = msgspec.field(default_factory=StoreRuntime)
+    runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
     _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
 
     def __post_init__(self) -> None:
@@ -68,13 +75,23 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         return self._space(space, id, _FENCES)
 
     @property
+    def store_runtime(self) -> StoreRuntime:
+        """What the runs of the store share, made when the first run needs it."""
+        if not self.runtimes:
+            self.runtimes.append(
+                environment.StoreRuntime()
+            )  # of two that are made at once both use the first
+        return self.runtimes[0]
+
+    @property
     def memories(self) -> Memories:
         """The memories of all owners."""
         return self._memories[0]
 
     def close(self) -> None:
         """Release everything, once what runs in the background has ended."""
-        self.store_runtime.close()
+        for runtime in self.runtimes:
+            runtime.close()
         for each in self._memories:
             each.close()
         self.engine.close()

@@ -1,0 +1,47 @@
+"""Deferred modules: imported when one of their names is used, and not before."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.store.plumbing.deferred import deferred
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module that is not imported yet."""
+    (tmp_path / "deferred_greeting.py").write_text("def greet():\n    return 'hello'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deferred_greeting", raising=False)
+    return "deferred_greeting"
+
+
+def test_a_deferred_module_is_imported_when_a_name_is_used(module: str) -> None:
+    """Making the stand-in imports nothing."""
+    stand_in = deferred(module)
+
+    assert module not in sys.modules
+
+    assert stand_in.greet() == "hello"
+    assert module in sys.modules
+
+
+def test_a_name_that_is_replaced_in_the_module_is_seen(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in reads each name from the module, and keeps no copy."""
+    stand_in = deferred(module)
+    assert stand_in.greet() == "hello"
+
+    monkeypatch.setattr(f"{module}.greet", lambda: "goodbye")
+
+    assert stand_in.greet() == "goodbye"
+
+
+def test_a_name_that_the_module_lacks_is_an_attribute_error(module: str) -> None:
+    """The error is that of the module itself."""
+    with pytest.raises(AttributeError) as missing:
+        _ = deferred(module).leave
+
+    assert missing.value.name == "leave"
