@@ -123,7 +123,7 @@ def test_a_stale_head_says_both_places_and_what_to_do() -> None:
     assert (error.expected, error.actual) == (OLD, NEW)
     assert str(error) == (
         "timeline 'main' is at version 2 (abababababab), but this write was based on version 1 "
-        "(nothing committed); nothing was written. Read it again and decide afresh."
+        "(nothing committed); nothing was written. Read it again and decide again."
     )
 
 
@@ -141,3 +141,28 @@ def test_doubt_says_how_to_end_it() -> None:
 def test_invalid_input_is_a_value_error_too() -> None:
     """Code that knows nothing of Perdure can catch it."""
     assert isinstance(Invalid("x"), ValueError)
+
+
+def test_each_public_class_has_a_code_of_its_name() -> None:
+    """A program that catches a family still knows which error it has."""
+    assert (StaleHead(OLD, NEW).code, Invalid("no name").code, InDoubt("op-1").code) == (
+        "stale_head",
+        "invalid",
+        "in_doubt",
+    )
+
+
+def test_an_error_carries_its_own_code_and_facts() -> None:
+    """What a message tells can be read without the message."""
+    error = NotFound("path '/a' has no value.", code="path_not_found", advice="See paths().", path="/a")
+
+    assert (error.code, error.facts) == ("path_not_found", {"path": "/a"})
+    assert str(error) == "path '/a' has no value. See paths()."
+
+
+def test_a_busy_timeline_and_an_interrupted_run_have_different_codes() -> None:
+    """What helps differs, so the codes differ too."""
+    assert [Busy("run-7", "12:00", interrupted=each).code for each in (False, True)] == [
+        "busy",
+        "run_interrupted",
+    ]

@@ -1,16 +1,16 @@
 """Every error a caller of Perdure may meet, in one tree.
 
     PerdureError
-    ├── Conflict            somebody else decided first; read again and decide afresh
+    ├── Conflict            another writer was first; read again and decide again
     │   ├── StaleHead       the timeline moved after it was read
     │   ├── Moved           a small record (a call, a lease, a ticket) changed after it was read
     │   ├── Busy            a run holds the timeline
     │   ├── Decided         the approval was decided otherwise
     │   ├── Sealed          the timeline takes no more writes
-    │   ├── MergeConflict   both lines changed the same paths, and no rule says how to join them
+    │   ├── MergeConflict   both timelines changed the same paths, and no merge rule covers them
     │   ├── OpReused        the op_id was used before, for something else
     │   └── WrongStore      the agent keeps its threads in another store
-    ├── NotFound            no such thing, by that name
+    ├── NotFound            nothing has that name
     │   └── Forgotten       it existed; a policy removed its content
     ├── Invalid             the input breaks a rule; nothing was done with it
     ├── Corrupt             stored bytes are not what was written
@@ -18,16 +18,18 @@
     ├── Refused             a policy said no
     │   └── ServerChanged   the conversation would go to another server than the one on record
     ├── Unavailable         not now; trying again may work
-    │   └── InDoubt         a write whose outcome is not known; ask again by its op_id
-    ├── NotDone             a tool's own word, and proof: it did nothing
+    │   └── InDoubt         the outcome of a write is unknown; ask again by its op_id
+    ├── NotDone             raised by a tool: proof that it did nothing
     └── RunFailed           an agent's run ended in failure
 
-A message says what happened, to what, what was not done, and what to do now.  The
-facts are attributes.  A driver's own error is never raised: it is the `__cause__`.
+Programs read `code` and `facts`.  The code names the kind of failure and never changes; the facts are what the
+message tells.  `message` says what happened, to what and what was not done; `advice` says what to do now.  Both are
+for people and may be reworded in any release.  A driver's own error is never raised: it is the `__cause__`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +43,7 @@ __all__ = [
     "Decided",
     "Forgotten",
     "PerdureError",
+    "PerdureWarning",
     "InDoubt",
     "Invalid",
     "MergeConflict",
@@ -60,16 +63,47 @@ __all__ = [
 ]
 
 
-class PerdureError(Exception):
-    """The root of everything that Perdure raises on purpose."""
+class _Coded(Exception):
+    """What errors and warnings have in common: a code and facts for programs, a message and advice for people."""
+
+    code: str = "error"
+
+    def __init_subclass__(cls) -> None:
+        """Give each public class the code of its name: `stale_head` for `StaleHead`."""
+        if not cls.__name__.startswith("_") and "code" not in vars(cls):
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def __init__(self, message: str = "", *, code: str = "", advice: str = "", **facts: object) -> None:
+        """Keep `facts` as attributes; an empty `code` means the code of the class."""
+        if code:
+            self.code = code
+        self.message, self.advice = message, advice
+        self.__dict__.update(facts)
+        super().__init__(f"{message} {advice}" if advice else message)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the message tells, by name."""
+        return {name: value for name, value in vars(self).items() if name not in _NO_FACTS}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the message and the facts, so that the error can cross a process boundary."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
+_NO_FACTS = frozenset({"code", "message", "advice", "__notes__"})
+
+
+class PerdureError(_Coded):
+    """The root of everything that Perdure raises on purpose."""
+
+
+class PerdureWarning(_Coded, UserWarning):
+    """A warning of Perdure: what was asked for is done, but perhaps not as intended."""
+
+
 class Conflict(PerdureError):
-    """Somebody else decided first.  Nothing was written."""
+    """Another writer was first.  Nothing was written."""
 
 
 class StaleHead(Conflict):
@@ -82,16 +116,17 @@ class StaleHead(Conflict):
         because: str = "",
         *,
         left: str = "nothing was written",
-        advice: str = "Read it again and decide afresh.",
+        advice: str = "Read it again and decide again.",
     ) -> None:
-        """Say where the writer thought the timeline stood, where it stands, and why if the heads cannot tell.
+        """Say which head the writer read, which head the timeline has, and why if the heads cannot tell.
 
-        `left` is what was not done, where something beside the line was.
+        `left` says what was not done, where something other than the timeline was written.
         """
         self.expected, self.actual, self.because = expected, actual, because
         super().__init__(
             f"timeline '{expected.timeline}' is at {_place(actual)}, but this write was based on "
-            f"{_place(expected)}{', and ' + because if because else ''}; {left}. {advice}"
+            f"{_place(expected)}{', and ' + because if because else ''}; {left}.",
+            advice=advice,
         )
 
 
@@ -102,8 +137,8 @@ class Moved(Conflict):
         """Say at which revision the writer read the cell, and at which it is."""
         self.cell, self.expected, self.actual = cell, expected, actual
         super().__init__(
-            f"cell '{cell}' is at revision {actual}, not {expected} as this write requires; nothing was written. "
-            "Read it again and decide afresh."
+            f"cell '{cell}' is at revision {actual}, not {expected} as this write requires; nothing was written.",
+            advice="Read it again and decide again.",
         )
 
 
@@ -120,21 +155,27 @@ class Busy(Conflict):
         interrupted: bool = False,
         call: bool = False,
     ) -> None:
-        """Say which run holds the timeline and until when, what that is in the way of, and if nobody runs it now.
+        """Say which run holds the timeline and until when, and what it prevents.
 
-        `call`: the holder is a call, and holds nothing but itself.
+        `interrupted`: no process carries the run on now.  `call`: the holder is a call, which holds only itself.
         """
         self.holder, self.until, self.timeline, self.interrupted = holder, until, timeline, interrupted
         line = f"timeline '{timeline}'" if timeline else "this timeline"
-        why = (
-            f"run '{holder}' on {line} was interrupted; nothing was done. resume() finishes it, cancel() ends it."
-            if interrupted
-            else f"call '{holder}' is under way in a process that lives; nothing was done. Ask again when {until}."
-            if call
-            else f"run '{holder}' holds {line} until {until}, or longer if it goes on; nothing was done. "
-            "Wait for it, or end it with cancel()."
+        if interrupted:
+            why, advice = (
+                f"run '{holder}' on {line} was interrupted",
+                "resume() finishes it, cancel() ends it.",
+            )
+        elif call:
+            why, advice = f"call '{holder}' is under way in a live process", f"Ask again when {until}."
+        else:
+            why = f"run '{holder}' holds {line} until {until}, or longer if it goes on"
+            advice = "Wait for it, or end it with cancel()."
+        super().__init__(
+            f"{f'{what} is not possible now: ' if what else ''}{why}; nothing was done.",
+            code="run_interrupted" if interrupted else "call_busy" if call else "",
+            advice=advice,
         )
-        super().__init__(f"{what} is not possible now: {why}" if what else why)
 
 
 class Decided(Conflict):
@@ -148,22 +189,23 @@ class Sealed(Conflict):
         """Name the sealed timeline."""
         self.timeline = timeline
         super().__init__(
-            f"timeline '{timeline}' is sealed; nothing was written. Fork it, or promote it, to go on from there."
+            f"timeline '{timeline}' is sealed; nothing was written.",
+            advice="Fork it, or promote it, to go on from there.",
         )
 
 
 class PathConflict(NamedTuple):
-    """A path that both lines changed, by the digests of its three values; None: the path held nothing there."""
+    """A path that both timelines changed, with the digests of its three values; None: the path had no value there."""
 
     path: str
-    base: str | None  # where the lines parted
+    base: str | None  # at the last common commit
     ours: str | None
     theirs: str | None
     why: str
 
 
 class MergeConflict(Conflict):
-    """Both lines changed the same paths, and no rule says how to join them.  Nothing was written."""
+    """Both timelines changed the same paths, and no merge rule covers them.  Nothing was written."""
 
     def __init__(self, conflicts: Sequence[PathConflict]) -> None:
         """Name every path in conflict."""
@@ -171,8 +213,8 @@ class MergeConflict(Conflict):
         shown = "; ".join(f"{each.path} ({each.why})" for each in self.conflicts[:5])
         more = f" and {len(self.conflicts) - 5} more" if len(self.conflicts) > 5 else ""
         super().__init__(
-            f"{_counted(len(self.conflicts))} in conflict: {shown}{more}; nothing was written. "
-            "Make them equal on both lines, or declare a merge rule for them, and merge again."
+            f"{_counted(len(self.conflicts))} in conflict: {shown}{more}; nothing was written.",
+            advice="Make them equal on both timelines, or declare a merge rule for them, and merge again.",
         )
 
 
@@ -183,8 +225,8 @@ class OpReused(Conflict):
         """Name the op_id."""
         self.op_id = op_id
         super().__init__(
-            f"op_id '{op_id}' already names a different write in this space; nothing was written. "
-            "Use a new op_id for a new intent."
+            f"op_id '{op_id}' already names a different write in this space; nothing was written.",
+            advice="Use a new op_id for a new intent.",
         )
 
 
@@ -195,13 +237,13 @@ class WrongStore(Conflict):
         """Name the agent, the store that it declares and the one that was opened."""
         self.agent, self.expected, self.actual = agent, expected, actual
         super().__init__(
-            f"agent '{agent}' keeps its threads in {expected}, and this store is {actual}; nothing was written. "
-            "Open the store that it names, or change its object_storage."
+            f"agent '{agent}' keeps its threads in {expected}, and this store is {actual}; nothing was written.",
+            advice="Open the store that it names, or change its object_storage.",
         )
 
 
 class NotFound(PerdureError):
-    """There is no such thing by that name."""
+    """Nothing has that name."""
 
 
 class Forgotten(NotFound):
@@ -222,10 +264,19 @@ class Invalid(PerdureError, ValueError):
 class Corrupt(PerdureError):
     """Stored bytes are not what was written.  Nothing was returned in their place."""
 
-    def __init__(self, message: str, *, cell: str | None = None, digest: str | None = None) -> None:
-        """Say what is damaged; `cell` is the name of the cell, `digest` of the missing object, where it is one."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        cell: str | None = None,
+        digest: str | None = None,
+        code: str = "",
+        advice: str = "",
+        **facts: object,
+    ) -> None:
+        """Say what is damaged: `cell` is the cell's name, `digest` the missing object's, where it is one of these."""
         self.cell, self.digest = cell, digest
-        super().__init__(message)
+        super().__init__(message, code=code, advice=advice, **facts)
 
 
 class Unsupported(PerdureError):
@@ -235,10 +286,10 @@ class Unsupported(PerdureError):
 class Refused(PerdureError):
     """A policy said no; the report says why."""
 
-    def __init__(self, report: object) -> None:
+    def __init__(self, report: object, *, code: str = "", advice: str = "", **facts: object) -> None:
         """Carry the report."""
         self.report = report
-        super().__init__(f"refused, nothing was done: {report}")
+        super().__init__(f"refused, nothing was done: {report}", code=code, advice=advice, **facts)
 
 
 class ServerChanged(Refused):
@@ -247,14 +298,15 @@ class ServerChanged(Refused):
     def __init__(
         self, backend: str, *, recorded: str | None, resolved: str | None, thread: str | None = None
     ) -> None:
-        """Name both servers; None stands for a model of the program's own that names no server."""
+        """Name both servers; None stands for a model object of the program that names no server."""
         self.backend, self.recorded, self.resolved, self.thread = backend, recorded, resolved, thread
         of = f"of '{thread}' " if thread else ""
         was, now = (each or "a model of the program's own" for each in (recorded, resolved))
         PerdureError.__init__(
             self,
             f"the conversation {of}with {backend} is at {was}, and this request would go to {now}; nothing was sent "
-            "there. Give the agent the Backend that leads to the same server, or move the thread on purpose with "
+            "there.",
+            advice="Give the agent the Backend that leads to the same server, or move the thread on purpose with "
             "switch(…); a run that was cut off has to be ended first, with cancel().",
         )
         self.report = str(self)
@@ -263,21 +315,29 @@ class ServerChanged(Refused):
 class Unavailable(PerdureError):
     """The store cannot do it now; trying again may work."""
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        """Say what is unavailable; `retry_after` is in seconds, None where nobody can tell."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        code: str = "",
+        advice: str = "",
+        **facts: object,
+    ) -> None:
+        """Say what is unavailable; `retry_after` is in seconds, None if it is unknown."""
         self.retry_after = retry_after
-        super().__init__(message)
+        super().__init__(message, code=code, advice=advice, **facts)
 
 
 class InDoubt(Unavailable):
-    """A write may or may not have become true.  The same write with the same op_id settles it."""
+    """The outcome of a write is unknown.  The same write with the same op_id settles it."""
 
     def __init__(self, op_id: str, why: str = "") -> None:
         """Name the write by its op_id; say why if that is known."""
         self.op_id, self.why = op_id, why
         super().__init__(
-            f"the outcome of write '{op_id}' is not known{f' ({why})' if why else ''}. It is either whole or absent. "
-            "Repeat it with the same op_id, after reopening the store if need be; it will not be applied twice."
+            f"the outcome of write '{op_id}' is not known{f' ({why})' if why else ''}. It is either whole or absent.",
+            advice="Repeat it with the same op_id, after reopening the store if need be; it will not be applied twice.",
         )
 
 
@@ -295,7 +355,7 @@ class RunFailed(PerdureError):
         super().__init__(f"run {told}" if " failed" in told else f"run {told} failed")
 
 
-def _restored(kind: type[PerdureError], args: tuple[object, ...], facts: dict[str, object]) -> PerdureError:
+def _restored(kind: type[_Coded], args: tuple[object, ...], facts: dict[str, object]) -> _Coded:
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)
     return error

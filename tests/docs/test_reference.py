@@ -144,10 +144,10 @@ def _in_order() -> list[type[errors.PerdureError]]:
 
 
 def attributes_of(kind: type[errors.PerdureError]) -> set[str]:
-    """The facts that an error carries: what its constructors set on it."""
+    """The facts that an error always has: what the constructors below the root set on it."""
     found: set[str] = set()
-    for each in kind.__mro__:
-        if "__init__" in vars(each) and each.__module__ == errors.__name__:
+    for each in kind.__mro__[: kind.__mro__.index(errors.PerdureError)]:
+        if "__init__" in vars(each):
             tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each)))
             found |= {node.attr for node in ast.walk(tree) if _is_set(node)}
     return found
