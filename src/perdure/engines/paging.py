@@ -1,0 +1,77 @@
+"""Reads whole lists from an engine, page by page.
+
+The engine answers in pages so that memory stays bounded.  The first page is small and each further page is larger,
+so a caller that stops early has read little.  Each function yields what the method of the same name returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from perdure.engines.contract import Cell, Engine, Entry, Hold
+from perdure.model.commit import MoveRecord
+
+__all__ = ["cells", "entries", "holds", "listed", "moves", "pages", "spaces"]
+
+_T = TypeVar("_T")
+_K = TypeVar("_K")
+_PAGE_MIN, _PAGE_MAX = 8, 256
+
+
+def pages(read: Callable[[_K, int], Sequence[_T]], start: _K, key: Callable[[_T], _K]) -> Iterator[_T]:
+    """Yield what `read(cursor, limit)` returns until it returns nothing; the next cursor is `key` of the last item."""
+    limit = _PAGE_MIN
+    while page := read(start, limit):
+        yield from page
+        start, limit = key(page[-1]), min(4 * limit, _PAGE_MAX)
+
+
+def cells(engine: Engine, space: str, *, prefix: str = "", after: str = "") -> Iterator[Cell]:
+    """Yield the cells of a space that are not empty, by name."""
+    return pages(
+        lambda name, limit: engine.cells(space, prefix=prefix, after=name, limit=limit),
+        after,
+        lambda cell: cell.name,
+    )
+
+
+def listed(engine: Engine, *, prefix: str) -> Iterator[Cell]:
+    """Yield the listed cells of every space, by name and space."""
+    return pages(
+        lambda cursor, limit: engine.listed(prefix=prefix, after=cursor, limit=limit),
+        ("", ""),
+        lambda cell: (cell.name, cell.space),
+    )
+
+
+def holds(engine: Engine, space: str) -> Iterator[Hold]:
+    """Yield the timelines of a space that have moved, by name."""
+    return pages(
+        lambda name, limit: engine.holds(space, after=name, limit=limit),
+        "",
+        lambda hold: hold.head.timeline,
+    )
+
+
+def moves(engine: Engine, space: str, timeline: str, *, before: int | None = None) -> Iterator[MoveRecord]:
+    """Yield the moves of a timeline, newest first, with versions below `before` (None: all)."""
+    return pages(
+        lambda version, limit: engine.moves(space, timeline, before=version, limit=limit),
+        before,
+        lambda move: move.version,
+    )
+
+
+def entries(engine: Engine, space: str, *, after: int = 0) -> Iterator[Entry]:
+    """Yield the ledger of a space from the position after `after`."""
+    return pages(
+        lambda position, limit: engine.entries(space, after=position, limit=limit),
+        after,
+        lambda entry: entry.position,
+    )
+
+
+def spaces(engine: Engine) -> Iterator[str]:
+    """Yield every space that was ever written, by name."""
+    return pages(lambda name, limit: engine.spaces(after=name, limit=limit), "", str)

@@ -1,0 +1,34 @@
+"""Bounds how often a write is tried that other writers keep overtaking.
+
+attempts = Attempts("call 'c1' was not decided")
+while True:
+    attempts.begin()  # raises Conflict after the last one
+    ...  # read, decide, write; return if nothing has changed since the read
+"""
+
+from __future__ import annotations
+
+from perdure.errors import Conflict
+
+__all__ = ["ATTEMPTS_MAX", "Attempts"]
+
+ATTEMPTS_MAX = 64
+
+
+class Attempts:
+    """Counts the attempts of one optimistic write.  `undone` says what is not done if all of them fail."""
+
+    def __init__(self, undone: str) -> None:
+        self._undone = undone
+        self._count = 0
+
+    def begin(self) -> None:
+        """Count one more attempt; raise `Conflict` with code `contended` instead if there were too many."""
+        if self._count == ATTEMPTS_MAX:
+            raise Conflict(
+                f"other writers changed it during each of {ATTEMPTS_MAX} attempts; {self._undone}.",
+                code="contended",
+                advice="Try again.",
+                attempts=ATTEMPTS_MAX,
+            )
+        self._count += 1

@@ -1,0 +1,59 @@
+"""Lists are read whole in pages, and a caller that stops early has read little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import pytest
+
+from perdure.engines import paging
+from perdure.engines.retry import ATTEMPTS_MAX, Attempts
+from perdure.errors import Conflict
+from tests.coded import raises
+
+
+class Numbers:
+    """Answers with the numbers up to 1,000 in pages, and remembers how many it gave."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def read(self, after: int, limit: int) -> Sequence[int]:
+        page = range(after + 1, min(after + limit, 1_000) + 1)
+        self.given += len(page)
+        return page
+
+
+def test_pages_are_read_to_the_end() -> None:
+    """Every item comes once, in order."""
+    assert list(paging.pages(Numbers().read, 0, int)) == list(range(1, 1_001))
+
+
+def test_a_caller_that_stops_early_has_read_little() -> None:
+    """The first page is small."""
+    numbers = Numbers()
+
+    assert list(islice(paging.pages(numbers.read, 0, int), 3)) == [1, 2, 3]
+    assert numbers.given < 20
+
+
+def test_attempts_end_with_a_conflict() -> None:
+    """A writer that is overtaken again and again gives up, and says what is not done."""
+    attempts = Attempts("the call was not decided")
+    for _ in range(ATTEMPTS_MAX):
+        attempts.begin()
+
+    with raises(Conflict, "contended", attempts=ATTEMPTS_MAX) as caught:
+        attempts.begin()
+
+    assert "the call was not decided" in caught.value.message
+
+
+def test_attempts_are_counted_for_each_write_alone() -> None:
+    """Control: other attempts do not count."""
+    for _ in range(2 * ATTEMPTS_MAX):
+        Attempts("nothing was done").begin()
+
+    with pytest.raises(Conflict):
+        [Attempts.begin(each) for each in [Attempts("nothing was done")] * (ATTEMPTS_MAX + 1)]
