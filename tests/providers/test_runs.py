@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import threading
+import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -266,3 +269,23 @@ def test_a_run_on_a_model_that_ends_warns_once(day: str, said: str) -> None:
         run_on(ending, ending, staying)
 
     assert len(told) == 1
+
+
+@each_vendor
+def test_connections_are_closed_when_the_thread_that_opened_them_ends(vendor: Vendor, tmp_path: Path) -> None:
+    """A program that runs agents on short-lived threads keeps no sockets of theirs."""
+    with (
+        playing(vendor.streamed(), vendor.streamed()) as place,
+        perdure.open(tmp_path / "agents.db") as store,
+    ):
+        agent = Agent("planner", backend=vendor.at(place))
+        worker = threading.Thread(target=lambda: store.thread("one", agent=agent).run("Hi"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            worker.start()
+            worker.join()
+            store.thread("other", agent=agent).run("Hi")  # closes what the worker left
+            gc.collect()
+
+        assert len(place.requests) == 2
+    assert [each.message for each in caught if issubclass(each.category, ResourceWarning)] == []

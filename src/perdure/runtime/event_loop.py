@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from perdure.errors import Unavailable
@@ -26,8 +27,11 @@ __all__ = ["drive", "may_block"]
 
 _T = TypeVar("_T")
 
+_CLOSING_SECONDS_MAX = 2.0  # a server that does not answer the end of a connection is not waited for
+
 _local = threading.local()
 _own: set[asyncio.AbstractEventLoop] = set()  # the open loops that this process made
+_ended: deque[asyncio.AbstractEventLoop] = deque()  # those whose thread has ended
 
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
@@ -35,6 +39,8 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
     loop = _loop()
     task = loop.create_task(work)
     with _paused():
+        while _ended:
+            _close(_ended.popleft())
         try:
             return loop.run_until_complete(task)
         except KeyboardInterrupt:
@@ -89,20 +95,27 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 class _End:
-    """Closes the loop when its thread ends."""
+    """Gives the loop up when its thread ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._pid = loop, os.getpid()
 
     def __del__(self) -> None:
         if self._pid == os.getpid() and not self._loop.is_running():
-            _close(self._loop)
+            # A thread that is ending cannot run its loop any more: the next run closes it, on any thread.
+            _ended.append(self._loop)
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Close a loop that this process made; an inherited one is left as it is."""
+    """Close a loop that this process made, and the connections that clients keep on it.
+
+    An inherited loop is left as it is.
+    """
     if loop in _own:
         _own.discard(loop)
+        with suppress(Exception):  # at the end of the interpreter a loop may not run any more
+            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), _CLOSING_SECONDS_MAX))
+            loop.run_until_complete(asyncio.sleep(0))  # a closed connection leaves its socket one step later
         loop.close()
 
 
@@ -123,6 +136,7 @@ def _leave_inherited_loops() -> None:
         if isinstance(loop, asyncio.SelectorEventLoop):
             loop._selector = _InheritedSelector()  # pyright: ignore[reportAttributeAccessIssue]
     _own.clear()
+    _ended.clear()
 
 
 os.register_at_fork(after_in_child=_leave_inherited_loops)
