@@ -13,7 +13,7 @@ from perdure.errors import Corrupt
 from perdure.model.digest import Object
 from perdure.testing import EngineSuite
 from perdure.testing.engines.builders import SPACE, START, Pen, moved, value, write
-from perdure.testing.engines.subject import Edit
+from perdure.testing.engines.subject import StoredEdit
 
 
 class TestMemoryEngine(EngineSuite):
@@ -24,16 +24,19 @@ class TestMemoryEngine(EngineSuite):
     def open(self, path: Path) -> Engine:
         return MemoryEngine()
 
-    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+    def tamper(self, engine: Engine, edit: StoredEdit) -> Engine:
         return tampered(engine, edit)
 
 
-def tampered(engine: Engine, edit: Edit) -> Engine:
+def tampered(engine: Engine, edit: StoredEdit) -> Engine:
     """A new opening of a memory store that somebody has edited."""
     assert isinstance(engine, MemoryEngine)
     store = engine._store
     space = store.spaces[edit.space]
     match edit.what:
+        case "entry body":
+            entry = space.entries[int(edit.name)]
+            space.entries[entry.position] = msgspec.structs.replace(entry, body=edit.to.encode())
         case "entry gone":
             del space.entries[int(edit.name)]
         case "head gone":

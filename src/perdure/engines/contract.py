@@ -273,16 +273,42 @@ class Engine(Protocol):
         """
         ...
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name, those after `after`; each is checked as `cell` does."""
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        """Return the cells that are not empty, by name, each checked as `cell` does.
+
+        Their names start with `prefix`, come after `after` and before `before` (None: no upper bound).
+        `descending` returns the last name first.  Costs what it returns, in both directions.
+        """
         ...
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
         ...
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger from the position after `after`, each checked against the chain."""
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
+        """Return the ledger entries after position `after` and before `before` (None: no upper bound).
+
+        `descending` returns the newest first.  Costs what it returns, in both directions.  Each entry is
+        checked against the chain: its chain digest must be the one over its body and the chain before it.
+        Raises `Corrupt` if it is not, or if an entry is missing next to one that is read.
+        """
         ...
 
     def ledger(self, space: str) -> LedgerRead:

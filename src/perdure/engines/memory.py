@@ -349,12 +349,28 @@ class MemoryEngine:
             filed = found.cells.get(name)
             return filed.checked() if filed else None
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name, those after `after`."""
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        """Return the cells that are not empty, by name."""
         with self._reading(space) as found:
             full = [filed for filed in found.cells.values() if filed.cell.value is not None]
-        wanted = [filed for filed in full if filed.cell.name.startswith(prefix) and filed.cell.name > after]
-        return [filed.checked() for filed in sorted(wanted, key=lambda filed: filed.cell.name)[:limit]]
+        matching = [
+            filed
+            for filed in full
+            if filed.cell.name.startswith(prefix)
+            and filed.cell.name > after
+            and (before is None or filed.cell.name < before)
+        ]
+        matching.sort(key=lambda filed: filed.cell.name, reverse=descending)
+        return [filed.checked() for filed in matching[:limit]]
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed, not empty cells of every space, by (name, space), those after `after`."""
@@ -364,11 +380,21 @@ class MemoryEngine:
         wanted = [cell for cell in full if cell.name.startswith(prefix) and (cell.name, cell.space) > after]
         return sorted(wanted, key=lambda cell: (cell.name, cell.space))[:limit]
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger from the position after `after`, each checked against the chain."""
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
+        """Return ledger entries, each checked against the chain."""
         with self._reading(space) as found:
-            positions = range(after + 1, min(after + limit, len(found.entries)) + 1)
-            return [_checked(found, position) for position in positions]
+            end = max(found.entries, default=0) + 1
+            positions = range(after + 1, end if before is None else min(before, end))
+            ordered = reversed(positions) if descending else positions
+            return [_checked(found, position) for position in islice(ordered, limit)]
 
     def ledger(self, space: str) -> LedgerRead:
         """The position and the chain of the newest ledger entry."""
@@ -595,9 +621,14 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
 
 
 def _checked(space: SpaceState, position: int) -> Entry:
-    entry, before = space.entries[position], space.entries.get(position - 1)
-    if entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
-        raise Corrupt(f"entry {position} of the ledger does not fit the chain; it was not returned.")
+    entry, before = space.entries.get(position), space.entries.get(position - 1)
+    if entry is None or entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
+        raise Corrupt(
+            f"ledger entry {position} does not follow the one before it.",
+            code="ledger_chain_broken",
+            advice="Run `perdure verify`.",
+            position=position,
+        )
     return entry
 
 

@@ -303,11 +303,25 @@ class SqliteEngine:
         found = space, name, True
         return self._recall(found, lambda db: ledger_rows.cell(db, space, self._space(db, space), name))
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name."""
-        return self._read(
-            lambda db: ledger_rows.cells(db, space, self._space(db, space), prefix, after, limit)
-        )
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        """Return the cells that are not empty, by name."""
+
+        def cells(db: Database) -> list[Cell]:
+            number = self._space(db, space)
+            return ledger_rows.cells(
+                db, space, number, prefix, after, before, descending=descending, limit=limit
+            )
+
+        return self._read(cells)
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed cells of every space, by (name, space)."""
@@ -317,9 +331,22 @@ class SqliteEngine:
             self.check(name)
         return found
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger, each entry checked against the chain."""
-        return self._read(lambda db: ledger_rows.entries(db, self._space(db, space), after, limit))
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
+        """Return ledger entries, each checked against the chain."""
+
+        def entries(db: Database) -> list[Entry]:
+            number = self._space(db, space)
+            return ledger_rows.entries(db, number, after, before, descending=descending, limit=limit)
+
+        return self._read(entries)
 
     def ledger(self, space: str) -> LedgerRead:
         """The position and the chain of the newest ledger entry."""

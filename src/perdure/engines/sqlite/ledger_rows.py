@@ -17,8 +17,9 @@ __all__ = ["cell", "cells", "entries", "listed", "spaces", "stored"]
 _END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
 _CELLS = (
     "SELECT name, revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=?1 AND name>=max(?3, ?2) AND name<>?2 "
-    f"AND name<{_END_OF_3} AND value IS NOT NULL ORDER BY name LIMIT ?4"
+    f"AND name<min({_END_OF_3}, coalesce(?5, {_END_OF_3})) AND value IS NOT NULL ORDER BY name LIMIT ?4"
 )
+_CELLS_DESCENDING = _CELLS.replace("ORDER BY name", "ORDER BY name DESC")
 _LISTED = (
     "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB), c.position, c.listed, c.digest "
     "FROM cells c JOIN spaces s ON s.id=c.space "
@@ -33,8 +34,10 @@ _NAMELESS = (
 )
 _ENTRIES = (
     "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? "
-    "ORDER BY position LIMIT ?"
+    "AND position<=? ORDER BY position LIMIT ?"
 )
+_ENTRIES_DESCENDING = _ENTRIES.replace("ORDER BY position", "ORDER BY position DESC")
+_POSITION_MAX = (1 << 63) - 1
 
 
 def spaces(db: Database, after: str, limit: int) -> list[str]:
@@ -66,10 +69,20 @@ def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cel
     return check_cell(Cell(space, name, revision, value, position), digest, listed=listed), digest, listed
 
 
-def cells(db: Database, space: str, number: int | None, prefix: str, after: str, limit: int) -> list[Cell]:
-    """Cells that are not empty, by name."""
-    found = db.execute(_CELLS, (number, after, prefix, limit))
-    return [_checked(space, *values) for values in found]
+def cells(
+    db: Database,
+    space: str,
+    number: int | None,
+    prefix: str,
+    after: str,
+    before: str | None,
+    *,
+    descending: bool,
+    limit: int,
+) -> list[Cell]:
+    """Return the cells that are not empty, by name."""
+    select = _CELLS_DESCENDING if descending else _CELLS
+    return [_checked(space, *values) for values in db.execute(select, (number, after, prefix, limit, before))]
 
 
 def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
@@ -83,18 +96,35 @@ def _checked(
     return check_cell(Cell(space, name, revision, value, position), digest, listed=listed)
 
 
-def entries(db: Database, number: int | None, after: int, limit: int) -> list[Entry]:
-    """The ledger behind `after`; the entry before it is read too, because the chain goes through it."""
-    values = db.execute(_ENTRIES, (number, after, limit + (after > 0))).fetchall()
+def entries(
+    db: Database, number: int | None, after: int, before: int | None, *, descending: bool, limit: int
+) -> list[Entry]:
+    """Return ledger entries between two positions, each checked against the chain.
+
+    The entry below the lowest one is read too, because the chain goes through it, and so is the entry `before`:
+    only its position shows that an entry right below it is missing.
+    """
+    top = _POSITION_MAX if before is None else before
+    if descending:
+        rows = db.execute(_ENTRIES_DESCENDING, (number, after, top, limit + 2)).fetchall()[::-1]
+    else:
+        count = limit + (after > 0) + (before is not None)
+        rows = db.execute(_ENTRIES, (number, after, top, count)).fetchall()
+    is_cut = descending and len(rows) == limit + 2  # the lowest row is only there for the chain
     found: list[Entry] = []
-    chain: Digest | None = None
-    for position, stored, body in cast("list[tuple[int, bytes, bytes]]", values):
+    expected, chain = 1, None
+    for index, (position, stored, body) in enumerate(cast("list[tuple[int, bytes, bytes]]", rows)):
         entry = Entry(position, Digest(stored.hex()), body)
-        if position > after:
-            if position != after + len(found) + 1 or entry.chain != chained(chain, body):
-                raise Corrupt(
-                    f"ledger entry {position} does not follow the one before it. Run `perdure verify`."
-                )
+        is_neighbour = index == 0 and (position == after or is_cut)
+        is_linked = position == expected and (position == top or entry.chain == chained(chain, body))
+        if not is_linked and not is_neighbour:
+            raise Corrupt(
+                f"ledger entry {position} does not follow the one before it.",
+                code="ledger_chain_broken",
+                advice="Run `perdure verify`.",
+                position=position,
+            )
+        expected, chain = position + 1, entry.chain
+        if after < position < top:
             found.append(entry)
-        chain = entry.chain
-    return found
+    return (found[::-1] if descending else found)[:limit]

@@ -11,13 +11,15 @@ import pytest
 
 from perdure.engines.contract import Engine
 
-__all__ = ["Edit", "EngineSubject"]
+__all__ = ["StoredEdit", "EngineSubject"]
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEdit(msgspec.Struct, frozen=True, kw_only=True):
     """An edit of stored data by somebody who does not keep the contract."""
 
-    what: Literal["cell value", "cell revision", "cell gone", "cell moved", "entry gone", "head gone"]
+    what: Literal[
+        "cell value", "cell revision", "cell gone", "cell moved", "entry body", "entry gone", "head gone"
+    ]
     space: str
     name: str  # of the cell or the timeline; of an entry its position
     to: str = ""  # the new value, or the name of the cell that this one replaces
@@ -39,7 +41,7 @@ class EngineSubject:
         """Open the store in the directory `path`, making it if it is not there."""
         raise NotImplementedError
 
-    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+    def tamper(self, engine: Engine, edit: StoredEdit) -> Engine:
         """Make `edit` behind the back of this store, and open the store again.
 
         An engine on a file closes `engine`, edits the file and opens it; one in memory edits what it holds.

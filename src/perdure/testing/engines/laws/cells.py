@@ -15,7 +15,7 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Fence
 from perdure.errors import Conflict, Corrupt, Invalid, Moved
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
-from perdure.testing.engines.subject import Edit, EngineSubject
+from perdure.testing.engines.subject import EngineSubject, StoredEdit
 
 __all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
 
@@ -191,6 +191,48 @@ class CellLaws(EngineSubject):
             [],
         ]
 
+    def test_cells_are_read_backwards(self, engine: Engine) -> None:
+        """The last names come first, and each page goes on before the last name of the one before."""
+        engine.apply(write("op-1", *(put(f"{kind}/{n}", 0, b"x") for kind in "abc" for n in range(5))))
+        engine.apply(write("op-2", put("b/3", 1, None)))
+
+        pages = [
+            engine.cells(SPACE, prefix="b/", before=before, descending=True, limit=2)
+            for before in [None, "c/9", "b/2", "b/0", "a/9"]
+        ]
+
+        names = [[cell.name for cell in page] for page in pages]
+        assert names == [["b/4", "b/2"], ["b/4", "b/2"], ["b/1", "b/0"], [], []]
+
+    @pytest.mark.parametrize("prefix", ["", "b", "b/", "é", "z"])
+    @pytest.mark.parametrize("after", ["", "b/1", "c/0"])
+    @pytest.mark.parametrize("before", [None, "b/2", "c/9"])
+    def test_both_directions_read_the_same_cells(
+        self, engine: Engine, prefix: str, after: str, before: str | None
+    ) -> None:
+        """`prefix`, `after` and `before` bound the names, and the direction only orders them."""
+        names = [*(f"{kind}/{n}" for kind in "abc" for n in range(3)), "é", "日本語 𝄞"]
+        engine.apply(write("op", *(put(name, 0, b"x") for name in names)))
+        expected = [
+            name
+            for name in sorted(names)
+            if name.startswith(prefix) and name > after and (before is None or name < before)
+        ]
+
+        found = [
+            engine.cells(SPACE, prefix=prefix, after=after, before=before, descending=descending, limit=limit)
+            for descending in (False, True)
+            for limit in (99, 2)
+        ]
+
+        backwards = expected[::-1]
+        assert [[cell.name for cell in page] for page in found] == [
+            expected,
+            expected[:2],
+            backwards,
+            backwards[:2],
+        ]
+
     def test_listed_cells_are_found_across_spaces(self, engine: Engine) -> None:
         """By name and then by space; cells that are not listed, or emptied, are left out."""
         for space in ("s2", "s1", "s3"):
@@ -313,6 +355,39 @@ class LedgerLaws(EngineSubject):
         positions = [[entry.position for entry in page] for page in pages]
         assert positions == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10], [], []]
 
+    def test_a_ledger_is_read_backwards(self, engine: Engine) -> None:
+        """The newest entry comes first, and each page goes on before the last position of the one before."""
+        engine.apply(write("op-1", *(b"%d" % number for number in range(5))))
+        engine.apply(write("op-2", *(b"%d" % number for number in range(5, 10))))
+
+        pages = [
+            engine.entries(SPACE, before=before, descending=True, limit=4) for before in (None, 99, 7, 3, 1)
+        ]
+
+        positions = [[entry.position for entry in page] for page in pages]
+        assert positions == [[10, 9, 8, 7], [10, 9, 8, 7], [6, 5, 4, 3], [2, 1], []]
+
+    @pytest.mark.parametrize("after", [0, 1, 3, 9])
+    @pytest.mark.parametrize("before", [None, 1, 4, 5, 6, 9])
+    def test_both_directions_read_the_same_entries(
+        self, engine: Engine, after: int, before: int | None
+    ) -> None:
+        """`after` and `before` bound the positions, and the direction only orders the entries."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+        whole = list(engine.entries(SPACE, limit=9))
+        expected = [
+            entry for entry in whole if entry.position > after and (before is None or entry.position < before)
+        ]
+
+        found = [
+            list(engine.entries(SPACE, after=after, before=before, descending=descending, limit=limit))
+            for descending in (False, True)
+            for limit in (9, 2)
+        ]
+
+        backwards = expected[::-1]
+        assert found == [expected, expected[:2], backwards, backwards[:2]]
+
     def test_a_refused_write_takes_no_position(self, engine: Engine) -> None:
         """A gap would look like a lost entry."""
         engine.apply(write("op-1", b"1"))
@@ -378,7 +453,7 @@ class TamperingLaws(EngineSubject):
         _filled(engine)
         name = "other" if what == "cell moved" else "lease"
 
-        engine = self.tamper(engine, Edit(what=what, space=SPACE, name=name, to=to))  # pyright: ignore[reportArgumentType]
+        engine = self.tamper(engine, StoredEdit(what=what, space=SPACE, name=name, to=to))  # pyright: ignore[reportArgumentType]
 
         with pytest.raises(Corrupt):
             _READS[read](engine)
@@ -386,7 +461,7 @@ class TamperingLaws(EngineSubject):
     def test_a_damaged_cell_is_named(self, engine: Engine) -> None:
         """The error says which cell it is."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what="cell value", space=SPACE, name="lease", to="eve"))
+        engine = self.tamper(engine, StoredEdit(what="cell value", space=SPACE, name="lease", to="eve"))
 
         with pytest.raises(Corrupt) as damaged:
             engine.cell(SPACE, "lease")
@@ -400,12 +475,41 @@ class TamperingLaws(EngineSubject):
     def test_what_is_gone_is_missed(self, engine: Engine, what: str, name: str) -> None:
         """`check` finds it, and a write to the space is refused: evidence is not written over."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what=what, space=SPACE, name=name))  # pyright: ignore[reportArgumentType]
+        engine = self.tamper(engine, StoredEdit(what=what, space=SPACE, name=name))  # pyright: ignore[reportArgumentType]
 
         with pytest.raises(Corrupt):
             engine.check(SPACE, again=True)
         with pytest.raises(Corrupt):
             engine.apply(write("op-9", _put("other", 1, b"eve")))
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("edited", [1, 3, 5])
+    def test_an_edited_entry_is_not_read(self, engine: Engine, edited: int, descending: bool) -> None:
+        """Each entry is checked against the chain before it, in both directions; its neighbours are read."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+        edit = StoredEdit(what="entry body", space=SPACE, name=str(edited), to="99")
+
+        engine = self.tamper(engine, edit)
+
+        for limit in (1, 2, 9):
+            with pytest.raises(Corrupt):
+                engine.entries(SPACE, after=edited - 1, before=edited + 1, descending=descending, limit=limit)
+        below = engine.entries(SPACE, before=edited, descending=descending, limit=9)
+        above = engine.entries(SPACE, after=edited, descending=descending, limit=9)
+        assert sorted(entry.position for entry in (*below, *above)) == sorted({1, 2, 3, 4, 5} - {edited})
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize(("after", "before"), [(0, None), (1, 4), (2, 5), (2, 4)])
+    def test_a_missing_entry_is_noticed(
+        self, engine: Engine, after: int, before: int | None, descending: bool
+    ) -> None:
+        """A read next to a gap raises; it does not return what is left as if it were all."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+
+        engine = self.tamper(engine, StoredEdit(what="entry gone", space=SPACE, name="3"))
+
+        with pytest.raises(Corrupt):
+            engine.entries(SPACE, after=after, before=before, descending=descending, limit=9)
 
     def test_a_space_that_nobody_edited_passes(self, engine: Engine) -> None:
         """Control: what the writes left adds up, however often it is asked."""
@@ -419,7 +523,7 @@ class TamperingLaws(EngineSubject):
     def test_a_space_is_sealed_again_on_purpose(self, engine: Engine) -> None:
         """After a repair it can be read and written as it is."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what="cell gone", space=SPACE, name="lease"))
+        engine = self.tamper(engine, StoredEdit(what="cell gone", space=SPACE, name="lease"))
 
         engine.reseal(SPACE)
 
