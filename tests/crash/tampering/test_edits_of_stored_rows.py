@@ -140,7 +140,7 @@ def test_without_the_checks_effects_are_repeated(
 ) -> None:
     """Control: with digests, seals and the comparison with the ledger off, the same edits do harm."""
     monkeypatch.setattr(shared_rules, "check_cell", _believed)
-    monkeypatch.setattr("perdure.engines.sqlite.ledger_rows.check_cell", _believed)
+    monkeypatch.setattr("perdure.engines.sqlite.reads.check_cell", _believed)
     monkeypatch.setattr(shared_rules, "check_seal", lambda *_: None)
     monkeypatch.setattr("perdure.engines.sqlite.commit.caches.check_seal", lambda *_: None)
     monkeypatch.setattr(calls, "_check_entered", lambda *_: None)

@@ -21,17 +21,16 @@ import apsw
 
 from perdure.engines.contract import Cell, Entry, Fact, Hold, Instant, Rebuilt, Receipt, Recorded, Step, Write
 from perdure.engines.shared_rules import check_standing, check_write
-from perdure.engines.sqlite import history_reads, ledger_rows, schema
+from perdure.engines.sqlite import reads, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
-from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent, hold_of, holds_of
+from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
-from perdure.engines.sqlite.connections import Connections, Options, check_store
+from perdure.engines.sqlite.connections import Connections, Options, UnchangedFiles, check_store
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import check_writable, confirmed, translated
 from perdure.engines.sqlite.file_system import (
-    UnchangedFiles,
     check_place,
     file_system_of,
     make_database,
@@ -252,8 +251,8 @@ class SqliteEngine:
         """Commits from `at` backwards along first parents."""
 
         def steps(db: Database) -> list[Step]:
-            row = history_reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else history_reads.steps_from(db, row, limit)
+            row = reads.back(db, self._commit_row(db, space, at), skip)
+            return [] if row is None else reads.steps_from(db, row, limit)
 
         return self._read(steps)
 
@@ -261,8 +260,8 @@ class SqliteEngine:
         """The last commit of that turn on the line that ends at `at`."""
 
         def find(db: Database) -> Step | None:
-            row = history_reads.last_of_turn(db, self._commit_row(db, space, at), turn)
-            return None if row is None else history_reads.steps_from(db, row, 1)[0]
+            row = reads.last_of_turn(db, self._commit_row(db, space, at), turn)
+            return None if row is None else reads.steps_from(db, row, 1)[0]
 
         return self._read(find)
 
@@ -271,7 +270,7 @@ class SqliteEngine:
 
         def labelled(db: Database) -> list[Digest]:
             self._rows.look(db)
-            return history_reads.labelled(db, self._rows, self._space(db, space), label)
+            return reads.labelled(db, self._rows, self._space(db, space), label)
 
         return self._read(labelled)
 
@@ -279,29 +278,29 @@ class SqliteEngine:
         """Commits whose digest starts with `prefix`."""
         if not set(prefix) <= set("0123456789abcdef"):
             return []
-        read, index = history_reads.commits_from, self._rows.index
+        read, index = reads.commits_from, self._rows.index
         return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
         """Where the timeline stands, checked against its last move."""
         name = space, timeline, False
-        return self._recall(name, lambda db: hold_of(db, self._space(db, space), timeline)[0])
+        return self._recall(name, lambda db: reads.hold_of(db, self._space(db, space), timeline)[0])
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         """Timelines by name."""
-        return self._read(lambda db: holds_of(db, self._space(db, space), after, limit))
+        return self._read(lambda db: reads.holds_of(db, self._space(db, space), after, limit))
 
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
         """Recorded moves, newest first."""
-        read = history_reads.moves
+        read = reads.moves
         return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
         """The cell, or None if it was never written."""
         found = space, name, True
-        return self._recall(found, lambda db: ledger_rows.cell(db, space, self._space(db, space), name))
+        return self._recall(found, lambda db: reads.cell(db, space, self._space(db, space), name))
 
     def cells(
         self,
@@ -317,15 +316,13 @@ class SqliteEngine:
 
         def cells(db: Database) -> list[Cell]:
             number = self._space(db, space)
-            return ledger_rows.cells(
-                db, space, number, prefix, after, before, descending=descending, limit=limit
-            )
+            return reads.cells(db, space, number, prefix, after, before, descending=descending, limit=limit)
 
         return self._read(cells)
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Listed cells of every space, by (name, space)."""
-        listed, check = ledger_rows.listed, self._seals.check_listed
+        listed, check = reads.listed, self._seals.check_listed
         found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
         for name in {cell.space for cell in found}:
             self.check(name)
@@ -344,7 +341,7 @@ class SqliteEngine:
 
         def entries(db: Database) -> list[Entry]:
             number = self._space(db, space)
-            return ledger_rows.entries(db, number, after, before, descending=descending, limit=limit)
+            return reads.entries(db, number, after, before, descending=descending, limit=limit)
 
         return self._read(entries)
 
@@ -366,7 +363,7 @@ class SqliteEngine:
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         """Spaces that were ever written, by name."""
-        return self._read(lambda db: ledger_rows.spaces(db, after, limit))
+        return self._read(lambda db: reads.spaces(db, after, limit))
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Everything stored for a space, in storage order; damage is reported, not raised."""
@@ -479,7 +476,7 @@ class SqliteEngine:
         return found
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
-        return history_reads.commit_row(db, self._rows.index, self._space(db, space), commit)
+        return reads.commit_row(db, self._rows.index, self._space(db, space), commit)
 
     # ---- forks
 

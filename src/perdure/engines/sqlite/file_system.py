@@ -17,11 +17,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from perdure.errors import Unavailable, Unsupported
+from perdure.errors import Unsupported
 
 __all__ = [
-    "StoreFiles",
-    "UnchangedFiles",
     "beside",
     "check_local",
     "check_one_name",
@@ -181,70 +179,6 @@ def make_database(path: Path) -> None:
 def beside(path: Path) -> tuple[Path, Path, Path]:
     """The database at `path` and the two files that SQLite keeps beside it."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
-
-
-class StoreFiles:
-    """The files of an open store, as they were when it was opened.
-
-    A database that was deleted or replaced lives on without a name, and so does a log: whatever is written
-    there is lost when it is closed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Remember the files at `path`."""
-        self._opened = {str(file): _identity(str(file)) for file in beside(path)}
-
-    def check(self) -> None:
-        """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
-        for file, identity in self._opened.items():
-            found = _identity(file)
-            if found == identity:
-                continue
-            if identity is not None:
-                raise Unavailable(
-                    f"{file} was deleted, moved or replaced while the store was open; nothing was written. "
-                    "Put the file back, or open the store again."
-                )
-            self._opened[file] = found  # SQLite has made it since
-
-
-class UnchangedFiles:
-    """The files of a store that is read without locks, because nothing can be written where it lies.
-
-    Whoever can write there all the same, by another mount, is noticed afterwards.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Remember what the files at `path` hold."""
-        self._path, self._read = path, _contents(path)
-
-    def check(self) -> None:
-        """Raise `Unavailable` if one of them has changed since."""
-        if _contents(self._path) != self._read:
-            raise Unavailable(
-                f"{self._path} lies on a read-only file system and was changed from elsewhere while it was open; "
-                "nothing was read. Open it again."
-            )
-
-
-def _contents(path: Path) -> list[tuple[int, int, int] | None]:
-    found: list[tuple[int, int, int] | None] = []
-    for file in beside(path):
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
-
-
-def _identity(file: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(file)  # before every write, so without a Path
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:

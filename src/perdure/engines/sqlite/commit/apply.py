@@ -1,14 +1,17 @@
-"""Applying one write inside a transaction: every check first, then every change.
+"""Applies one write inside a transaction: every check first, then every change.
 
-Nothing is changed before the last check has passed, so a refused write leaves nothing
-behind even when it shares its transaction with others.
+Nothing is changed before the last check has passed, so a refused write leaves nothing behind even if it shares its
+transaction with others.
 
-Adding rows to the log: what was prepared gets its numbers and goes in.
+A write is prepared before its turn: compressing objects and laying out rows takes longer than inserting them.  Done
+before the lock is taken, this delays no other writer, and the writers of a group do it while the leader waits for the
+disk.  Preparing reads nothing from the database.  An error in a write is raised in its turn, after the errors that the
+contract puts first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -26,20 +29,256 @@ from perdure.engines.shared_rules import (
     sealed_ledger,
 )
 from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
-from perdure.engines.sqlite.commit.prepare import Bases, Batch, Committing, Prepared, lay, prepare
 from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
 from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
-from perdure.engines.sqlite.format.pack import KINDS, Op, encode_pack
-from perdure.engines.sqlite.format.records import StoredMove, long, pack_move, short, timeline_of
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Bases,
+    Op,
+    PackForm,
+    StoredMove,
+    encode_pack,
+    long,
+    pack_changeset,
+    pack_commit,
+    pack_move,
+    short,
+    timeline_of,
+)
 from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.commit import LedgerRead
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Commit, LedgerRead, decode_commit, encode_commit
 from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
 from perdure.model.head import Head
 
-__all__ = ["AppliedWrite", "Applier", "op_id_of", "recorded_in", "Adding", "CommitPlace"]
+__all__ = [
+    "AppliedWrite",
+    "Applier",
+    "op_id_of",
+    "recorded_in",
+    "Adding",
+    "CommitPlace",
+    "Batch",
+    "Committing",
+    "Prepared",
+    "lay",
+    "prepare",
+    "spans_of",
+]
 
+# ---- preparing
+
+_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
+_NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
+_KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
+_BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
+_WITH_COMMIT = (
+    _BODY,
+    _CHECKPOINT,
+    Kind.CHANGESET,
+    _COMMIT,
+)  # words stand in the commit's own row, where SQL finds them
+_BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
+_NOWHERE: tuple[int, int] = (0, 0)
+_encoder = msgspec.json.Encoder()
+
+
+class Committing(msgspec.Struct, frozen=True, gc=False):
+    """The commit of a row, with what belongs to it."""
+
+    digest: Digest
+    commit: Commit
+    events: int
+    text: str  # of the changeset, as the row has it
+    spans: str | None  # where the words of its events stand in the row's bodies
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The objects of one row as it holds them, and the commit among them, if any."""
+
+    objects: list[Object]
+    items: list[tuple[object, ...]]
+    keys: list[bytes]  # of the items, in their order, and then of what names the commit
+    bodies: list[str]  # what stands in the column of that name
+    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
+    committing: Committing | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A write, laid out in rows; good as long as the bases that it builds on stand where they stood."""
+
+    batches: list[Batch]
+    epoch: int  # of the bases
+
+
+def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Prepared:
+    """Lay out the objects of a write; `space` is the number of their space, None if it is not known yet.
+
+    Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
+    """
+    epoch = bases.epoch  # first: what changes meanwhile makes this one out of date
+    batches: list[Batch] = []
+    for found in _rows(objects):
+        batches.append(lay(found, space, bases))  # noqa: PERF401 (a comprehension is a call of its own)
+    return Prepared(batches, epoch)
+
+
+def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
+    """One row of these objects.  A commit among them is the last."""
+    batch = Batch(objects, [], [], [], [])
+    last = objects[-1] if objects else None
+    if last is None or last.kind is not _COMMIT:
+        _lay_state(batch, objects, space, bases)
+        return batch
+    commit, is_exact = _commit_of(last)
+    stored = _changeset_among(objects, last, commit)
+    changeset, is_exact_changeset = _changeset_of(stored)
+    rest = _rest(objects, stored)
+    spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
+    text, taken = (
+        pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
+    )
+    packed = (PackForm.COMMIT, pack_commit(commit, changeset)) if is_exact else (PackForm.WHOLE, last.body)
+    batch.items += (_CHANGESET_AT, PackForm.CHANGESET, taken), (_COMMIT_AT, *packed)
+    batch.keys += object_key(stored.digest), object_key(last.digest)
+    _label(batch.keys, changeset)
+    batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
+    return batch
+
+
+def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
+    """Where words of a changeset's events stand in the row's bodies: [event, start, size, vendor start, vendor size].
+
+    The words of a message, the arguments of a call and a checkpoint, so that stock `sqlite3` can show them.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    for at, event in enumerate(() if changeset is None else changeset.events):
+        if isinstance(event, MessageAppended) and (said := span(event.body)) is not None:
+            vendor = span(event.vendor) if event.vendor is not None else None
+            found.append((at, *said, *(vendor or _NOWHERE)))
+        elif isinstance(event, ToolCallRequested) and (asked := span(event.args)) is not None:
+            found.append((at, *asked, *_NOWHERE))
+        elif isinstance(event, CheckpointCreated) and (told := span(event.checkpoint)) is not None:
+            found.append((at, *told, *_NOWHERE))
+    return _encoder.encode(found).decode() if found else None
+
+
+def _lay_state(
+    batch: Batch, objects: list[Object], space: int | None, bases: Bases
+) -> dict[Digest, tuple[int, int]]:
+    """Add objects to a row; where those that are text stand among its bodies."""
+    items, keys = batch.items, batch.keys
+    spans: dict[Digest, tuple[int, int]] = {}
+    start = 0
+    for found in objects:
+        keys.append(object_key(found.digest))
+        text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
+        if text is None:
+            fields, depth = bases.against(_KIND_AT[found.kind], space, found)
+            batch.bases.append((found, len(items), depth))
+            items.append(fields)
+        else:
+            size = len(found.body)
+            at = _BODY_AT if found.kind is _BODY else _KIND_AT[found.kind]
+            items.append((at, PackForm.BODIES, b"", size))
+            batch.bodies.append(text)
+            spans[found.digest] = start, size
+            start += size
+    return spans
+
+
+def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
+    """The objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
+    size = commits = 0
+    for found in objects:
+        size += len(found.body)
+        commits += found.kind is _COMMIT
+    is_much = size >= _OWN_ROW_FROM_BYTES
+    if not is_much and (not commits or (commits == 1 and objects[-1].kind is _COMMIT)):
+        return [list(objects)]
+    return _several(objects, _WITH_COMMIT if commits else (), is_much=is_much)
+
+
+def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bool) -> list[list[Object]]:
+    rows: list[list[Object]] = []
+    row: list[Object] = []
+    state: list[Object] = []
+    size = 0
+    for found in objects:
+        if is_much and found.kind not in kept:
+            if found.kind is _NODE and state and state[-1].kind is not _NODE:
+                rows.append(state)  # nodes are read without their values, and are not compressed
+                state, size = [], 0
+            state.append(found)
+            size += len(found.body)
+            if size >= (_NODE_ROW_BYTES if found.kind is _NODE else _OWN_ROW_FROM_BYTES):
+                rows.append(state)
+                state, size = [], 0
+            continue
+        row.append(found)
+        if found.kind is _COMMIT:
+            rows += (state, row) if state else (row,)
+            row, state, size = [], [], 0
+    row += state
+    if row and rows and rows[-1][-1].kind is _COMMIT:
+        rows[-1][:0] = row  # a commit is the last of its row
+    elif row or not rows:
+        rows.append(row)
+    return rows
+
+
+def _rest(objects: list[Object], stored: Object) -> list[Object]:
+    """The objects beside a commit, which is the last, and its changeset, which tends to stand before it."""
+    if objects[-2] is stored:
+        return objects[:-2]
+    return [found for found in objects[:-1] if found is not stored]
+
+
+def _label(keys: list[bytes], changeset: Changeset) -> None:
+    """Add the keys of the messages that a changeset appends, each once."""
+    said = dict.fromkeys([event.id for event in changeset.events if isinstance(event, MessageAppended)])
+    for name in said:
+        keys += label_keys(name)
+
+
+def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:
+    """The changeset of a commit; it tends to be the last but one."""
+    for each in reversed(objects):
+        if each.digest == commit.changeset:
+            return each
+    raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+
+
+def _commit_of(found: Object) -> tuple[Commit, bool]:
+    """The commit, and whether our types give its bytes back to the letter; who hands it along vouches for that."""
+    if isinstance(found.record, Commit):
+        return found.record, True
+    commit = decode_commit(found.body)
+    return commit, encode_commit(commit) == found.body
+
+
+def _changeset_of(found: Object) -> tuple[Changeset, bool]:
+    """The same for a changeset."""
+    if isinstance(found.record, Changeset):
+        return found.record, True
+    changeset = decode_changeset(found.body)
+    return changeset, encode_changeset(changeset) == found.body
+
+
+def _plain_text(body: bytes) -> str | None:
+    """The text of a body that can stand in a text column, so that stock `sqlite3` reads it."""
+    if b"\0" in body:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# ---- applying
 
 _LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"

@@ -27,30 +27,18 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from perdure.engines.contract import Cell, Hold, Receipt, Write
-from perdure.engines.shared_rules import check_hold, check_seal, sealed_cell, unmoved
+from perdure.engines.shared_rules import check_seal, sealed_cell, unmoved
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_op
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import object_key
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, Rows
-from perdure.engines.sqlite.ledger_rows import stored
+from perdure.engines.sqlite.reads import hold_of, stored
 from perdure.errors import Corrupt
-from perdure.model.commit import LedgerRead, decode_move
-from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.head import Head
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest
 
-__all__ = [
-    "ConnectionCache",
-    "FirstParentPlace",
-    "SealedCell",
-    "SpaceEnd",
-    "hold_of",
-    "holds_of",
-    "LEDGER",
-    "Name",
-    "Recent",
-]
-
+__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "LEDGER", "Name", "Recent"]
 
 _T = TypeVar("_T")
 
@@ -59,14 +47,6 @@ _LINE = f"""
 SELECT l.id, l.digest, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.jump IS {JUMP} AND {IS_PLACED} {FROM_FAR}
 WHERE l.id=? AND l.digest IS NOT NULL
 """
-
-
-_HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
-
-
-_checked: dict[
-    object, tuple[str, bytes, Hold]
-] = {}  # heads as they were stored, by the digest of the last move
 
 
 class FirstParentPlace(msgspec.Struct, frozen=True, gc=False):
@@ -308,45 +288,6 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
             held.clear()
         found = held[space] = {}
     return found
-
-
-def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
-    """Where a timeline stands, checked against its last move, and the row of its commit."""
-    values = None if space is None else connection.execute(_HEAD, (space, timeline)).fetchone()
-    if values is None:
-        return unmoved(timeline), None
-    return _hold(timeline, values[0], values[1]), values[2]
-
-
-def holds_of(connection: Database, space: int | None, after: str, limit: int) -> list[Hold]:
-    """Where the timelines after `after` stand, by name."""
-    sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
-    names = [str(name) for (name,) in connection.execute(sql, (space, after, limit))]
-    return [hold for name in names if (hold := hold_of(connection, space, name)[0]) is not None]
-
-
-def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
-    """A head was read and checked: what reads as it read before need not be checked again."""
-    if len(_checked) >= _HELD_MAX:
-        _checked.clear()
-    _checked[digest] = timeline, move, hold
-
-
-def _hold(timeline: str, move: object, digest: object) -> Hold:
-    found = _checked.get(digest)
-    if found is not None and found[0] == timeline and found[1] == move:
-        return found[2]
-    if not isinstance(move, bytes) or not isinstance(digest, bytes):
-        raise Corrupt(f"the head of timeline '{timeline}' is damaged; it was not used. Run `perdure verify`.")
-    if digest_of(Kind.MOVE, move) != digest.hex():
-        raise Corrupt(
-            f"the head of timeline '{timeline}' does not match its last move; it was not used. Run `perdure verify`."
-        )
-    record = decode_move(move)
-    hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
-    check_hold(hold, record)
-    _note_head(timeline, move, digest, hold)
-    return hold
 
 
 LEDGER = "\0"  # stands for the end of the ledger where a cell has its name; no cell is called so

@@ -28,14 +28,14 @@ import apsw
 
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, Prepared, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.engines.sqlite.commit.prepare import Bases, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import Connections
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import cause_of, translated
+from perdure.engines.sqlite.format.pack import Bases
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import InDoubt, PerdureError, Unavailable
 

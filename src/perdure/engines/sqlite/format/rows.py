@@ -18,6 +18,7 @@ from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
 from perdure.engines.sqlite.format.pack import (
     KINDS,
+    Columns,
     Pack,
     PackForm,
     PackItem,
@@ -25,9 +26,11 @@ from perdure.engines.sqlite.format.pack import (
     decode_pack,
     is_against,
     joined,
+    move_of,
+    unpack_changeset,
+    unpack_commit,
     why_of,
 )
-from perdure.engines.sqlite.format.records import Columns, move_of, unpack_changeset, unpack_commit
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
 from perdure.model.commit import Commit, MoveRecord, decode_commit, encode_commit

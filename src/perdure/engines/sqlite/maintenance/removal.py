@@ -12,13 +12,20 @@ import msgspec
 
 from perdure.engines.contract import GC, Rebuilt
 from perdure.engines.shared_rules import check_forgettable, check_ledger_end
-from perdure.engines.sqlite.commit.apply import op_id_of
-from perdure.engines.sqlite.commit.prepare import spans_of
+from perdure.engines.sqlite.commit.apply import op_id_of, spans_of
 from perdure.engines.sqlite.commit.seals import ledger_end, reseal
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, object_key
-from perdure.engines.sqlite.format.pack import KINDS, Op, PackForm, PackItem, buried, encode_pack, is_against
-from perdure.engines.sqlite.format.records import short
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Op,
+    PackForm,
+    PackItem,
+    buried,
+    encode_pack,
+    is_against,
+    short,
+)
 from perdure.engines.sqlite.format.rows import LogRow, Rows, changeset_of
 from perdure.errors import Corrupt, Forgotten
 from perdure.model.commit import LedgerRead

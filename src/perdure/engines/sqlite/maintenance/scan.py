@@ -30,8 +30,7 @@ from perdure.engines.sqlite.format.index import (
     split,
     version_key,
 )
-from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, why_of
-from perdure.engines.sqlite.format.records import timeline_of
+from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, timeline_of, why_of
 from perdure.engines.sqlite.format.rows import (
     COLUMNS,
     FROM,
