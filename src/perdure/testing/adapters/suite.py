@@ -37,16 +37,6 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolResult, encode_message
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Finished, Loss, LossKind, ModelEvent, Rendered, Reply, TextDelta
-from perdure.testing.adapters.cases import for_each
-from perdure.testing.adapters.helpers import (
-    changed,
-    covers,
-    digests,
-    digests_elsewhere,
-    is_told,
-    leaves,
-    mended,
-)
 from perdure.testing.adapters.histories import (
     BROKEN,
     HISTORIES,
@@ -57,7 +47,17 @@ from perdure.testing.adapters.histories import (
     places,
     user,
 )
-from perdure.testing.adapters.subject import AdapterSubject
+from perdure.testing.adapters.subject import (
+    AdapterSubject,
+    changed,
+    covers,
+    digests,
+    digests_elsewhere,
+    for_each,
+    is_told,
+    leaves,
+    mended,
+)
 
 __all__ = ["AdapterSuite", "AnswerLaws", "CapabilityLaws", "RenderLaws", "RequestLaws", "StreamLaws"]
 

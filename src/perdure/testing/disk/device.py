@@ -1,25 +1,32 @@
-"""The simulated disk as a test holds it: its VFS name, its faults, its record, and what a power loss leaves.
+"""The simulated disk as a test uses it, and the exploration of every power loss.
 
-From the record of operations it makes, for any moment, the disks that a power loss at this moment could
-leave; each becomes a `Disk` again, with a record of its own.
+From the record of operations a disk makes, for any moment, the disks that a power loss at this moment could leave;
+each becomes a `Disk` again, with a record of its own.
+
+`explore` runs a workload once.  The workload marks on the disk each fact that was acknowledged (`disk.mark`).  Then
+`explore` gives every disk that a power loss could have left to the check, with the facts acknowledged up to that moment.
+The check opens the store as a program would and raises if a fact is missing or anything is damaged.
+
+Opening recovers a store, so the check's own operations are the record of the recovery; for a share of the images
+`explore` loses power again in the middle of the recovery, and checks with the same facts.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import basename
 
 import apsw
 
-from perdure.testing.disk.cache import PageCache
 from perdure.testing.disk.faults import EVERY_CALL, DiskCall
 from perdure.testing.disk.platter import Operation, Platter, Survival
-from perdure.testing.disk.vfs import DiskVfs
+from perdure.testing.disk.vfs import DiskVfs, PageCache
 
-__all__ = ["Disk", "DiskImage"]
+__all__ = ["Disk", "DiskImage", "Check", "Explored", "Failure", "Workload", "explore"]
 
 
 class Disk:
@@ -183,3 +190,83 @@ class DiskImage:
     def disk(self, *, seed: int = 0) -> Disk:
         """A disk that holds it, ready for the next program."""
         return Disk(seed=seed, files=self.files)
+
+
+Workload = Callable[[Disk], object]
+Check = Callable[[Disk, Sequence[object]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A power loss that the store did not survive, with all that is needed to make it again."""
+
+    seed: int
+    images: tuple[DiskImage, ...]  # the first from the workload, a second from the recovery
+    error: Exception
+
+    def __repr__(self) -> str:
+        losses = " then ".join(f"at={image.at} {image.survival}" for image in self.images)
+        return f"seed={self.seed} {losses}: {type(self.error).__name__}: {self.error}"
+
+
+@dataclass(slots=True)
+class Explored:
+    """How much was tried, and what failed."""
+
+    seed: int
+    operations: int = 0
+    images: int = 0  # disks checked, without those that equal one checked before
+    recoveries: int = 0  # of these, the ones left by a power loss during recovery
+    failures: list[Failure] = field(default_factory=list["Failure"])
+
+
+def explore(
+    workload: Workload,
+    check: Check,
+    *,
+    seed: int = 0,
+    chances: int = 4,
+    recovery_share: float = 0.0,
+    disk: Disk | None = None,
+) -> Explored:
+    """Run `workload` once and `check` on what each power loss could leave of it.
+
+    `chances` is the number of random survivals tried at each operation besides the extreme ones;
+    `recovery_share` the share of images whose recovery is interrupted too, at each of its operations.
+    `disk` None means an honest and empty one.  What `check` raises is collected, not raised.
+    """
+    used = Disk(seed=seed) if disk is None else disk
+    workload(used)
+    used.kill()
+    run = _Run(check, seed, chances, recovery_share)
+    run.explored.operations = used.operations
+    run.all(used.images(chances=chances), before=())
+    return run.explored
+
+
+class _Run:
+    def __init__(self, check: Check, seed: int, chances: int, recovery_share: float) -> None:
+        self.explored = Explored(seed)
+        self._check, self._chances, self._recovery_share = check, chances, recovery_share
+        self._seen: set[int] = set()
+        self._chance = random.Random(seed)
+
+    def all(self, images: Iterable[DiskImage], *, before: tuple[DiskImage, ...]) -> None:
+        for image in images:
+            facts = before[0].acknowledged if before else image.acknowledged
+            known = hash((frozenset(image.files.items()), len(facts)))
+            if known not in self._seen:
+                self._seen.add(known)
+                self._one(image, facts, before)
+
+    def _one(self, image: DiskImage, facts: tuple[object, ...], before: tuple[DiskImage, ...]) -> None:
+        disk = image.disk(seed=self.explored.seed + image.at)
+        self.explored.images += 1
+        self.explored.recoveries += bool(before)
+        try:
+            self._check(disk, facts)
+        except Exception as error:  # noqa: BLE001  # whatever the store raises is what we came to find
+            self.explored.failures.append(Failure(self.explored.seed, (*before, image), error))
+        disk.kill()
+        if not before and self._chance.random() < self._recovery_share:
+            self.all(disk.images(chances=self._chances), before=(image,))
