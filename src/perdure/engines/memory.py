@@ -45,6 +45,7 @@ from perdure.engines.contract import (
     Write,
 )
 from perdure.engines.holders import Openings
+from perdure.engines.shared_rules import damaged
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from perdure.model.changeset import Changeset, decode_changeset
 from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit, decode_move
@@ -189,7 +190,9 @@ class SpaceState:
         """The object, checked against its digest."""
         match self.objects.get(digest):
             case None:
-                raise NotFound(f"there is no object {digest} in this space.")
+                raise NotFound(
+                    f"there is no object {digest} in this space.", code="object_not_found", digest=digest
+                )
             case Tombstone(kind, why):
                 raise Forgotten(f"{kind} {digest}", why)
             case found:
@@ -198,14 +201,16 @@ class SpaceState:
     def _named(self, digest: Digest) -> Object:
         """An object that a head or a commit names; raises `Corrupt` if it is not there."""
         if digest not in self.objects:
-            raise Corrupt(f"{digest} is named in this space and missing.", digest=digest)
+            raise damaged(f"{digest} is named in this space and missing.", "object_lost", digest=digest)
         return self.object(digest)
 
     def mark(self, commit: Digest) -> Mark:
         """What is remembered of the commit."""
         mark = self.marks.get(commit)
         if mark is None:
-            raise NotFound(f"there is no commit {commit} in this space.")
+            raise NotFound(
+                f"there is no commit {commit} in this space.", code="commit_not_found", commit=commit
+            )
         return mark
 
     def step(self, digest: Digest) -> Step:
@@ -495,7 +500,11 @@ class MemoryEngine:
 
     def backup(self, path: Path) -> None:
         """Raise `Unsupported`: there is no file to copy."""
-        raise Unsupported(f"a memory store has no file to copy; nothing was written to '{path}'.")
+        raise Unsupported(
+            f"a memory store has no file to copy; nothing was written to '{path}'.",
+            code="no_file",
+            path=str(path),
+        )
 
     def facts(self) -> dict[str, str | int]:
         """What `doctor` shows."""
@@ -519,9 +528,15 @@ class MemoryEngine:
     def _opened(self, *, writing: bool = False) -> Generator[dict[str, SpaceState]]:
         """All spaces, for as long as nobody else may touch them."""
         if self._closed:
-            raise Unavailable("this memory store was closed; nothing was done. Open it again.")
+            raise Unavailable(
+                "this memory store was closed; nothing was done.",
+                code="store_closed",
+                advice="Open it again.",
+            )
         if writing and self._read_only:
-            raise Unavailable("this memory store was opened read-only; nothing was written.")
+            raise Unavailable(
+                "this memory store was opened read-only; nothing was written.", code="store_read_only"
+            )
         with _LOCK:
             yield self._store.spaces
 
@@ -560,14 +575,22 @@ def _add_objects(draft: SpaceState, objects: Sequence[Object]) -> None:
     for new in objects:
         found = draft.objects.get(new.digest)
         if isinstance(found, Object) and (found.kind, found.body) != (new.kind, new.body):
-            raise Corrupt(f"{new.kind} {new.digest} is already here with other bytes; nothing was written.")
+            raise Corrupt(
+                f"two different objects have the digest {new.digest}; nothing was written.",
+                code="digest_collision",
+                digest=new.digest,
+            )
         draft.objects[new.digest] = found if isinstance(found, Object) else new
     changesets = {new.digest: new.body for new in objects if new.kind is Kind.CHANGESET}
     for new in objects:
         if new.kind is Kind.COMMIT:
             commit = decode_commit(new.body)
             if commit.changeset not in changesets:
-                raise NotFound(f"commit {new.digest} comes without its changeset; nothing was written.")
+                raise NotFound(
+                    f"commit {new.digest} comes without its changeset; nothing was written.",
+                    code="changeset_missing",
+                    commit=new.digest,
+                )
             _add_commit(draft, new.digest, commit, decode_changeset(changesets[commit.changeset]))
 
 
@@ -623,10 +646,9 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
 def _checked(space: SpaceState, position: int) -> Entry:
     entry, before = space.entries.get(position), space.entries.get(position - 1)
     if entry is None or entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
-        raise Corrupt(
+        raise damaged(
             f"ledger entry {position} does not follow the one before it.",
-            code="ledger_chain_broken",
-            advice="Run `perdure verify`.",
+            "ledger_chain_broken",
             position=position,
         )
     return entry

@@ -70,7 +70,11 @@ def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> 
     address that cannot be read, `NotFound` for a store that is not there and not to be made.
     """
     if durability not in DURABILITIES:
-        raise Invalid(f"durability '{durability}' is none of {', '.join(DURABILITIES)}; nothing was opened.")
+        raise Invalid(
+            f"durability '{durability}' is none of {', '.join(DURABILITIES)}; nothing was opened.",
+            code="durability_unknown",
+            durability=durability,
+        )
     return _opener(_scheme(url))(url, read_only=read_only, create=create, durability=durability)
 
 
@@ -82,11 +86,18 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
     """
     path = _file(url)
     if path is None:
-        raise Unsupported(f"'{url}' is not a SQLite file; nothing was opened. Use the database's own client.")
+        raise Unsupported(
+            f"'{url}' is not a SQLite file; nothing was opened.",
+            code="not_sqlite",
+            advice="Use the database's own client.",
+            url=url,
+        )
     from perdure.engines.sqlite.sql import Sql
 
     if not path.exists():
-        raise NotFound(f"there is no store at {path}; nothing was opened.")
+        raise NotFound(
+            f"there is no store at {path}; nothing was opened.", code="store_not_found", path=str(path)
+        )
     return Sql(path.resolve(), entries=entries)
 
 
@@ -166,7 +177,12 @@ def _opener(scheme: str) -> Opener:
 
 def _open_path(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
     if not url or "\0" in url or url == ":memory:":
-        raise Invalid(f"{url!r} names no file; nothing was opened. Give a path such as agents.db, or memory:")
+        raise Invalid(
+            f"{url!r} names no file; nothing was opened.",
+            code="url_names_no_file",
+            advice="Give a path such as agents.db, or memory:",
+            url=url,
+        )
     from perdure.engines.sqlite import open_sqlite
 
     return open_sqlite(Path(url), read_only=read_only, create=create, durability=durability)
@@ -176,8 +192,10 @@ def _open_sqlite(url: str, *, read_only: bool, create: bool, durability: str) ->
     rest = url.partition(":")[2]
     if not rest.startswith("///") or rest == "///":
         raise Invalid(
-            f"'{url}' names no file; nothing was opened. Write sqlite:///agents.db for a file in this directory, "
-            "sqlite:////srv/agents.db for one by its full path."
+            f"'{url}' names no file; nothing was opened.",
+            code="url_names_no_file",
+            advice="Write sqlite:///agents.db for a file in this directory, sqlite:////srv/agents.db for one by its full path.",
+            url=url,
         )
     return _open_path(rest.removeprefix("///"), read_only=read_only, create=create, durability=durability)
 
@@ -191,7 +209,11 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
         store = _named.get(name)
         if store is None:
             if read_only or not create:
-                raise NotFound(f"there is no memory store '{url}' in this process; nothing was opened.")
+                raise NotFound(
+                    f"there is no memory store '{url}' in this process; nothing was opened.",
+                    code="store_not_found",
+                    path=url,
+                )
             store = MemoryStore(url)
             if name:
                 _named[name] = store
@@ -206,7 +228,10 @@ def _installed(scheme: str) -> Opener:
     if len({point.value for point in found}) > 1:
         packages = ", ".join(point.value for point in found)
         raise Invalid(
-            f"several packages serve '{scheme}:' ({packages}); nothing was opened. Uninstall all but one."
+            f"several packages serve '{scheme}:' ({packages}); nothing was opened.",
+            code="engine_ambiguous",
+            advice="Uninstall all but one.",
+            scheme=scheme,
         )
     return _loaded(found[0])
 
@@ -216,13 +241,15 @@ def _loaded(point: EntryPoint) -> Opener:
         return cast("Opener", point.load())
     except (ImportError, AttributeError) as error:
         raise Unsupported(
-            f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened."
+            f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened.",
+            code="engine_not_loaded",
+            scheme=point.name,
         ) from error
 
 
 def _unknown(scheme: str) -> Unsupported:
     others = {point.name for point in _entry_points()}
-    known = ", ".join(sorted({"memory", "sqlite"} | others))
+    known = sorted({"memory", "sqlite"} | others)
     later = _LATER.get(scheme)
     advice = (
         f"{later} comes with a later release of Perdure."
@@ -230,8 +257,11 @@ def _unknown(scheme: str) -> Unsupported:
         else f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
     )
     return Unsupported(
-        f"no engine for '{scheme}:' is installed; nothing was opened. There are: {known}. {advice} "
-        "For a file with a colon in its name, write ./ before it."
+        f"no engine for '{scheme}:' is installed; nothing was opened. There are: {', '.join(known)}.",
+        code="engine_not_installed",
+        advice=f"{advice} For a file with a colon in its name, write ./ before it.",
+        scheme=scheme,
+        known=known,
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "check_seal",
     "check_standing",
     "check_write",
+    "damaged",
     "labels",
     "placed",
     "sealed_cell",
@@ -42,6 +43,13 @@ __all__ = [
 ROOT = Place(depth=-1, turn=0, sequence=0)
 SEAL_BYTES = 16
 SEAL_MASK = (1 << 8 * SEAL_BYTES) - 1
+
+
+def damaged(
+    message: str, code: str, *, cell: str | None = None, digest: str | None = None, **facts: object
+) -> Corrupt:
+    """Return the error for stored data that is not what was written; it advises to run `perdure verify`."""
+    return Corrupt(message, code=code, advice="Run `perdure verify`.", cell=cell, digest=digest, **facts)
 
 
 def unmoved(timeline: str) -> Hold | None:
@@ -61,13 +69,20 @@ def check_write(write: Write) -> None:
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise Invalid(f"a cell or entry must be UTF-8 text ({error}); nothing was written.") from error
+            raise Invalid(
+                f"a cell or entry must be UTF-8 text ({error}); nothing was written.", code="not_utf8"
+            ) from error
 
 
 def _check_once(what: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise Invalid(f"one write {what} '{twice}' twice; nothing was written. Make it two writes.")
+        raise Invalid(
+            f"one write {what} '{twice}' twice; nothing was written.",
+            code="written_twice",
+            advice="Make it two writes.",
+            name=twice,
+        )
 
 
 def check_fence(fence: Fence, revision: int) -> None:
@@ -81,15 +96,25 @@ def check_move(move: Move, hold: Hold | None) -> None:
     if move.expected is None:
         if hold is not None:
             raise Conflict(
-                f"timeline '{move.timeline}' exists already; nothing was written. Choose another name."
+                f"timeline '{move.timeline}' exists already; nothing was written.",
+                code="timeline_exists",
+                advice="Choose another name.",
+                timeline=move.timeline,
             )
         return
     if move.expected.timeline != move.timeline:
         raise Invalid(
-            f"a head of '{move.expected.timeline}' cannot move '{move.timeline}'; nothing was written."
+            f"a head of '{move.expected.timeline}' cannot move '{move.timeline}'; nothing was written.",
+            code="head_of_another_timeline",
+            timeline=move.timeline,
         )
     if hold is None:
-        raise NotFound(f"there is no timeline '{move.timeline}'; nothing was written. Fork one first.")
+        raise NotFound(
+            f"there is no timeline '{move.timeline}'; nothing was written.",
+            code="timeline_not_found",
+            advice="Fork one first.",
+            timeline=move.timeline,
+        )
     if hold.sealed:
         raise Sealed(move.timeline)
     if hold.head != move.expected:
@@ -116,14 +141,21 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, 
 def check_forgettable(kind: Kind, digest: Digest) -> None:
     """Raise `Invalid` for an object that the chain is proved by."""
     if kind in (Kind.COMMIT, Kind.CHANGESET, Kind.MOVE):
-        raise Invalid(f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.")
+        raise Invalid(
+            f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.",
+            code="not_forgettable",
+            digest=digest,
+        )
 
 
 def check_standing(space: str, read: int, now: int) -> None:
     """Raise `Conflict` if the space was written to since its standing was read."""
     if read != now:
         raise Conflict(
-            f"'{space}' was written to since it was looked over; nothing was forgotten. Look it over again."
+            f"another writer wrote to '{space}' after it was read; nothing was forgotten.",
+            code="written_since",
+            advice="Read it again and decide again.",
+            space=space,
         )
 
 
@@ -131,9 +163,10 @@ def check_hold(hold: Hold, record: MoveRecord) -> None:
     """Raise `Corrupt` unless the head stands where its last move left it."""
     moved = Head(record.timeline, record.version, record.to)
     if hold.head != moved or hold.sealed != record.sealed:
-        raise Corrupt(
-            f"the head of timeline '{hold.head.timeline}' says version {hold.head.version}, but its last recorded "
-            f"move left it at version {record.version}; it was not used. Run `perdure verify`."
+        raise damaged(
+            f"the head of timeline '{hold.head.timeline}' is at version {hold.head.version}, but its last recorded move left it at version {record.version}; it was not used.",
+            "head_damaged",
+            timeline=hold.head.timeline,
         )
 
 
@@ -144,7 +177,11 @@ def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int)
     """
     place, run = parent or (ROOT, None)
     if commit.depth != place.depth + 1:
-        raise Invalid(f"commit says depth {commit.depth} after depth {place.depth}; nothing was written.")
+        raise Invalid(
+            f"a commit names depth {commit.depth} after depth {place.depth}; nothing was written.",
+            code="depth_wrong",
+            depth=commit.depth,
+        )
     same = commit.run is not None and commit.run == run
     return Place(commit.depth, place.turn + (not same), place.sequence + before)
 
@@ -184,9 +221,9 @@ def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
     except (TypeError, ValueError, AttributeError):  # a column holds what is no number or no text
         is_whole = False
     if not is_whole:
-        raise Corrupt(
-            f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used. "
-            "Run `perdure verify`.",
+        raise damaged(
+            f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used.",
+            "cell_damaged",
             cell=cell.name,
         )
     return cell
@@ -216,15 +253,18 @@ def check_ledger_end(space: str, left: LedgerRead, stored: LedgerRead) -> None:
     """Raise `Corrupt` unless the ledger ends where the newest write that added to it left it."""
     if left != stored:
         raise Corrupt(
-            f"the ledger of '{space}' ends at entry {stored.position}, but its newest write left it at entry "
-            f"{left.position}; nothing was changed. Restore a backup."
+            f"the ledger of '{space}' ends at entry {stored.position}, but its newest write left it at entry {left.position}; nothing was changed.",
+            code="ledger_cut",
+            advice="Restore a backup.",
+            space=space,
         )
 
 
 def check_seal(space: str, found: int, seal: int | None) -> None:
     """Raise `Corrupt` unless what the space holds sums up to the seal of its newest write."""
     if seal is None or found & SEAL_MASK != seal & SEAL_MASK:
-        raise Corrupt(
-            f"the cells, heads or ledger of '{space}' are not as its newest write left them: something was edited, "
-            "removed or put back to an older version; nothing was used or written. Run `perdure verify`."
+        raise damaged(
+            f"the cells, heads or ledger of '{space}' are not as its newest write left them: something was edited, removed or put back to an older version; nothing was used or written.",
+            "seal_broken",
+            space=space,
         )

@@ -87,7 +87,12 @@ def fail(error: Exception | None = None) -> ScriptStep:
 def crash(point: Point, *, nth: int = 1) -> Crash:
     """Kill this process with SIGKILL when the run reaches `point` for the nth time; armed when the script begins."""
     if point not in POINTS:
-        raise Invalid(f"{point!r} is not a point of a run. Use one of {', '.join(POINTS)}.")
+        raise Invalid(
+            f"{point!r} is not a point of a run.",
+            code="point_unknown",
+            advice=f"Use one of {', '.join(POINTS)}.",
+            point=point,
+        )
     return Crash(point=point, nth=nth)
 
 
@@ -110,12 +115,19 @@ class Script:
         for item in items:
             if not (isinstance(item, ScriptStep | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
-                    f"a script is made of steps, not of {item!r}. Use say(…), use(…), step(…), fail(…)."
+                    f"a script is made of steps, not of {item!r}.",
+                    code="not_a_step",
+                    advice="Use say(…), use(…), step(…), fail(…).",
                 )
         self.backend, self.window = backend, window
         self._lacks = frozenset(lacks)
         for each in sorted(self._lacks - set(Capability)):
-            raise Invalid(f"{each!r} is no capability. Use one of {', '.join(Capability)}.")
+            raise Invalid(
+                f"{each!r} is not a capability.",
+                code="capability_unknown",
+                advice=f"Use one of {', '.join(Capability)}.",
+                capability=each,
+            )
         self.contexts: list[Context] = []  # what it was shown, step by step
         self._steps = [item for item in items if not isinstance(item, Crash)]
         self._crashes = [item for item in items if isinstance(item, Crash)]
@@ -147,7 +159,11 @@ class Script:
         assert self._offset is not None
         place = context.earlier + len(spoken) - self._offset
         if place >= len(self._steps):
-            raise Invalid(f"the script has {len(self._steps)} steps, and the model was asked for one more.")
+            raise Invalid(
+                f"the script has {len(self._steps)} steps, and the model was asked for one more.",
+                code="script_ended",
+                steps=len(self._steps),
+            )
         item = self._steps[place]
         return item if isinstance(item, ScriptStep) else item(context)
 

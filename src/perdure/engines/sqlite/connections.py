@@ -20,7 +20,7 @@ import msgspec
 
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.errors import closed_error, translated
 from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
@@ -95,7 +95,7 @@ class Connections:
             while self._is_at_rest:
                 self._turn.wait()
             if self._closed:
-                raise Unavailable(f"{self.options.path} was closed; nothing was done. Open it again.")
+                raise closed_error(self.options.path)
             self._in_use += 1
             if self._idle:
                 return self._idle.pop()
@@ -201,8 +201,10 @@ def _frozen(path: Path) -> Database:
 
 def _unreadable(path: str) -> Unavailable:
     return Unavailable(
-        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a "
-        "store that others may write to; nothing was opened. Change the rights, or copy the store."
+        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a store that others may write to; nothing was opened.",
+        code="directory_read_only",
+        advice="Change the rights, or copy the store.",
+        path=path,
     )
 
 
@@ -252,8 +254,10 @@ class StoreFiles:
                 continue
             if identity is not None:
                 raise Unavailable(
-                    f"{file} was deleted, moved or replaced while the store was open; nothing was written. "
-                    "Put the file back, or open the store again."
+                    f"{file} was deleted, moved or replaced while the store was open; nothing was written.",
+                    code="file_replaced",
+                    advice="Put the file back, or open the store again.",
+                    path=file,
                 )
             self._opened[file] = found  # SQLite has made it since
 
@@ -272,8 +276,10 @@ class UnchangedFiles:
         """Raise `Unavailable` if one of them has changed since."""
         if _contents(self._path) != self._read:
             raise Unavailable(
-                f"{self._path} lies on a read-only file system and was changed from elsewhere while it was open; "
-                "nothing was read. Open it again."
+                f"{self._path} is on a read-only file system and was changed from elsewhere while it was open; nothing was read.",
+                code="file_changed",
+                advice="Open it again.",
+                path=str(self._path),
             )
 
 

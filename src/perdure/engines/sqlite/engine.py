@@ -29,7 +29,7 @@ from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
 from perdure.engines.sqlite.connections import Connections, Options, UnchangedFiles, check_store
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import check_writable, confirmed, translated
+from perdure.engines.sqlite.errors import check_writable, closed_error, confirmed, read_only_error, translated
 from perdure.engines.sqlite.file_system import (
     check_place,
     file_system_of,
@@ -215,11 +215,9 @@ class SqliteEngine:
 
     def _writing(self) -> WriteGroup:
         if self._closed:
-            raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
+            raise closed_error(self._path)
         if self._group is None:
-            raise Unavailable(
-                f"{self._path} was opened read-only; nothing was written. Open it without read_only=True."
-            )
+            raise read_only_error(self._path)
         return self._group
 
     def _alone(self, work: Callable[[Database], int], doing: str) -> int:
@@ -437,7 +435,7 @@ class SqliteEngine:
     def _read(self, read: Callable[[Database], T]) -> T:
         self._check_process()
         if self._closed:
-            raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
+            raise closed_error(self._path)
         if self._options.exclusive:
             with self._one_at_a_time:
                 try:
@@ -489,8 +487,10 @@ class SqliteEngine:
         with self._one_at_a_time:
             if self._rest is Rest.MISSED:
                 raise Unavailable(
-                    f"{self._path} was in use when this process was forked, and did not come to rest; nothing was "
-                    "done. Fork when it is idle, or start the process anew."
+                    f"{self._path} was in use when this process was forked, and did not become idle in time; nothing was done.",
+                    code="forked_while_in_use",
+                    advice="Fork when it is idle, or start a new process.",
+                    path=str(self._path),
                 )
             if self._pid != os.getpid():
                 self._open()
@@ -556,12 +556,22 @@ def open_sqlite(
     """The engine on the store at `path`; raises `NotFound` if it is not there and may not be created."""
     if durability not in ("power_loss", "process_crash"):
         raise Invalid(
-            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened."
+            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened.",
+            code="durability_unknown",
+            durability=durability,
         )
     if not path.exists() and (read_only or not create):
-        raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"there is no store at {path}; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=str(path),
+        )
     if path.is_dir():
         raise NotFound(
-            f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'perdure.db'}."
+            f"{path} is a directory, not a store; nothing was opened.",
+            code="is_a_directory",
+            advice=f"Name a file in it, such as {path / 'perdure.db'}.",
+            path=str(path),
         )
     return SqliteEngine(resolved(path), read_only=read_only, durable=durability == "power_loss")

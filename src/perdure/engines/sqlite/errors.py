@@ -16,11 +16,20 @@ from typing import TypeVar
 
 import apsw
 
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Corrupt, NotFound, PerdureError, Unavailable
 
-__all__ = ["cause_of", "check_writable", "confirmed", "look_again", "translated"]
+__all__ = [
+    "cause_of",
+    "check_writable",
+    "closed_error",
+    "confirmed",
+    "look_again",
+    "read_only_error",
+    "translated",
+]
 
 
 _T = TypeVar("_T")
@@ -68,7 +77,9 @@ def _once(read: Callable[[Database], _T], db: Database, place: str, vfs: str | N
     try:
         return read(db)
     except UnicodeDecodeError as error:  # a column that was never text has become text
-        raise Corrupt(f"{place} holds text that is none; nothing was read. Run `perdure verify`.") from error
+        raise damaged(
+            f"{place} holds text that is not UTF-8; nothing was read.", "text_damaged", path=place
+        ) from error
     except apsw.Error as error:
         raise translated(error, "reading", place, vfs=vfs) from error
 
@@ -82,14 +93,18 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
     match error:
         case apsw.CorruptError() | apsw.NotADBError() if _cannot_be_read(place, vfs):
             return Unavailable(
-                f"the disk does not give what {place} holds ({detail}); {doing} was not done. Try again; if it fails "
-                "again, the disk may be failing: restore a backup to another one.",
+                f"the disk cannot read {place} ({detail}); {doing} was not done.",
+                code="disk_failing",
+                advice="Try again; if it fails again, the disk may be failing: restore a backup to another one.",
                 retry_after=1.0,
+                path=place,
             )
         case apsw.CorruptError() | apsw.NotADBError():
             return Corrupt(
-                f"{place} is damaged or not a Perdure store ({detail}); {doing} was not done. "
-                "Choose another path, or restore a backup."
+                f"{place} is damaged or not a Perdure store ({detail}); {doing} was not done.",
+                code="file_damaged",
+                advice="Choose another path, or restore a backup.",
+                path=place,
             )
         case apsw.FullError():
             return _full(doing, place)
@@ -97,28 +112,52 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
             return _read_only(doing, place, detail)
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(
-                f"another program holds {place}; {doing} was not done. Try again.", retry_after=0.1
+                f"another program holds {place}; {doing} was not done.",
+                code="store_locked",
+                advice="Try again.",
+                retry_after=0.1,
+                path=place,
             )
         case apsw.CantOpenError() if not Path(place).exists():
-            return NotFound(f"{place} cannot be opened ({detail}); {doing} was not done. Check the path.")
+            return NotFound(
+                f"{place} cannot be opened ({detail}); {doing} was not done.",
+                code="cannot_open",
+                advice="Check the path.",
+                path=place,
+            )
         case apsw.CantOpenError():
             return Unavailable(
-                f"{place} cannot be opened ({detail}); {doing} was not done. Check its rights."
+                f"{place} cannot be opened ({detail}); {doing} was not done.",
+                code="cannot_open",
+                advice="Check its rights.",
+                path=place,
             )
         case FileNotFoundError():
             return NotFound(
-                f"the directory of {place} does not exist ({error.filename}); {doing} was not done. Create it first."
+                f"the directory of {place} does not exist ({error.filename}); {doing} was not done.",
+                code="directory_not_found",
+                advice="Create it first.",
+                path=place,
             )
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return _full(doing, place)
         case OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
             return _read_only(doing, place, f"{error.strerror}: {error.filename}")
         case OSError():
-            return Unavailable(f"{place} cannot be used ({detail}); {doing} was not done.")
+            return Unavailable(
+                f"{place} cannot be used ({detail}); {doing} was not done.", code="file_failed", path=place
+            )
         case apsw.PermissionsError() | apsw.AuthError():
-            return Unavailable(f"no right to use {place} ({detail}); {doing} was not done.")
+            return Unavailable(
+                f"no right to use {place} ({detail}); {doing} was not done.", code="no_right", path=place
+            )
         case _:
-            return Unavailable(f"{place} failed ({detail}, code {code}); {doing} was not done.")
+            return Unavailable(
+                f"{place} failed ({detail}, code {code}); {doing} was not done.",
+                code="sqlite_failed",
+                path=place,
+                result=code,
+            )
 
 
 def _cannot_be_read(place: str, vfs: str | None) -> bool:
@@ -144,6 +183,26 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
     return False
 
 
+def closed_error(place: str | Path) -> Unavailable:
+    """Return the error for a use of a store that the program has closed."""
+    return Unavailable(
+        f"{place} was closed; nothing was done.",
+        code="store_closed",
+        advice="Open it again.",
+        path=str(place),
+    )
+
+
+def read_only_error(place: str | Path) -> Unavailable:
+    """Return the error for a write to a store that the program opened read-only."""
+    return Unavailable(
+        f"{place} was opened read-only; nothing was written.",
+        code="store_read_only",
+        advice="Open it without read_only=True.",
+        path=str(place),
+    )
+
+
 def cause_of(error: BaseException) -> str:
     """Why something failed, in a few words."""
     match error:
@@ -157,12 +216,17 @@ def cause_of(error: BaseException) -> str:
 
 def _full(doing: str, place: str) -> Unavailable:
     return Unavailable(
-        f"the disk that holds {place} is full; {doing} was not done. Free some space and try again."
+        f"the disk that holds {place} is full; {doing} was not done.",
+        code="disk_full",
+        advice="Free some space and try again.",
+        path=place,
     )
 
 
 def _read_only(doing: str, place: str, detail: str) -> Unavailable:
     return Unavailable(
-        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done. "
-        "Change the rights; to read only, open it with read_only=True."
+        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done.",
+        code="file_read_only",
+        advice="Change the rights; to read only, open it with read_only=True.",
+        path=place,
     )

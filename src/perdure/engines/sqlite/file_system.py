@@ -102,7 +102,10 @@ def resolved(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError) as error:
         raise Unsupported(
-            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened. Name the file itself."
+            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened.",
+            code="links_lead_nowhere",
+            advice="Name the file itself.",
+            path=str(path),
         ) from error
 
 
@@ -118,8 +121,11 @@ def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
     is_fuse = kind is not None and (kind == "fuse" or kind.startswith("fuse."))
     if kind in _REMOTE or (is_fuse and kind not in _LOCAL_FUSE):
         raise Unsupported(
-            f"{path} lies on a network file system ({kind}), where SQLite's write-ahead log is unsafe; "
-            "nothing was opened. Keep the store on a local disk, or use a server-based engine."
+            f"{path} is on a network file system ({kind}), where SQLite's write-ahead log is unsafe; nothing was opened.",
+            code="network_file_system",
+            advice="Keep the store on a local disk, or use a server-based engine.",
+            path=str(path),
+            kind=kind,
         )
 
 
@@ -130,7 +136,10 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
         found = path.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise Unsupported(
-                f"{path} is a pipe, a socket or a device; nothing was opened. Choose another path."
+                f"{path} is a pipe, a socket or a device; nothing was opened.",
+                code="not_a_file",
+                advice="Choose another path.",
+                path=str(path),
             )
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
             why = f"the file has {found.st_nlink} names (hard links)"
@@ -139,8 +148,10 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
             why = "the file is mounted by itself, without its directory"
     if why:
         raise Unsupported(
-            f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; "
-            "nothing was opened. Copy the file, or mount its directory."
+            f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; nothing was opened.",
+            code="several_names",
+            advice="Copy the file, or mount its directory.",
+            path=str(path),
         )
 
 

@@ -48,7 +48,7 @@ import msgspec
 
 from perdure.engines.contract import Instant
 from perdure.engines.holders import is_name, new_name
-from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.errors import closed_error, read_only_error, translated
 from perdure.engines.sqlite.file_system import make_file, mode_beside
 from perdure.errors import Unavailable
 
@@ -179,10 +179,7 @@ class Presence:
         with self._alone:
             self._check_open()
             if self._read_only:
-                raise Unavailable(
-                    f"{self._place} was opened read-only, so nothing can be held there; nothing was done. "
-                    "Open it without read_only=True."
-                )
+                raise read_only_error(self._place)
             if self._mark is None:
                 self._mark = self._marked()
             return self._mark.path.name
@@ -208,7 +205,7 @@ class Presence:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable(f"{self._place} was closed; nothing was done. Open it again.")
+            raise closed_error(self._place)
 
     def _marked(self) -> _LockedFile:
         try:
@@ -223,7 +220,10 @@ class Presence:
         finally:
             _sweep(self._marks)
         raise Unavailable(
-            f"{self._marks} cannot be written to; nothing was done. Try again.", retry_after=1.0
+            f"{self._marks} cannot be written to; nothing was done.",
+            code="marks_not_writable",
+            advice="Try again.",
+            retry_after=1.0,
         )
 
     def _make_directory(self) -> None:

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from perdure.engines.contract import Cell, Entry, Hold, Step
-from perdure.engines.shared_rules import chained, check_cell, check_hold, unmoved
+from perdure.engines.shared_rules import chained, check_cell, check_hold, damaged, unmoved
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
@@ -87,8 +87,9 @@ def spaces(db: Database, after: str, limit: int) -> list[str]:
         check_listed(db)
     nameless = None if names else db.execute(_NAMELESS).get
     if nameless is not None:
-        raise Corrupt(
-            f"space number {nameless} has lost its name, so what it holds was not read. Run `perdure verify`."
+        raise damaged(
+            f"the name of space number {nameless} is missing, so what it holds was not read.",
+            "spaces_damaged",
         )
     return names
 
@@ -159,10 +160,9 @@ def entries(
         is_neighbour = index == 0 and (position == after or is_cut)
         is_linked = position == expected and (position == top or entry.chain == chained(chain, body))
         if not is_linked and not is_neighbour:
-            raise Corrupt(
+            raise damaged(
                 f"ledger entry {position} does not follow the one before it.",
-                code="ledger_chain_broken",
-                advice="Run `perdure verify`.",
+                "ledger_chain_broken",
                 position=position,
             )
         expected, chain = position + 1, entry.chain
@@ -209,10 +209,16 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
     if found is not None and found[0] == timeline and found[1] == move:
         return found[2]
     if not isinstance(move, bytes) or not isinstance(digest, bytes):
-        raise Corrupt(f"the head of timeline '{timeline}' is damaged; it was not used. Run `perdure verify`.")
+        raise damaged(
+            f"the head of timeline '{timeline}' is damaged; it was not used.",
+            "head_damaged",
+            timeline=timeline,
+        )
     if digest_of(Kind.MOVE, move) != digest.hex():
-        raise Corrupt(
-            f"the head of timeline '{timeline}' does not match its last move; it was not used. Run `perdure verify`."
+        raise damaged(
+            f"the head of timeline '{timeline}' does not match its last move; it was not used.",
+            "head_damaged",
+            timeline=timeline,
         )
     record = decode_move(move)
     hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
@@ -255,7 +261,11 @@ def commit_row(db: Database, index: Index, space: int | None, commit: Digest) ->
             "SELECT 1 FROM log WHERE id=? AND space=? AND digest=?", (row, space, digest)
         ).fetchone():
             return row
-    raise NotFound(f"there is no commit {commit} in this space; nothing was returned.")
+    raise NotFound(
+        f"there is no commit {commit} in this space; nothing was returned.",
+        code="commit_not_found",
+        commit=commit,
+    )
 
 
 def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> list[Digest]:
@@ -328,8 +338,8 @@ def _line(db: Database, row: int) -> _RowPlace:
 
 
 def _not_followed(row: int) -> Corrupt:
-    return Corrupt(
-        f"row {row} of the log is missing or damaged; the line could not be followed. Run `perdure verify`."
+    return damaged(
+        f"row {row} of the log is missing or damaged; its history could not be followed.", "row_lost", row=row
     )
 
 
@@ -360,9 +370,11 @@ def moves(
         if move is not None:
             found.append(move)
         elif version or timeline != MAIN:
-            raise Corrupt(
-                f"the move of timeline '{timeline}' to version {version} is missing; nothing was read. "
-                "Run `perdure verify`."
+            raise damaged(
+                f"the move of timeline '{timeline}' to version {version} is missing; nothing was read.",
+                "move_lost",
+                timeline=timeline,
+                version=version,
             )
     return found
 

@@ -268,7 +268,12 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
     """
     is_there = check(connection, place)
     if not is_there and not may_write:
-        raise NotFound(f"{place} holds no store; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"{place} holds no store; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=place,
+        )
     if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
         _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
     return not is_there
@@ -289,17 +294,26 @@ def check(connection: Database, place: str) -> bool:
         return False
     if application != APPLICATION_ID:
         raise Corrupt(
-            f"{place} is a SQLite file of another program; nothing was changed. Choose another path."
+            f"{place} is a SQLite file of another program; nothing was changed.",
+            code="foreign_file",
+            advice="Choose another path.",
+            path=place,
         )
     if version < min(_STEPS, default=SCHEMA_VERSION):
         raise Unsupported(
-            f"{place} has schema version {version}, from before the first release; nothing was changed. "
-            "Export it with the version that made it."
+            f"{place} has schema version {version}, from before the first release; nothing was changed.",
+            code="schema_too_old",
+            advice="Export it with the version that made it.",
+            path=place,
+            version=version,
         )
     if version > SCHEMA_VERSION:
         raise Unsupported(
-            f"{place} has schema version {version}, this Perdure knows up to {SCHEMA_VERSION}; "
-            "nothing was changed. Upgrade Perdure."
+            f"{place} has schema version {version}, and this Perdure knows versions up to {SCHEMA_VERSION}; nothing was changed.",
+            code="schema_too_new",
+            advice="Upgrade Perdure.",
+            path=place,
+            version=version,
         )
     if version == SCHEMA_VERSION:
         check_objects(connection, place)
@@ -353,8 +367,10 @@ def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str
 
 def _not_ours(place: str, what: str) -> Corrupt:
     return Corrupt(
-        f"{place} has another schema than Perdure makes: {what}; nothing was changed. Restore a backup, or find out "
-        "who changed it: what was written since may be wrong."
+        f"{place} has another schema than Perdure makes: {what}; nothing was changed.",
+        code="schema_changed",
+        advice="Restore a backup, or find out who changed it: what was written since may be wrong.",
+        path=place,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, cast
 import apsw
 import apsw.ext
 
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.connections import Connections, Options
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
@@ -22,7 +23,7 @@ from perdure.engines.sqlite.file_system import check_one_name
 from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance.scan import facts_of
-from perdure.errors import Corrupt, Invalid, PerdureError
+from perdure.errors import Invalid, PerdureError
 from perdure.model.digest import Digest
 
 __all__ = ["Entries", "Nodes", "Sql"]
@@ -140,7 +141,9 @@ class Sql:
         rest = _info(self._db, sql).query_remaining
         if rest is not None and _COMMENT.sub("", rest).strip(" ;\t\r\n"):
             raise Invalid(
-                f"the query was not run on {self._place}: it is more than one statement. Ask them one by one."
+                f"the query was not run on {self._place}: it is more than one statement.",
+                code="query_invalid",
+                advice="Ask them one by one.",
             )
 
     def close(self) -> None:
@@ -159,7 +162,7 @@ class Sql:
         found: list[dict[str, object]] = []
         for fact in facts_of(self._db, self._rows, number):
             if fact.fault is not None:
-                raise Corrupt(f"{fact.fault}; the query was not answered. Run `perdure verify`.")
+                raise damaged(f"{fact.fault}; the query was not answered.", "query_on_damage")
             if fact.object is not None:
                 shown = fact.object.body.decode("utf-8", "backslashreplace")
                 found.append({"kind": fact.kind, "hash": fact.digest, "content": shown})
@@ -175,6 +178,8 @@ class Sql:
 def _refused(error: apsw.Error, place: str) -> PerdureError:
     if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError | apsw.AuthError):
         return Invalid(
-            f"the query was not run on {place}: {error}. The store is open read-only; see `perdure sql`."
+            f"the query was not run on {place}: {error}.",
+            code="query_invalid",
+            advice="The store is open read-only; see `perdure sql`.",
         )
     return translated(error, "the query", place)

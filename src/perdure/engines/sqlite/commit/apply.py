@@ -249,7 +249,11 @@ def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Ob
     for each in reversed(objects):
         if each.digest == commit.changeset:
             return each
-    raise NotFound(f"commit {found.digest} comes without its changeset; nothing was written.")
+    raise NotFound(
+        f"commit {found.digest} comes without its changeset; nothing was written.",
+        code="changeset_missing",
+        commit=found.digest,
+    )
 
 
 def _commit_of(found: Object) -> tuple[Commit, bool]:
@@ -364,7 +368,11 @@ class Adding:
         if digest_of(KINDS[row.pack.items[at].kind], body) != found.digest:
             return False  # only the key was equal, or the bytes are damaged
         if body != found.body:
-            raise Corrupt(f"two different objects have the digest {found.digest}; nothing was written.")
+            raise Corrupt(
+                f"two different objects have the digest {found.digest}; nothing was written.",
+                code="digest_collision",
+                digest=found.digest,
+            )
         return True
 
     def _insert(
@@ -689,4 +697,8 @@ def _again(write: Write, found: Recorded) -> AppliedWrite:
 
 
 def _no_commit(commit: Digest) -> NotFound:
-    return NotFound(f"there is no commit {commit} in this space; nothing was written.")
+    return NotFound(
+        f"there is no commit {commit} in this space; nothing was written.",
+        code="commit_not_found",
+        commit=commit,
+    )

@@ -27,14 +27,13 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from perdure.engines.contract import Cell, Hold, Receipt, Write
-from perdure.engines.shared_rules import check_seal, sealed_cell, unmoved
+from perdure.engines.shared_rules import check_seal, damaged, sealed_cell, unmoved
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_op
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import object_key
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, Rows
 from perdure.engines.sqlite.reads import hold_of, stored
-from perdure.errors import Corrupt
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
@@ -214,9 +213,10 @@ class ConnectionCache:
             return None
         *columns, follows = values
         if not follows:
-            raise Corrupt(
-                f"row {row} of the log does not stand where its parent puts it; nothing was written. "
-                "Run `perdure verify`."
+            raise damaged(
+                f"row {row} of the log is not where its parent puts it; nothing was written.",
+                "row_misplaced",
+                row=row,
             )
         return FirstParentPlace(*columns)
 

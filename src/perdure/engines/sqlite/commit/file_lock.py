@@ -113,8 +113,13 @@ class FileLock:
                 return
         if seconds <= 0 or not self._waiter.won(seconds):
             raise Unavailable(
-                f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
+                f"process {self._holder() or 'unknown'} held {self._path} for {seconds:g} seconds; nothing was written.",
+                code="store_locked",
+                advice="Try again.",
                 retry_after=1.0,
+                path=str(self._path),
+                process=self._holder(),
+                seconds=seconds,
             )
         # The waiter's descriptor has the lock: it is ours from now on, and the waiter gets the other one.
         self._file = self._waiter.trade(self._file)

@@ -34,7 +34,7 @@ from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import Connections
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import cause_of, translated
+from perdure.engines.sqlite.errors import cause_of, closed_error, translated
 from perdure.engines.sqlite.format.pack import Bases
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import InDoubt, PerdureError, Unavailable
@@ -225,9 +225,11 @@ class WriteGroup:
                 self._queue.remove(ticket)
                 ticket.is_settled = True
                 ticket.error = Unavailable(
-                    f"other threads of this process were writing to {self._place} for {self._wait_seconds:g} "
-                    "seconds; nothing was written. Try again.",
+                    f"other threads of this process wrote to {self._place} for {self._wait_seconds:g} seconds; nothing was written.",
+                    code="store_busy",
+                    advice="Try again.",
                     retry_after=1.0,
+                    seconds=self._wait_seconds,
                 )
                 return
         woken.acquire()  # it is being written: its outcome must be waited for
@@ -274,7 +276,9 @@ class WriteGroup:
             return False
         if is_under_way(leader, _WRITING):
             raise Unavailable(
-                f"{self._place} is being written by this very thread; nothing was written. Try again later."
+                f"this thread is already writing to {self._place}; nothing was written.",
+                code="write_inside_write",
+                advice="Try again later.",
             )
         dismiss(leader)
         return True
@@ -325,7 +329,7 @@ class WriteGroup:
             surely(self._leave, ticket)
 
     def _stopped(self) -> Unavailable:
-        return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
+        return closed_error(self._place)
 
     # ---- what is written
 
@@ -487,7 +491,9 @@ class WriteGroup:
             return
         ticket.applied = None
         ticket.error = Unavailable(
-            f"{self._place} failed at the moment of commitment ({why}); nothing was written. Try again.",
+            f"{self._place} failed at the moment of commitment ({why}); nothing was written.",
+            code="commit_failed",
+            advice="Try again.",
             retry_after=0.1,
         )
 
@@ -524,8 +530,9 @@ class WriteGroup:
             if not isinstance(error, apsw.Error):
                 raise
             raise Unavailable(
-                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the "
-                "change was made is not known. Make it again."
+                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the change was made is not known.",
+                code="change_in_doubt",
+                advice="Make it again.",
             ) from error
         return done
 

@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.pack import Op, encode_pack
 from perdure.engines.sqlite.format.rows import LogRow, Rows
@@ -95,8 +96,8 @@ class Seals:
                 seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
                 shared_rules.check_seal(name, _sum(db, space, cells) + sealed_rows(numbers.total), seal)
             except (AttributeError, TypeError, ValueError) as error:  # a column holds a value of another type
-                raise Corrupt(
-                    f"a cell or a head of '{name}' is damaged; nothing was used. Run `perdure verify`."
+                raise damaged(
+                    f"a cell or a head of '{name}' is damaged; nothing was used.", "space_damaged", space=name
                 ) from error
             if again:
                 _check_rows_of_heads(db, space)
@@ -175,7 +176,11 @@ def _check_rows_of_heads(db: Database, space: int) -> None:
     for timeline, move, digest in db.execute(_HEAD_ROWS, (space,)):
         to = decode_move(move).to
         if (None if to is None else bytes.fromhex(to)) != digest:
-            raise Corrupt(f"the head of timeline '{timeline}' names a row that its commit does not stand in")
+            raise damaged(
+                f"the head of timeline '{timeline}' names a row that does not hold its commit.",
+                "head_damaged",
+                timeline=timeline,
+            )
 
 
 def note_space(db: Database, number: int, name: str) -> None:
@@ -192,9 +197,9 @@ def check_spaces(db: Database) -> None:
     beyond = max([db.execute(f"SELECT coalesce(max(space), 0) FROM {table}").get for table in _OF_SPACES])
     is_cut = beyond > last or (last > 0 and not newest_row(db, last))
     if not found or total & _META_MASK != found[0][0] or is_cut:
-        raise Corrupt(
-            "the names of spaces are not as the newest write left them: one was edited or removed; nothing was used "
-            "or written. Run `perdure verify`."
+        raise damaged(
+            "the names of spaces are not as the newest write left them: one was edited or removed; nothing was used or written.",
+            "spaces_damaged",
         )
 
 
@@ -220,9 +225,9 @@ def check_listed(db: Database) -> None:
     """
     noted = db.execute("SELECT value FROM meta WHERE name='listed'").get
     if _listed(db) != noted:
-        raise Corrupt(
-            "the listed cells are not as the newest writes left them: one was edited, removed or put back to an older "
-            "version; nothing was used. Run `perdure verify`."
+        raise damaged(
+            "the listed cells are not as the newest writes left them: one was edited, removed or put back to an older version; nothing was used.",
+            "listed_cells_damaged",
         )
 
 
@@ -251,7 +256,7 @@ def ledger_end(db: Database, space: int | None) -> LedgerRead:
         return LedgerRead()
     position, chain = values
     if not isinstance(position, int) or not isinstance(chain, bytes):
-        raise Corrupt("the last entry of a ledger is damaged; it was not used. Run `perdure verify`.")
+        raise damaged("the last entry of a ledger is damaged; it was not used.", "ledger_damaged")
     return LedgerRead(position, Digest(chain.hex()))
 
 
@@ -265,7 +270,12 @@ def reseal(db: Database, rows: Rows, space: int, name: str) -> None:
     numbers = LogRows().of(db, space)
     row = rows.row(db, numbers.newest)
     if row is None or row.pack.op is None or row.space != space:
-        raise Corrupt(f"'{name}' has lost its newest write, so it cannot be sealed. Restore a backup.")
+        raise Corrupt(
+            f"the newest write of '{name}' is missing, so the space cannot be sealed.",
+            code="newest_write_lost",
+            advice="Restore a backup.",
+            space=name,
+        )
     seal = ((_sum(db, space, digests) + sealed_rows(numbers.total)) & shared_rules.SEAL_MASK).to_bytes(
         shared_rules.SEAL_BYTES
     )

@@ -24,6 +24,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.errors import Corrupt
 from perdure.model.digest import Digest
@@ -309,8 +310,8 @@ class Index:
             self._clear()
             self._upto = self._seen = _upto(connection)
             if (connection.execute("SELECT max(last) FROM stretches").get or 0) != self._upto:
-                raise Corrupt(
-                    "the index does not end where the store says; nothing was used. Run `perdure verify`."
+                raise damaged(
+                    "the index does not end where the store records; nothing was used.", "index_damaged"
                 )
         for row, space, keys in connection.execute(
             "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
@@ -368,13 +369,11 @@ def _runs(rows: list[int]) -> list[tuple[int, int]]:
 
 
 def _lost(row: int) -> Corrupt:
-    return Corrupt(f"row {row} of the log is missing; nothing was used or written. Run `perdure verify`.")
+    return damaged(f"row {row} of the log is missing; nothing was used or written.", "row_lost", row=row)
 
 
 def _upto(connection: Database) -> int:
     value = connection.execute("SELECT value FROM meta WHERE name='indexed_upto'").get
     if not isinstance(value, int):
-        raise Corrupt(
-            "the store does not say how far its index goes; nothing was read. Run `perdure verify`."
-        )
+        raise damaged("the store has no record of how far its index goes; nothing was read.", "index_damaged")
     return value

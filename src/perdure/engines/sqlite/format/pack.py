@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from perdure.errors import Corrupt
+from perdure.engines.shared_rules import damaged
 from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
 from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
 from perdure.model.digest import Digest, Kind, Object
@@ -170,7 +170,7 @@ def unpack_changeset(text: bytes, data: bytes) -> Changeset:
     try:
         taken = _extracted_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a stored changeset cannot be unpacked ({error}). Run `perdure verify`.") from error
+        raise damaged(f"a stored changeset cannot be unpacked ({error}).", "row_damaged") from error
     bare = decode_changeset(text)
     bodies = iter(taken.bodies)
     events = tuple([_with_body(event, bodies) for event in bare.events])
@@ -218,10 +218,10 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
     try:
         stored = _commit_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a stored commit cannot be unpacked ({error}). Run `perdure verify`.") from error
+        raise damaged(f"a stored commit cannot be unpacked ({error}).", "row_damaged") from error
     changeset = columns.changeset
     if changeset is None:
-        raise Corrupt("a stored commit has lost its changeset. Run `perdure verify`.")
+        raise damaged("the changeset of a stored commit is missing.", "row_damaged")
     first = () if columns.parent is None else (columns.parent,)
     run = long(stored.run) if isinstance(stored.run, bytes) else None
     commit = Commit(
@@ -268,7 +268,7 @@ def timeline_of(moves: Sequence[StoredMove]) -> str | None:
 def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
     """The move that was stored; raises `Corrupt` if its act is unknown, or its row has lost what it names."""
     if not 0 <= stored.act < len(_ACTS):
-        raise Corrupt("a stored move is of an unknown kind. Run `perdure verify`.")
+        raise damaged("a stored move is of an unknown kind.", "row_damaged")
     return MoveRecord(
         timeline=stored.timeline,
         version=stored.version,
@@ -307,7 +307,7 @@ def _packed_reads(reads: Reads) -> tuple[bytes | None, bytes | None, bytes | Non
 
 def _named(stored: bytes | bool | None, columns: bytes | None) -> Digest | None:
     if stored is True and columns is None:
-        raise Corrupt("a stored move has lost the commit that it names. Run `perdure verify`.")
+        raise damaged("the commit that a stored move names is missing.", "row_damaged")
     return _hex(columns if stored is True else stored or None)
 
 
@@ -412,7 +412,7 @@ def decode_pack(data: bytes) -> Pack:
     """The pack of these bytes; raises `Corrupt` whatever is wrong with them."""
     form, noted, packed = data[:1], data[1:_HEAD_BYTES], data[_HEAD_BYTES:]
     if form not in (_RAW, _ZSTD) or noted != _sum_of(packed):
-        raise Corrupt("a stored row does not match its checksum; it was not used. Run `perdure verify`.")
+        raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
     try:
         return _pack_decoder.decode(packed if form == _RAW else zstd.decompress(packed))
     except (
@@ -422,8 +422,8 @@ def decode_pack(data: bytes) -> Pack:
         UnicodeDecodeError,
         TypeError,
     ) as error:
-        raise Corrupt(
-            f"a stored row cannot be unpacked ({error}); it was not used. Run `perdure verify`."
+        raise damaged(
+            f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
         ) from error
 
 
@@ -456,7 +456,7 @@ def _inflated(old: bytes, data: bytes) -> bytes:
         unsqueeze = zlib.decompressobj(-_FAR_BITS, old)
         return unsqueeze.decompress(data) + unsqueeze.flush()
     except zlib.error as error:
-        raise Corrupt(f"a stored object cannot be unpacked ({error}). Run `perdure verify`.") from error
+        raise damaged(f"a stored object cannot be unpacked ({error}).", "row_damaged") from error
 
 
 def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:

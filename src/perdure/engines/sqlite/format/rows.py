@@ -14,6 +14,7 @@ from typing import cast
 import msgspec
 
 from perdure.engines.contract import Place, Step
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
 from perdure.engines.sqlite.format.pack import (
@@ -148,7 +149,7 @@ def row_of(values: Sequence[object]) -> LogRow:
 def _packed(values: Sequence[object]) -> Packed:
     row, space, keys, pack = values
     if not isinstance(keys, bytes) or not isinstance(pack, bytes):
-        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `perdure verify`.")
+        raise damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
     return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
 
 
@@ -175,7 +176,7 @@ def commit_of(row: LogRow, item: PackItem) -> Commit:
     """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
     found = changeset_of(row)
     if found is None:
-        raise Corrupt(f"row {row.id} of the log has lost a changeset. Run `perdure verify`.")
+        raise damaged(f"the changeset of row {row.id} of the log is missing.", "row_damaged", row=row.id)
     return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
 
 
@@ -236,7 +237,7 @@ class Rows:
         else:
             is_damaged = connection.execute(_STRETCH, (space, row, row)).fetchone()
         if is_damaged is not None:
-            raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `perdure verify`.")
+            raise damaged(f"row {row} of {self._place} is missing or damaged.", "row_lost", row=row)
         return None
 
     def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[LogRow]:
@@ -250,8 +251,10 @@ class Rows:
             if row is None:
                 continue
             if number in one and number in other and not set(keys) & set(split(row.keys)):
-                raise Corrupt(
-                    f"row {number} of {self._place} is another than the index says. Run `perdure verify`."
+                raise damaged(
+                    f"row {number} of {self._place} does not have the key under which the index lists it.",
+                    "index_damaged",
+                    row=number,
                 )
             yield row
 
@@ -316,8 +319,10 @@ class Rows:
             later.append(item)
             base = self.packed(connection, item.row) if len(later) <= _DEPTH_MAX else None
             if base is None or base.space != row.space or item.index >= len(base.pack.items):
-                raise Corrupt(
-                    f"row {row.id} of {self._place} builds on a row that is not there. Run `perdure verify`."
+                raise damaged(
+                    f"row {row.id} of {self._place} builds on a row that is not there.",
+                    "row_lost",
+                    row=row.id,
                 )
             row, at = base, item.index
             item = row.pack.items[at]
@@ -368,7 +373,7 @@ class Rows:
         """The bytes of an item that stand in the row's own columns."""
         whole = row if isinstance(row, LogRow) else self.row(connection, row.id)
         if whole is None or at >= len(whole.pack.items):
-            raise Corrupt(f"row {row.id} of {self._place} is not there any more. Run `perdure verify`.")
+            raise damaged(f"row {row.id} of {self._place} is not there any more.", "row_lost", row=row.id)
         return _plain(whole, at, whole.pack.items[at])
 
     def _keep(self, connection: Database, row: Packed, epoch: int) -> None:
@@ -387,9 +392,10 @@ def step_of(row: LogRow) -> Step:
     """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
     step = hashed_step(row)
     if not is_placed(row, step):
-        raise Corrupt(
-            f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
-            "Run `perdure verify`."
+        raise damaged(
+            f"commit {step.digest} is not where its parent puts it; it was not returned.",
+            "row_misplaced",
+            commit=step.digest,
         )
     return step
 
@@ -409,7 +415,9 @@ def hashed_step(row: LogRow) -> Step:
     item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
     found = changeset_of(row)
     if item is None or row.digest is None or found is None:
-        raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `perdure verify`.")
+        raise damaged(
+            f"the commit of row {row.id} of the log is missing; it was not used.", "row_damaged", row=row.id
+        )
     changeset, body = found
     digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
     if item.form == PackForm.COMMIT:
@@ -419,11 +427,12 @@ def hashed_step(row: LogRow) -> Step:
         commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
         first, root = commit.first_parent, Digest((row.root or b"").hex())
         if (first, commit.root, commit.depth, commit.at) != (_digest(row.parent), root, row.depth, row.at):
-            raise Corrupt(f"row {row.id} of the log differs from its commit. Run `perdure verify`.")
+            raise damaged(f"row {row.id} of the log differs from its commit.", "row_damaged", row=row.id)
     if commit.changeset != changeset_digest:
-        raise Corrupt(
-            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned. "
-            "Run `perdure verify`."
+        raise damaged(
+            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned.",
+            "digest_mismatch",
+            digest=commit.changeset,
         )
     return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
 
@@ -448,12 +457,14 @@ def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
         case PackForm.FORGOTTEN:
             raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
         case _:
-            raise Corrupt(f"row {row.id} of the log has an item of an unknown form. Run `perdure verify`.")
+            raise damaged(
+                f"row {row.id} of the log has an item of an unknown form.", "row_damaged", row=row.id
+            )
 
 
 def _kind(item: PackItem) -> Kind:
     if not 0 <= item.kind < len(KINDS):
-        raise Corrupt("a stored item is of an unknown kind. Run `perdure verify`.")
+        raise damaged("a stored item is of an unknown kind.", "row_damaged")
     return KINDS[item.kind]
 
 
@@ -466,4 +477,8 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _not_found(digest: Digest) -> NotFound:
-    return NotFound(f"there is no object {digest} in this space; nothing was returned.")
+    return NotFound(
+        f"there is no object {digest} in this space; nothing was returned.",
+        code="object_not_found",
+        digest=digest,
+    )

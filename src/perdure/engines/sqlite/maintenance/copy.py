@@ -30,14 +30,24 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     Raises `Conflict` if the file exists, `Unavailable` if it cannot be written.
     """
     if path.exists():
-        raise Conflict(f"{path} exists already; nothing was copied. Choose another path, or remove it first.")
+        raise Conflict(
+            f"{path} exists already; nothing was copied.",
+            code="file_exists",
+            advice="Choose another path, or remove it first.",
+            path=str(path),
+        )
     partial = _new_file(path)
     try:
         read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
         _sync(partial)
         os.link(partial, path)  # fails if somebody made the file meanwhile
     except FileExistsError as error:
-        raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
+        raise Conflict(
+            f"{path} exists already; nothing was copied.",
+            code="file_exists",
+            advice="Choose another path.",
+            path=str(path),
+        ) from error
     except OSError as error:
         raise _failed(path, error) from error
     finally:
@@ -56,7 +66,12 @@ def _new_file(path: Path) -> Path:
 
 
 def _failed(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(f"{path} could not be written ({error}); there is no backup. Check its directory.")
+    return Unavailable(
+        f"{path} could not be written ({error}); there is no backup.",
+        code="backup_failed",
+        advice="Check its directory.",
+        path=str(path),
+    )
 
 
 def sync_names(path: Path) -> None:
@@ -120,9 +135,18 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError as error:
-        raise Conflict(f"{target} is there already; nothing was written. Name a new file.") from error
+        raise Conflict(
+            f"{target} exists already; nothing was written.",
+            code="file_exists",
+            advice="Name a new file.",
+            path=str(target),
+        ) from error
     except FileNotFoundError as error:
-        raise NotFound(f"there is no directory {target.parent}; nothing was written.") from error
+        raise NotFound(
+            f"there is no directory {target.parent}; nothing was written.",
+            code="directory_not_found",
+            path=str(target.parent),
+        ) from error
     try:
         return _filled(sql, target, thread)
     except BaseException as error:

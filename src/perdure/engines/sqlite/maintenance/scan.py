@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perdure.engines.contract import Fact
-from perdure.engines.shared_rules import labels
+from perdure.engines.shared_rules import damaged, labels
 from perdure.engines.sqlite.commit.apply import op_id_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
@@ -110,7 +110,7 @@ def _names(db: Database, row: LogRow) -> Iterator[bytes]:
 def _line_faults(db: Database, row: LogRow) -> Iterator[str]:
     columns = db.execute(_DERIVED, (row.id,)).fetchone()
     if columns is None:
-        raise Corrupt(f"row {row.id} of the log is gone")
+        raise damaged(f"row {row.id} of the log is missing.", "row_lost", row=row.id)
     jumps, spans, timeline = columns
     if not jumps:
         yield f"row {row.id} of the log jumps to a row that is not the ancestor it should name"

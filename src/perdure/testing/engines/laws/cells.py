@@ -15,7 +15,7 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Fence
 from perdure.errors import Conflict, Corrupt, Invalid, Moved
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
-from perdure.testing.engines.subject import EngineSubject, StoredEdit
+from perdure.testing.engines.subject import EngineSubject, StoredEdit, raises
 
 __all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
 
@@ -48,14 +48,14 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-2", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match=f"'lease' is at revision 2, not {expected}"):
+        with raises(Moved, cell="lease", expected=expected, actual=2):
             engine.apply(write("op-3", value("milk"), put("lease", expected, b"eve")))
 
         assert portrait(engine) == before
 
     def test_a_new_cell_must_be_expected_at_0(self, engine: Engine) -> None:
         """A cell that is not there is at revision 0 and no other."""
-        with pytest.raises(Moved, match="at revision 0, not 1"):
+        with raises(Moved, expected=1, actual=0):
             engine.apply(write("op", put("lease", 1, b"ann")))
 
         assert engine.cell(SPACE, "lease") is None
@@ -65,7 +65,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-1", put("lease", 0, b"ann")))
         engine.apply(write("op-2", put("lease", 1, None)))
         assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
-        with pytest.raises(Moved, match="at revision 2, not 0"):
+        with raises(Moved, expected=0, actual=2):
             engine.apply(write("op-3", put("lease", 0, b"eve")))
 
         engine.apply(write("op-4", put("lease", 2, b"bob")))
@@ -92,7 +92,7 @@ class CellLaws(EngineSubject):
     @pytest.mark.parametrize("content", [b"\xff\xfe", "\ud83d".encode("utf-8", "surrogatepass")])
     def test_a_cell_that_is_no_text_is_refused(self, engine: Engine, content: bytes) -> None:
         """People read cells, so they hold UTF-8 and nothing else, in every engine."""
-        with pytest.raises(Invalid, match="UTF-8"):
+        with raises(Invalid, code="not_utf8"):
             engine.apply(write("op", value("milk"), put("any", 0, content)))
 
         assert list(engine.spaces(limit=9)) == []
@@ -102,7 +102,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-1", put("b", 0, b"1")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match="'b'"):
+        with raises(Moved, cell="b"):
             engine.apply(write("op-2", put("a", 0, b"2"), put("b", 0, b"2"), put("c", 0, b"2")))
 
         assert portrait(engine) == before
@@ -115,7 +115,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-3", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match="'lease' is at revision 2, not 1"):
+        with raises(Moved, cell="lease", expected=1, actual=2):
             engine.apply(write("op-4", Fence("lease", 1), value("eggs")))
 
         assert portrait(engine) == before
@@ -126,7 +126,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-2", put("lease", 0, b"ann")))
         engine.apply(write("op-3", put("lease", 1, None)))
 
-        with pytest.raises(Moved, match="'lease' is at revision 2, not 0"):
+        with raises(Moved, cell="lease", expected=0, actual=2):
             engine.apply(write("op-4", Fence("lease", 0)))
 
     def test_a_fence_looks_at_the_cell_before_the_write(self, engine: Engine) -> None:
@@ -141,7 +141,7 @@ class CellLaws(EngineSubject):
         """The first that does not is named."""
         engine.apply(write("op-1", put("a", 0, b"1"), put("b", 0, b"1"), put("c", 0, b"1")))
 
-        with pytest.raises(Moved, match="'b'"):
+        with raises(Moved, cell="b"):
             engine.apply(write("op-2", Fence("a", 1), Fence("b", 2), Fence("c", 2)))
 
     def test_cells_belong_to_their_space(self, engine: Engine) -> None:
@@ -340,7 +340,7 @@ class LedgerLaws(EngineSubject):
 
     def test_an_entry_that_is_no_text_is_refused(self, engine: Engine) -> None:
         """The ledger is read by people too: UTF-8 and nothing else, in every engine."""
-        with pytest.raises(Invalid, match="UTF-8"):
+        with raises(Invalid, code="not_utf8"):
             engine.apply(write("op", b"1", b"\xff\xfe"))
 
         assert list(engine.spaces(limit=9)) == []

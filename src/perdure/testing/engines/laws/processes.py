@@ -28,7 +28,7 @@ from perdure.model.commit import Act
 from perdure.model.head import Head
 from perdure.testing.engines.builders import SPACE, START, Made, Pen, made, moved, portrait, value, write
 from perdure.testing.engines.child import WRITERS, ChildReply, child, turn_of
-from perdure.testing.engines.subject import EngineSubject
+from perdure.testing.engines.subject import EngineSubject, raises
 
 __all__ = ["LifeLaws", "RaceLaws", "ProcessLaws", "PresenceLaws"]
 
@@ -75,7 +75,7 @@ class LifeLaws(EngineSubject):
         engine.apply(DONE)
         engine.close()
 
-        with pytest.raises(Unavailable, match="closed"):
+        with raises(Unavailable, code="store_closed"):
             CALLS[call](engine)
 
     def test_closing_again_is_no_error(self, engine: Engine) -> None:
@@ -106,9 +106,9 @@ class LifeLaws(EngineSubject):
 
         with closing(self.open(tmp_path)) as again:
             if self.persistent:
-                with pytest.raises(Forgotten, match="user asked"):
+                with raises(Forgotten, why="user asked"):
                     again.objects(SPACE, [value("milk").digest])
-                with pytest.raises(Forgotten, match="user asked"):
+                with raises(Forgotten, why="user asked"):
                     again.apply(write("op", value("eggs"), space="theirs"))
             assert list(again.spaces(limit=9)) == (["theirs", SPACE] if self.persistent else [])
 
@@ -129,7 +129,7 @@ class LifeLaws(EngineSubject):
         before = portrait(engine)
         (tmp_path / "copy").mkdir()
         if self.file is None:
-            with pytest.raises(Unsupported, match="nothing was written"):
+            with pytest.raises(Unsupported):
                 engine.backup(tmp_path / "copy" / "store")
             assert list((tmp_path / "copy").iterdir()) == []
             return
