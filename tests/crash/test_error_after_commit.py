@@ -19,6 +19,7 @@ from perdure.engines.contract import CellWrite, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import InDoubt, OpReused, StaleHead
 from perdure.testing.engines.builders import SPACE, START, Made, Pen, made, moved, portrait, value, write
+from tests.coded import raises
 from tests.crash.processes import Pipe, running
 from tests.crash.spying import spied
 
@@ -69,9 +70,8 @@ class Failing:
 def in_doubt(engine: SqliteEngine) -> None:
     """Make the write so that it takes effect and its caller is left in doubt."""
     Failing(engine, barriers=1)
-    with pytest.raises(InDoubt, match="an error after the fact") as raised:
+    with raises(InDoubt, "in_doubt", op_id="op", why="IOError: an error after the fact"):
         engine.apply(MILK_WRITE)
-    assert raised.value.op_id == "op"
 
 
 def original(engine: SqliteEngine) -> Receipt:
@@ -143,7 +143,7 @@ def test_the_same_op_id_with_another_intent_is_refused(engine: SqliteEngine) -> 
     in_doubt(engine)
     eggs = made("eggs")
 
-    with pytest.raises(OpReused, match="'op'"):
+    with raises(OpReused, "op_reused", op_id="op"):
         engine.apply(write("op", eggs, moved(START, eggs), intent="another"))
 
     assert list(engine.missing(SPACE, [eggs.digest])) == [eggs.digest]

@@ -18,6 +18,7 @@ from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Disk
 from perdure.testing.disk.faults import DiskCall
 from perdure.testing.engines.builders import SPACE, value, write
+from tests.coded import raises
 from tests.crash import adversity
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
@@ -148,7 +149,7 @@ class TestSimulated:
             engine.apply(write("before", value("before")))
         disk.write_protect()
 
-        with pytest.raises(Unavailable, match="read-only"), engine_on(disk, lock) as engine:
+        with raises(Unavailable, "file_read_only"), engine_on(disk, lock) as engine:
             engine.apply(write("meanwhile", value("meanwhile")))
         disk.heal()
 

@@ -24,6 +24,7 @@ from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import Forgotten, NotFound, Unavailable
 from perdure.model.digest import Digest, Object
 from perdure.testing.engines.builders import SPACE, Pen, value, write
+from tests.coded import raises
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import group_of
 from tests.crash.spying import Crowd, spied
@@ -93,7 +94,7 @@ class TestForgetting:
 
         other.forget(SPACE, [secret.digest], why="asked", standing=other.standing(SPACE))
 
-        with pytest.raises(Forgotten, match="asked"):
+        with raises(Forgotten, "forgotten", why="asked"):
             read(one, secret)
 
     def test_what_is_written_again_is_there_for_those_who_met_it_forgotten(
@@ -205,7 +206,7 @@ class TestKeys:
         one.apply(write("op", here))
 
         assert list(one.missing(SPACE, [here.digest, elsewhere.digest])) == [elsewhere.digest]
-        with pytest.raises(NotFound, match="there is no object"):
+        with raises(NotFound, "object_not_found"):
             read(one, elsewhere)
 
     def test_forgetting_one_of_them_leaves_the_other(self, one: SqliteEngine) -> None:
@@ -213,7 +214,7 @@ class TestKeys:
         gone, kept = value("307260"), value("1606372")
         one.apply(write("op", gone))
         one.forget(SPACE, [gone.digest], why="asked", standing=one.standing(SPACE))
-        with pytest.raises(NotFound, match="there is no object"):
+        with raises(NotFound, "object_not_found"):
             read(one, kept)
 
         one.apply(write("other", kept))
@@ -352,7 +353,7 @@ class TestReaders:
         answers = crowd.answers()
         closer.join()
 
-        with pytest.raises(Unavailable, match="closed"):
+        with raises(Unavailable, "store_closed"):
             one.apply(write("late", value("late")))
         with closing(SqliteEngine(path)) as again:
             assert [type(answer) for answer in answers] == [Receipt, Unavailable, Unavailable]

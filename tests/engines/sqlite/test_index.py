@@ -14,6 +14,7 @@ from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.format import index
 from perdure.errors import NotFound
 from perdure.model.digest import Kind, Object, digest_of
+from tests.coded import raises
 
 
 def _value(number: int) -> Object:
@@ -64,7 +65,7 @@ def test_an_object_that_was_never_written_is_not_found(tmp_path: Path) -> None:
     _put(engine, 1)
     absent = digest_of(Kind.VALUE, b"never")
 
-    with pytest.raises(NotFound, match=absent):
+    with raises(NotFound, "object_not_found", digest=absent):
         engine.objects("s", [absent])
     engine.close()
 

@@ -19,6 +19,7 @@ from perdure.engines.sqlite import SqliteEngine, process
 from perdure.engines.sqlite.process import Presence
 from perdure.errors import Unavailable
 from perdure.testing import EngineSuite
+from tests.coded import raises
 
 
 class Careless(EngineSuite):
@@ -77,7 +78,7 @@ def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
     SqliteEngine(path).close()
     dead = left(marks, new_name())
     with closing(SqliteEngine(path, read_only=True)) as reader:
-        with pytest.raises(Unavailable, match="read-only"):
+        with raises(Unavailable, "store_read_only"):
             reader.holder()
 
         assert reader.gone(dead.name)
@@ -193,7 +194,7 @@ def test_a_place_that_cannot_be_marked_is_unavailable(present: Presence, marks: 
     """The driver's error is the cause."""
     marks.touch()
 
-    with pytest.raises(Unavailable, match="marking who holds it was not done") as caught:
+    with raises(Unavailable, "file_failed") as caught:
         present.holder()
 
     assert isinstance(caught.value.__cause__, OSError)

@@ -125,7 +125,7 @@ def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
             code="network_file_system",
             advice="Keep the store on a local disk, or use a server-based engine.",
             path=str(path),
-            kind=kind,
+            file_system=kind,
         )
 
 

@@ -112,13 +112,14 @@ class FileLock:
             if _taken(self._file):
                 return
         if seconds <= 0 or not self._waiter.won(seconds):
+            holder = self._holder()
             raise Unavailable(
-                f"process {self._holder() or 'unknown'} held {self._path} for {seconds:g} seconds; nothing was written.",
+                f"process {holder or 'unknown'} held {self._path} for {seconds:g} seconds; nothing was written.",
                 code="store_locked",
                 advice="Try again.",
                 retry_after=1.0,
                 path=str(self._path),
-                process=self._holder(),
+                process=holder,
                 seconds=seconds,
             )
         # The waiter's descriptor has the lock: it is ours from now on, and the waiter gets the other one.
