@@ -53,7 +53,7 @@ _lock = ThreadLock()
 
 
 class Opener(Protocol):
-    """How an engine's package opens a store."""
+    """The function by which an engine's package opens a store."""
 
     def __call__(self, url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
         """Open the store at `url`.
@@ -67,7 +67,7 @@ def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> 
     """Open the store at `url`, which is a path or has a scheme.
 
     Raises `Unsupported` for a scheme that no installed package serves, `Invalid` for an
-    address that cannot be read, `NotFound` for a store that is not there and not to be made.
+    address that cannot be read, `NotFound` for a store that does not exist and may not be created.
     """
     if durability not in DURABILITIES:
         raise Invalid(
@@ -79,9 +79,9 @@ def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> 
 
 
 def open_sql(url: str, *, entries: Entries) -> Sql:
-    """Open a store that is a SQLite file for questions in SQL, read-only.
+    """Open a store that is a SQLite file for queries in SQL, read-only.
 
-    `entries` reads a map from its nodes, which is beyond an engine.  Raises `Unsupported`
+    `entries` reads a map from its nodes, which an engine cannot do.  Raises `Unsupported`
     for other stores, `NotFound` if there is none.
     """
     path = _file(url)
@@ -102,9 +102,9 @@ def open_sql(url: str, *, entries: Entries) -> Sql:
 
 
 def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, int]:
-    """Write the views of a store as plain tables to a new SQLite file, of one thread or of all; rows by table.
+    """Write the views of a store as plain tables to a new SQLite file, of one thread or of all; return rows by table.
 
-    Raises `Conflict` if the file is there already, `NotFound` if its directory is not.
+    Raises `Conflict` if the file exists, `NotFound` if its directory does not.
     """
     from perdure.engines.sqlite.maintenance.copy import export_tables
 
@@ -112,9 +112,9 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
 
 
 def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
-    """The search index of one owner's memory in the store at `url`; None: one in memory, of nobody's.
+    """Return the search index of one owner's memory in the store at `url`; owner None: one in memory, without an owner.
 
-    It lies beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
+    The index is a file beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
     """
     from perdure.engines.sqlite.search import SqliteSearch
 
@@ -127,25 +127,25 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 
 
 def place_of(url: str) -> str:
-    """Which store `url` names, in a form that two addresses of one store share."""
+    """Return the store that `url` names, in a form that two addresses of one store share."""
     path = _file(url)
-    return url if path is None else os.path.realpath(path)  # also where its links lead in a circle
+    return url if path is None else os.path.realpath(path)  # it also accepts links that lead in a circle
 
 
 def own_name(url: str) -> str:
-    """How a store is named from its own directory: a file without its directory, any other store by its address."""
+    """Return how a store is named from its own directory: a file without its directory, any other store by its address."""
     path = _file(url)
     return url if path is None else path.resolve().name
 
 
 def seen_from(store: str, url: str) -> str:
-    """The address `url` as it is meant beside the store `store`: a relative path is seen from that store's directory."""
+    """Return the address `url` as seen from the store `store`: a relative path starts at that store's directory."""
     place, path = _file(store), _file(url)
     return url if place is None or path is None else str(place.resolve().parent / path)
 
 
 def _file(url: str) -> Path | None:
-    """The file of a store that is one; None for other stores."""
+    """Return the file of a store that is a file; None for other stores."""
     scheme = _scheme(url)
     return Path(url.partition(":///")[2] if scheme else url) if scheme in ("", "sqlite") else None
 
@@ -158,7 +158,7 @@ def check_vectors() -> None:
 
 
 def _scheme(url: str) -> str:
-    """The scheme of `url` in lower case, '' for a path."""
+    """Return the scheme of `url` in lower case, '' for a path."""
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""
 
@@ -201,7 +201,7 @@ def _open_sqlite(url: str, *, read_only: bool, create: bool, durability: str) ->
 
 
 def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
-    """Open a memory store; `durability` is accepted, and there is none."""
+    """Open a memory store; it accepts `durability`, and has none."""
     from perdure.engines.memory import MemoryEngine, MemoryStore
 
     name = url.partition(":")[2].strip("/")
@@ -221,7 +221,7 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
 
 
 def _installed(scheme: str) -> Opener:
-    """What an installed package serves under `scheme`."""
+    """Return the opener that an installed package registers for `scheme`."""
     found = sorted(_entry_points().select(name=scheme), key=lambda point: point.value)
     if not found:
         raise _unknown(scheme)

@@ -1,7 +1,7 @@
 """Rules that every engine applies in the same way, so that all of them store the same bytes.
 
-Pure functions over the contract's types: how a move is recorded, where a commit stands
-on its line, how the ledger is chained, what names a commit.
+Pure functions over the contract's types: how a move is recorded, which place a commit has
+on its line, how the ledger is chained, which ids name a commit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def damaged(
 
 
 def unmoved(timeline: str) -> Hold | None:
-    """What a timeline without a recorded move is: `main` stands at version 0, others do not exist."""
+    """Return the state of a timeline without a recorded move: `main` is at version 0, others do not exist."""
     return Hold(Head(MAIN, 0, None)) if timeline == MAIN else None
 
 
@@ -122,7 +122,7 @@ def check_move(move: Move, hold: Hold | None) -> None:
 
 
 def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
-    """Where the timeline stands after `move`, and the move's own record, as an object and as it is."""
+    """Return the timeline after `move`, and the record of the move, as an object and decoded."""
     before = hold or Hold(Head(move.timeline, -1, None))
     record = MoveRecord(
         timeline=move.timeline,
@@ -139,7 +139,7 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, 
 
 
 def check_forgettable(kind: Kind, digest: Digest) -> None:
-    """Raise `Invalid` for an object that the chain is proved by."""
+    """Raise `Invalid` for an object that proves the chain."""
     if kind in (Kind.COMMIT, Kind.CHANGESET, Kind.MOVE):
         raise Invalid(
             f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.",
@@ -149,7 +149,7 @@ def check_forgettable(kind: Kind, digest: Digest) -> None:
 
 
 def check_standing(space: str, read: int, now: int) -> None:
-    """Raise `Conflict` if the space was written to since its standing was read."""
+    """Raise `Conflict` if another writer wrote to the space after its standing was read."""
     if read != now:
         raise Conflict(
             f"another writer wrote to '{space}' after it was read; nothing was forgotten.",
@@ -160,7 +160,7 @@ def check_standing(space: str, read: int, now: int) -> None:
 
 
 def check_hold(hold: Hold, record: MoveRecord) -> None:
-    """Raise `Corrupt` unless the head stands where its last move left it."""
+    """Raise `Corrupt` unless the head is where its last move left it."""
     moved = Head(record.timeline, record.version, record.to)
     if hold.head != moved or hold.sealed != record.sealed:
         raise damaged(
@@ -171,7 +171,7 @@ def check_hold(hold: Hold, record: MoveRecord) -> None:
 
 
 def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int) -> Place:
-    """Where `commit` stands, given its first parent's place and run, and the parent's number of events.
+    """Return the place of `commit`, given its first parent's place and run, and the parent's number of events.
 
     A commit of the same run as its parent belongs to the same turn; any other begins one.
     """
@@ -187,7 +187,7 @@ def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int)
 
 
 def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[str]:
-    """The ids that name this commit: of the messages it appends, and of the run that it begins."""
+    """Return the ids that name this commit: of the messages it appends, and of the run that it begins."""
     names = {event.id for event in changeset.events if isinstance(event, MessageAppended)}
     if commit.run is not None and commit.run != parent_run:
         names.add(commit.run)
@@ -195,15 +195,15 @@ def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[
 
 
 def chained(chain: Digest | None, body: bytes) -> Digest:
-    """The ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
+    """Return the ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
     return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)
 
 
 def cell_digest(cell: Cell, *, listed: int) -> bytes:
-    """What is stored beside a cell, so that a change to any part of it is found."""
+    """Return the digest that is stored beside a cell, so that a change to any part of it is found."""
     space, name = cell.space.encode("utf-8", "surrogatepass"), cell.name.encode("utf-8", "surrogatepass")
     size = -1 if cell.value is None else len(cell.value)
-    told = b"perdure/1\0cell\0%d %d %d %d %d %d " % (
+    header = b"perdure/1\0cell\0%d %d %d %d %d %d " % (
         len(space),
         len(name),
         cell.revision,
@@ -211,14 +211,14 @@ def cell_digest(cell: Cell, *, listed: int) -> bytes:
         listed,
         size,
     )
-    return sha256(told + space + name + (cell.value or b"")).digest()
+    return sha256(header + space + name + (cell.value or b"")).digest()
 
 
 def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
-    """The cell, if `digest` is the one that it was stored with; raises `Corrupt`, naming it, if not."""
+    """Return the cell if `digest` is the one that it was stored with; raise `Corrupt`, naming it, if not."""
     try:
         is_whole = cell_digest(cell, listed=listed) == digest
-    except (TypeError, ValueError, AttributeError):  # a column holds what is no number or no text
+    except (TypeError, ValueError, AttributeError):  # a column holds a value of another type
         is_whole = False
     if not is_whole:
         raise damaged(
@@ -230,23 +230,23 @@ def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
 
 
 def sealed_cell(name: str, digest: bytes) -> int:
-    """What a cell of this name and digest adds to the seal of its space."""
+    """Return what a cell of this name and digest adds to the seal of its space."""
     return _part(b"cell\0", name, digest)
 
 
 def sealed_head(timeline: str, move: Digest | None) -> int:
-    """What a timeline that stands after this move adds to the seal of its space."""
+    """Return what a timeline whose last move has this digest adds to the seal of its space."""
     return 0 if move is None else _part(b"head\0", timeline, bytes.fromhex(move))
 
 
 def sealed_ledger(position: int, chain: Digest | None) -> int:
-    """What a ledger that ends at this entry adds to the seal of its space."""
+    """Return what a ledger that ends at this entry adds to the seal of its space."""
     return 0 if chain is None else _part(b"ledger\0", str(position), bytes.fromhex(chain))
 
 
 def _part(kind: bytes, name: str, digest: bytes) -> int:
-    told = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
-    return int.from_bytes(sha256(told).digest()[:SEAL_BYTES])
+    part = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
+    return int.from_bytes(sha256(part).digest()[:SEAL_BYTES])
 
 
 def check_ledger_end(space: str, left: LedgerRead, stored: LedgerRead) -> None:

@@ -1,7 +1,7 @@
-"""SQLite's errors in Perdure's words.  The driver's error is the cause, never what is raised.
+"""Translates SQLite's errors into Perdure's.  The driver's error is the cause, and is never raised itself.
 
-SQLite calls a store corrupt where the disk only failed to give it (EIO).  So before anything is called
-damaged, its files are read once more: what cannot be read is `Unavailable`.
+SQLite calls a store corrupt where the disk only failed to read it (EIO).  So before this module calls anything
+damaged, it reads the files once more: what cannot be read is `Unavailable`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _CHUNK_BYTES = 1 << 20
 
 
 def check_writable(path: Path) -> None:
-    """Raise `Unavailable` if a file of the store is there and read-only.
+    """Raise `Unavailable` if a file of the store exists and is read-only.
 
-    SQLite would open it all the same, and leave files of its own beside it that stay
+    SQLite would still open it, and leave files of its own beside it that stay
     read-only when the store no longer is.  Such files get the rights of the store.
     """
     for file in beside(path):
         if file.exists() and not os.access(file, os.W_OK):
             if file is not path:
-                with suppress(OSError):  # left by whoever read the store while it was read-only
+                with suppress(OSError):  # left by a process that read the store while it was read-only
                     file.chmod(stat.S_IMODE(path.stat().st_mode))
             if not os.access(file, os.W_OK):
                 raise _read_only("opening", str(path), f"no right to write {file}")
@@ -55,7 +55,7 @@ def check_writable(path: Path) -> None:
 def confirmed(
     read: Callable[[Database], _T], db: Database, *, forget: Callable[[], None], place: str, vfs: str | None
 ) -> _T:
-    """What `read` finds on `db`; damage is `Corrupt` only if a second look at the disk finds it too.
+    """Return what `read` finds on `db`; raise `Corrupt` only if a second look at the disk finds the damage too.
 
     A disk or a cable that errs once is not a damaged store.  `forget` drops what was kept of the first look.
     """
@@ -68,7 +68,7 @@ def confirmed(
 
 
 def look_again(db: Database, forget: Callable[[], None]) -> None:
-    """Have the next read on `db` go to the disk."""
+    """Make the next read on `db` go to the disk."""
     forget()
     db.pragma("shrink_memory")
 
@@ -85,7 +85,7 @@ def _once(read: Callable[[Database], _T], db: Database, place: str, vfs: str | N
 
 
 def translated(error: Exception, doing: str, place: str, *, vfs: str | None = None) -> PerdureError:
-    """What to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
+    """Return what to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
     if isinstance(error, PerdureError):
         return error
     code = getattr(error, "extendedresult", 0)
@@ -161,9 +161,9 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
 
 
 def _cannot_be_read(place: str, vfs: str | None) -> bool:
-    """Whether the disk fails while the files of the store are read from end to end.
+    """True if the disk fails while the files of the store are read from end to end.
 
-    They are opened by SQLite's own layer: any other way to close them would drop the locks of this process.
+    SQLite's own layer opens them: any other way to close them would drop the locks of this process.
     """
     for name, kind in ((place, apsw.SQLITE_OPEN_MAIN_DB), (f"{place}-wal", apsw.SQLITE_OPEN_WAL)):
         try:
@@ -175,7 +175,7 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
             for offset in range(0, size, _CHUNK_BYTES):
                 file.xRead(min(_CHUNK_BYTES, size - offset), offset)
         except apsw.Error as error:
-            # A short read is a file that another process has shortened meanwhile, not a failing disk.
+            # A short read means that another process has shortened the file, not that the disk fails.
             if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHORT_READ:
                 return True
         finally:
@@ -204,7 +204,7 @@ def read_only_error(place: str | Path) -> Unavailable:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why something failed, in a few words."""
+    """Return why something failed, in a few words."""
     match error:
         case apsw.FullError():
             return "the disk is full"

@@ -1,12 +1,12 @@
-"""The files of a store: where they may lie, who may read them, and whether they are still the same.
+"""The rules for the files of a store: where they may be, and who may read them.
 
 WAL needs shared memory between all processes that use the file and locks that work.  Network file
-systems offer neither, and corrupt a store without a word.
+systems offer neither, and corrupt a store without any error.
 
-The write-ahead log and the lock lie beside the database under its name.  So every process has to use
+The write-ahead log and the lock are beside the database under its name.  So every process has to use
 one name: symbolic links are resolved, and a file with several names, by hard links or because it is a
-mount point of its own, is refused.  What lies there is private: files are made with mode 0600, and
-beside a store whose mode somebody has changed with that mode.
+mount point of its own, is refused.  The files are private: they are made with mode 0600, or with the
+mode of the store if its owner has changed that.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
 
 
 def resolved(path: Path) -> Path:
-    """The one path of a file, however it is named; raises `Unsupported` if symbolic links lead in a circle."""
+    """Return the one path of a file, however it is named; raise `Unsupported` if symbolic links lead in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:
@@ -116,7 +116,7 @@ def check_place(path: Path) -> None:
 
 
 def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
-    """Raise `Unsupported` if `path` lies on a network file system."""
+    """Raise `Unsupported` if `path` is on a network file system."""
     kind = file_system_of(path, mounts)
     is_fuse = kind is not None and (kind == "fuse" or kind.startswith("fuse."))
     if kind in _REMOTE or (is_fuse and kind not in _LOCAL_FUSE):
@@ -156,7 +156,7 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def mode_beside(path: Path) -> int:
-    """The mode of files that are made beside the store at `path`: its own, or private if it is not there yet."""
+    """Return the mode of files that are made beside the store at `path`: its own, or private if it does not exist yet."""
     try:
         return stat.S_IMODE(path.stat().st_mode) & 0o666
     except OSError:
@@ -164,14 +164,14 @@ def mode_beside(path: Path) -> int:
 
 
 def make_file(path: Path, mode: int = _PRIVATE) -> int:
-    """A descriptor of the new file at `path`, which has `mode` whatever the umask; raises `FileExistsError` if there is one."""
+    """Return a descriptor of the new file at `path`, which has `mode` whatever the umask; raise `FileExistsError` if there is one."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(file, mode)
     return file
 
 
 def open_file(path: Path, mode: int) -> int:
-    """A descriptor of the file at `path`, made with `mode` if it is not there."""
+    """Return a descriptor of the file at `path`, made with `mode` if it does not exist."""
     try:
         return make_file(path, mode)
     except FileExistsError:
@@ -188,12 +188,12 @@ def make_database(path: Path) -> None:
 
 
 def beside(path: Path) -> tuple[Path, Path, Path]:
-    """The database at `path` and the two files that SQLite keeps beside it."""
+    """Return the database at `path` and the two files that SQLite keeps beside it."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The kind of file system that holds `path`; None where this platform does not tell."""
+    """Return the kind of file system that holds `path`; None where this platform does not report it."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:

@@ -80,7 +80,7 @@ _POSITION_MAX = (1 << 63) - 1
 
 
 def spaces(db: Database, after: str, limit: int) -> list[str]:
-    """The names of spaces; raises `Corrupt` at their end if there is one without a name."""
+    """Return the names of spaces; raise `Corrupt` at their end if there is one without a name."""
     names = [str(name) for (name,) in db.execute(_SPACES, (after, limit))]
     if not names:
         check_spaces(db)
@@ -95,13 +95,13 @@ def spaces(db: Database, after: str, limit: int) -> list[str]:
 
 
 def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None:
-    """The cell, or None if it was never written."""
+    """Return the cell, or None if it was never written."""
     found = stored(db, space, number, name)
     return None if found is None else found[0]
 
 
 def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cell, bytes, int] | None:
-    """The cell, the digest that it is stored with, which matches, and whether it is listed; None: never written."""
+    """Return the cell, the digest that it is stored with, which matches, and whether it is listed; None: never written."""
     values = db.execute(_CELL, (number, name)).fetchone()
     if values is None:
         return None
@@ -128,7 +128,7 @@ def cells(
 
 
 def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
-    """Listed cells of every space, by (name, space)."""
+    """Return the listed cells of every space, by (name, space)."""
     return [_checked_cell(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
 
 
@@ -183,7 +183,7 @@ _checked_heads: dict[
 
 
 def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
-    """Where a timeline stands, checked against its last move, and the row of its commit."""
+    """Return the head of a timeline, checked against its last move, and the row of its commit."""
     values = None if space is None else connection.execute(_HEAD, (space, timeline)).fetchone()
     if values is None:
         return unmoved(timeline), None
@@ -191,14 +191,14 @@ def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hol
 
 
 def holds_of(connection: Database, space: int | None, after: str, limit: int) -> list[Hold]:
-    """Where the timelines after `after` stand, by name."""
+    """Return the heads of the timelines after `after`, by name."""
     sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
     names = [str(name) for (name,) in connection.execute(sql, (space, after, limit))]
     return [hold for name in names if (hold := hold_of(connection, space, name)[0]) is not None]
 
 
 def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
-    """A head was read and checked: what reads as it read before need not be checked again."""
+    """Note a head that was read and checked: one that reads the same need not be checked again."""
     if len(_checked_heads) >= _CHECKED_MAX:
         _checked_heads.clear()
     _checked_heads[digest] = timeline, move, hold
@@ -243,7 +243,7 @@ _JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump 
 
 
 class _RowPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where a row's commit stands, as far as walking back needs it."""
+    """The place of a row's commit, as far as walking back needs it."""
 
     row: int
     space: int
@@ -254,7 +254,7 @@ class _RowPlace(msgspec.Struct, frozen=True, gc=False):
 
 
 def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
-    """The row of a commit; raises `NotFound`."""
+    """Return the row of a commit; raise `NotFound`."""
     digest = bytes.fromhex(commit)
     for row in index.candidates(db, space, object_key(commit)) if space is not None else ():
         if db.execute(
@@ -269,7 +269,7 @@ def commit_row(db: Database, index: Index, space: int | None, commit: Digest) ->
 
 
 def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> list[Digest]:
-    """The commits whose digest starts with these hex digits, sorted."""
+    """Return the commits whose digest starts with these hex digits, sorted."""
     found: set[Digest] = set()
     for at in () if space is None else index.between(db, space, prefix):
         digest = db.execute("SELECT digest FROM log WHERE id=? AND space=?", (at, space)).get
@@ -279,7 +279,7 @@ def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> 
 
 
 def back(db: Database, row: int, skip: int) -> int | None:
-    """The ancestor `skip` commits back: a far jump where it does not go too far, else a step."""
+    """Return the ancestor `skip` commits back: by a far jump where it does not go too far, else by a step."""
     if skip <= 0:
         return row
     line: _RowPlace | None = _line(db, row)
@@ -291,7 +291,7 @@ def back(db: Database, row: int, skip: int) -> int | None:
 
 
 def last_of_turn(db: Database, row: int, turn: int) -> int | None:
-    """The newest commit of that turn on the line that ends at `row`."""
+    """Return the newest commit of that turn on the line that ends at `row`."""
     line: _RowPlace | None = _line(db, row)
     while line is not None and line.turn > turn:
         far = None if line.jump is None else _line(db, line.jump)
@@ -303,7 +303,7 @@ def last_of_turn(db: Database, row: int, turn: int) -> int | None:
 
 
 def steps_from(db: Database, row: int, limit: int) -> list[Step]:
-    """Commits from `row` backwards, newest first."""
+    """Return the commits from `row` backwards, newest first."""
     if limit <= 0:
         return []
     found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
@@ -311,20 +311,20 @@ def steps_from(db: Database, row: int, limit: int) -> list[Step]:
 
 
 def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:
-    """The line at the first parent, which the commit itself names; None if it has none."""
+    """Return the place of the first parent, which the commit itself names; None if it has none."""
     steps_from(db, line.row, 1)
     return None if line.prev is None else _checked_place(line, _line(db, line.prev))
 
 
 def _jumped(db: Database, line: _RowPlace, far: _RowPlace) -> _RowPlace:
-    """The line at `far`, if that is where `line` must jump to; a row is checked when it is left."""
+    """Return `far`, if that is where `line` must jump to; a row is checked when it is left."""
     if db.execute(_JUMPS, (line.row,)).fetchone() is None:
         raise _not_followed(line.row)
     return _checked_place(line, far)
 
 
 def _checked_place(line: _RowPlace, found: _RowPlace) -> _RowPlace:
-    """The line before `line`, which must lie so in the same space: a loop or a stranger is damage."""
+    """Return the place before `line`, which must be in the same space and earlier: anything else is damage."""
     if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
         raise _not_followed(line.row)
     return found
@@ -344,7 +344,7 @@ def _not_followed(row: int) -> Corrupt:
 
 
 def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Digest]:
-    """The commits of a space that a message id or a run id names."""
+    """Return the commits of a space that a message id or a run id names."""
     if space is None:
         return []
     rows.index.catch_up(db)
@@ -356,7 +356,7 @@ def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Di
 def moves(
     db: Database, rows: Rows, space: int | None, timeline: str, before: int | None, limit: int
 ) -> list[MoveRecord]:
-    """The recorded moves of a timeline to versions below `before`, newest first; raises `Corrupt` if one is missing.
+    """Return the recorded moves of a timeline to versions below `before`, newest first; raise `Corrupt` if one is missing.
 
     `main` is at version 0 without a move.
     """
@@ -389,6 +389,6 @@ def _move(db: Database, rows: Rows, space: int, timeline: str, version: int) -> 
 
 
 def _is_labelled(step: Step, label: str) -> bool:
-    """Whether a message or a run of that id names the commit."""
-    said = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
-    return step.commit.run == label or label in said
+    """True if a message or a run of that id names the commit."""
+    messages = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
+    return step.commit.run == label or label in messages

@@ -1,4 +1,4 @@
-"""The schema: tables, views, its version and the way up from older ones.
+"""The schema: tables, views, its version and the upgrade from older ones.
 
 `log` has one row per commit, or per write without one, in the order of writing.  Its
 text columns are plain, so that stock `sqlite3` reads every event and message; the rest
@@ -11,9 +11,9 @@ The views have the columns of the documents that Perdure implements.  Those that
 stored objects (`state_snapshots`, `state_values`) work where `perdure sql` has added
 its functions; all others work in stock `sqlite3`.
 
-A trigger, a constraint or an index that somebody added would change what a write does.  So a database
+A trigger, a constraint or an index that another program added would change the effect of a write.  So a database
 is refused unless every object of ours is there exactly as this module makes it, and no trigger is.
-Tables of other programs are let be.
+Tables of other programs are left alone.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ _STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next; no
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:
-    """Make sure that the database has this schema; whether it is new.
+    """Make sure that the database has this schema; return True if it is new.
 
     Raises `NotFound` if there is none and it may not be written, and what `check` raises.
     """
@@ -280,7 +280,7 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
 
 
 def check(connection: Database, place: str) -> bool:
-    """Whether the database has a schema at all, without changing it.
+    """True if the database has a schema at all; changes nothing.
 
     Raises `Corrupt` if it is another program's or its objects are not ours, `Unsupported` if it is from a newer
     Perdure, or an older one than was ever released.
@@ -335,7 +335,7 @@ def check_objects(connection: Database, place: str) -> None:
 
 
 def foreign_objects(connection: Database) -> list[str]:
-    """The names of tables and views in the database that are not ours; what SQLite keeps for itself counts."""
+    """Return the names of tables and views in the database that are not ours; SQLite's own count too."""
     return sorted(
         name
         for name, (kind, _, _) in read_objects(connection).items()
@@ -344,7 +344,7 @@ def foreign_objects(connection: Database) -> list[str]:
 
 
 def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
-    """Type, table and SQL of every object in the database, by name."""
+    """Return the type, table and SQL of every object in the database, by name."""
     rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema")
     return {name: (kind, table, sql) for name, kind, table, sql in rows}
 

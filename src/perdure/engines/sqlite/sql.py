@@ -33,11 +33,11 @@ Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]
 
 
 class _Info(Protocol):
-    """What the driver says of a query before it is run."""
+    """What the driver reports of a query before it runs."""
 
     @property
     def query_remaining(self) -> str | None:
-        """The text behind the first statement; None if there is none."""
+        """Return the text behind the first statement; None if there is none."""
         ...
 
 
@@ -92,7 +92,7 @@ _PRAGMAS_WITH_ARGUMENT = frozenset(
 def _may(
     action: int, first: str | None, second: str | None, _database: str | None, _inside: str | None
 ) -> int:
-    """Whether a statement may do that: read, and nothing else."""
+    """True if a statement may do that: read, and nothing else."""
     allowed = action in _READS
     if action == apsw.SQLITE_PRAGMA:
         name = (first or "").lower()
@@ -103,7 +103,7 @@ def _may(
 
 
 class Sql:
-    """A store opened for questions in SQL.  Nothing can be written through it."""
+    """A store opened for queries in SQL.  Nothing can be written through it."""
 
     def __init__(self, path: Path, *, entries: Entries) -> None:
         """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
@@ -126,7 +126,7 @@ class Sql:
     def query(
         self, sql: str, bindings: Sequence[object] = ()
     ) -> tuple[list[str], Iterator[tuple[object, ...]]]:
-        """The columns and the rows of one statement, with what its marks stand for; raises `Invalid` if it is not SQL, or is several statements."""
+        """Return the columns and the rows of one statement with these parameters; raise `Invalid` if it is not SQL, or is several statements."""
         try:
             self._check_one(sql)
             cursor = self._db.execute(sql, bindings)
@@ -137,7 +137,7 @@ class Sql:
             raise _refused(error, self._place) from error
 
     def _check_one(self, sql: str) -> None:
-        """Raise `Invalid` if anything but words of comment follows the first statement: nobody would see what it gave."""
+        """Raise `Invalid` if anything but comments follows the first statement: its result would be lost."""
         rest = _info(self._db, sql).query_remaining
         if rest is not None and _COMMENT.sub("", rest).strip(" ;\t\r\n"):
             raise Invalid(
@@ -157,7 +157,7 @@ class Sql:
             raise _refused(error, self._place) from error
 
     def _objects(self, number: int) -> str:
-        """What a row holds, without what was forgotten; raises `Corrupt` rather than show what was never written."""
+        """Return what a row holds, without what was forgotten; raise `Corrupt` for data that was never written."""
         self._rows.index.catch_up(self._db)
         found: list[dict[str, object]] = []
         for fact in facts_of(self._db, self._rows, number):

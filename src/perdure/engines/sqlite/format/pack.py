@@ -109,7 +109,7 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A move; True stands for the digest that the row's columns have (`from_`: the parent's, `to`: its own)."""
+    """A move; True means the digest that the row's columns have (`from_`: the parent's, `to`: its own)."""
 
     act: int
     timeline: str
@@ -134,7 +134,7 @@ _extracted_decoder = msgspec.msgpack.Decoder(_Extracted)
 
 
 def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
-    """The changeset as plain text, and what was taken out of it to make it short; `body` is its canonical bytes.
+    """Return the changeset as plain text, and what was taken out of it to make it short; `body` is its canonical bytes.
 
     A quotation mark inside a string is escaped, so what is cut here can only be a field.
     """
@@ -166,7 +166,7 @@ def _without_bodies(changeset: Changeset) -> str:
 
 
 def unpack_changeset(text: bytes, data: bytes) -> Changeset:
-    """The changeset of that text with what was taken out of it; raises `Corrupt` if they do not fit."""
+    """Return the changeset of that text with what was taken out of it; raise `Corrupt` if they do not fit."""
     try:
         taken = _extracted_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -181,7 +181,7 @@ def unpack_changeset(text: bytes, data: bytes) -> Changeset:
 
 
 def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
-    """The ops of a patch that puts nothing but JSON; nothing of any other."""
+    """Return the ops of a patch that puts nothing but JSON; nothing for any other."""
     puts: list[tuple[str, bytes, int]] = []
     for op in patch.ops:
         if not isinstance(op, Put) or op.form != "json" or op.media_type != JSON_TYPE:
@@ -197,7 +197,7 @@ def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
 
 
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
-    """The commit's fields that neither the row's columns nor its changeset have, without empty ones at the end."""
+    """Return the commit's fields that neither the row's columns nor its changeset have, without empty ones at the end."""
     reads, ledger = commit.reads, commit.ledger
     fields = [
         commit.thread,
@@ -214,7 +214,7 @@ def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
 
 
 def unpack_commit(data: bytes, columns: Columns) -> Commit:
-    """The commit; raises `Corrupt` if the record, or the changeset that it leans on, cannot be read."""
+    """Return the commit; raise `Corrupt` if the record, or the changeset that it needs, cannot be read."""
     try:
         stored = _commit_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -243,7 +243,7 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
 
 
 def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) -> StoredMove:
-    """The move at rest, in a row whose commit has this digest and parent."""
+    """Return the stored form of a move, in a row whose commit has this digest and parent."""
     from_, to, previous = move.from_, move.to, move.previous
     return StoredMove(
         _ACT_AT[move.act],
@@ -258,7 +258,7 @@ def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) ->
 
 
 def timeline_of(moves: Sequence[StoredMove]) -> str | None:
-    """The timeline that these moves lead to the commit of their row, for the column of that name; None: `main`, or none."""
+    """Return the timeline that these moves lead to the commit of their row, for the column of that name; None: `main`, or none."""
     for move in moves:
         if move.to is True:
             return None if move.timeline == MAIN else move.timeline
@@ -266,7 +266,7 @@ def timeline_of(moves: Sequence[StoredMove]) -> str | None:
 
 
 def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
-    """The move that was stored; raises `Corrupt` if its act is unknown, or its row has lost what it names."""
+    """Return the move that was stored; raise `Corrupt` if its act is unknown, or a digest that it needs is not in its row."""
     if not 0 <= stored.act < len(_ACTS):
         raise damaged("a stored move is of an unknown kind.", "row_damaged")
     return MoveRecord(
@@ -282,14 +282,14 @@ def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
 
 
 def short(name: str) -> bytes:
-    """A name as bytes; a UUID in its usual spelling as a mark and its 16 bytes."""
+    """Return a name as bytes; a UUID in its usual spelling as a mark and its 16 bytes."""
     if len(name) == 36 and _is_uuid(name):
         return _UUID + bytes.fromhex(name.replace("-", ""))
     return name.encode("utf-8", "surrogatepass")
 
 
 def long(name: bytes) -> str:
-    """The name that was shortened; damaged bytes give some other name, which no digest fits."""
+    """Return the name that was shortened; damaged bytes give some other name, which no digest fits."""
     if name.startswith(_UUID):
         digits = name[1:].hex()
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -324,7 +324,7 @@ def _hex(digest: bytes | None) -> Digest | None:
 KINDS = tuple(Kind)  # an item names its kind by position: append only
 _NODE = KINDS.index(Kind.NODE)
 _ZSTD_FROM_BYTES = (
-    512  # of whole objects; nodes and the rest are digests, and bytes that are squeezed already
+    512  # of whole objects; nodes and the rest are digests, and bytes that are compressed already
 )
 _RAW, _ZSTD = b"\x00", b"\x01"
 _HEAD_BYTES = 5  # the form and the checksum
@@ -332,14 +332,14 @@ _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks
 
 
 class PackForm:
-    """Where an item's bytes are.  Plain numbers: members of an enumeration cost more than all else here."""
+    """Where the bytes of an item are.  Plain numbers: members of an enumeration would cost more than all else here."""
 
     WHOLE = 0
-    DIFFERENCE = 1  # `data` replaces what lies between the first `head` and last `tail` bytes of another item
+    DIFFERENCE = 1  # `data` replaces what is between the first `head` and last `tail` bytes of another item
     BODIES = 2  # the next `size` bytes of the column `bodies`
     CHANGESET = 3  # the column `changeset`, with what `data` says
     COMMIT = 4  # its fields, without what the row's columns say
-    FORGOTTEN = 5  # nowhere: `data` has the digest and says why
+    FORGOTTEN = 5  # nowhere: `data` has the digest and the reason
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
 
 
@@ -378,17 +378,17 @@ class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def buried(kind: int, digest: Digest, why: str) -> PackItem:
-    """The tombstone of an object."""
+    """Return the tombstone of an object."""
     return PackItem(kind, PackForm.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
 
 
 def buried_of(item: PackItem) -> Digest:
-    """The digest of the object that a tombstone stands for."""
+    """Return the digest of the object that a tombstone replaces."""
     return Digest(item.data[:32].hex())
 
 
 def why_of(item: PackItem) -> str:
-    """Why the object was forgotten."""
+    """Return why the object was forgotten."""
     return item.data[32:].decode(errors="replace")
 
 
@@ -397,7 +397,7 @@ _compressor: list[zstd.ZstdCompressor] = []
 
 
 def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
-    """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
+    """Return the bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
     record = _encoder.encode((items, op, dropped))
     whole = [item[2] for item in items if item[1] == PackForm.WHOLE and item[0] != _NODE]
     if sum(map(len, whole)) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
@@ -409,7 +409,7 @@ def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | N
 
 
 def decode_pack(data: bytes) -> Pack:
-    """The pack of these bytes; raises `Corrupt` whatever is wrong with them."""
+    """Return the pack of these bytes; raise `Corrupt` for any damage."""
     form, noted, packed = data[:1], data[1:_HEAD_BYTES], data[_HEAD_BYTES:]
     if form not in (_RAW, _ZSTD) or noted != _sum_of(packed):
         raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
@@ -428,24 +428,24 @@ def decode_pack(data: bytes) -> Pack:
 
 
 def _sum_of(packed: bytes) -> bytes:
-    """A checksum: what a pack says of its write is not hashed otherwise."""
+    """Return a checksum: the part of a pack that describes its write has no other digest."""
     return zlib.crc32(packed).to_bytes(4)
 
 
 def is_against(item: PackItem) -> bool:
-    """Whether the item is stored as the difference to another one."""
+    """True if the item is stored as the difference to another one."""
     return item.form in (PackForm.DIFFERENCE, PackForm.DEFLATED)
 
 
 def joined(old: bytes, item: PackItem) -> bytes:
-    """The bytes whose difference to `old` is `item`; raises `Corrupt` if there are none."""
+    """Return the bytes whose difference to `old` is `item`; raise `Corrupt` if there are none."""
     if item.form == PackForm.DEFLATED:
         return _inflated(old, item.data)
     return old[: item.head] + item.data + (old[len(old) - item.tail :] if item.tail else b"")
 
 
 def deflated(old: bytes, new: bytes) -> bytes:
-    """`new` compressed with the words of `old`."""
+    """Return `new` compressed with `old` as the dictionary."""
     bits = _NEAR_BITS if len(old) + len(new) <= _NEAR_BYTES else _FAR_BITS
     squeeze = zlib.compressobj(1, zlib.DEFLATED, -bits, bits - 7, zlib.Z_DEFAULT_STRATEGY, old)
     return squeeze.compress(new) + squeeze.flush()
@@ -460,7 +460,7 @@ def _inflated(old: bytes, data: bytes) -> bytes:
 
 
 def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
-    """How many bytes `new` shares with the start and end of `old`, and what lies between.
+    """Return how many bytes `new` shares with the start and end of `old`, and what is between.
 
     As numbers the two differ in the bits between; looking at each byte in turn would cost many times that.
     """
@@ -487,21 +487,21 @@ _Base: TypeAlias = tuple[int, int, int, bytes]  # row, index, differences below 
 
 
 class Bases:
-    """Objects written a short while ago, with the place where they stand.  Noted by who writes, read by all.
+    """Objects written a short while ago, with their rows: later objects are stored as differences to them.
 
-    Two generations: what was not asked for since the last change of generation goes.  Every
-    change is one operation on a dictionary, so that readers need no lock.
+    The writer notes them, all threads read them.  There are two generations: an object that no write asked for
+    since the last change of generation is dropped.  Every change is one operation on a dictionary, so that readers need no lock.
     """
 
     def __init__(self) -> None:
-        """Know none."""
+        """Begin empty."""
         self._young: dict[tuple[int, Digest], _Base] = {}
         self._old: dict[tuple[int, Digest], _Base] = {}
         self._held = 0
-        self.epoch = 0  # what was made of bases before it last changed is not to be used
+        self.epoch = 0  # a write that was prepared before it last changed must be prepared again
 
     def against(self, kind: int, space: int | None, found: Object) -> tuple[tuple[object, ...], int]:
-        """The fields of the item that stores `found`: a difference if that saves a lot, or whole; and its depth."""
+        """Return the fields of the item that stores `found`: a difference if that saves a lot, or whole; and its depth."""
         body = found.body
         if found.base is not None and space is not None and len(body) >= _FROM_BYTES:
             name = space, found.base
@@ -513,7 +513,7 @@ class Bases:
         return (kind, PackForm.WHOLE, body), 0
 
     def note(self, space: int, found: Object, row: int, index: int, depth: int) -> None:
-        """An object was written at that place."""
+        """Note an object that was written at that place."""
         body = found.body
         self._held += len(body) + _ENTRY_BYTES
         if self._held > _BYTES_MAX // 2:
@@ -521,13 +521,13 @@ class Bases:
         self._young[space, found.digest] = row, index, depth, body
 
     def forget(self) -> None:
-        """Forget all, because rows were rolled back or changed in place."""
+        """Drop all, because rows were rolled back or changed in place."""
         self.epoch += 1
         self._young, self._old, self._held = {}, {}, 0
 
 
 def _against(base: _Base, kind: int, found: Object) -> tuple[tuple[object, ...] | None, int]:
-    """The fields of `found` as a difference to `base`, None if that does not pay, and how many lie below it then."""
+    """Return the fields of `found` as a difference to `base`, None if that does not pay, and how many are below it then."""
     row, index, depth, old = base
     body = found.body
     if found.kind is _NODE_KIND:

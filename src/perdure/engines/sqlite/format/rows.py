@@ -1,7 +1,7 @@
 """Rows: from stored columns back to objects, each checked against its digest.
 
 A row is read whole and unpacked once; unpacked rows are kept for a while, because the
-nodes of one state tend to stand in the same few rows.
+nodes of one state tend to be in the same few rows.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     size: int
 
     def index_of(self, key: bytes) -> list[int]:
-        """The items whose key this is."""
+        """Return the items whose key this is."""
         found: list[int] = []
         at = self.keys.find(key)
         while at >= 0:
@@ -118,7 +118,7 @@ class LogRow(Packed, frozen=True, gc=False):
 
 
 def row_of(values: Sequence[object]) -> LogRow:
-    """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
+    """Return a row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
     row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
         values
     )
@@ -154,12 +154,12 @@ def _packed(values: Sequence[object]) -> Packed:
 
 
 def columns_of(row: LogRow) -> Columns:
-    """What the row's own columns say of its commit."""
+    """Return what the row's own columns say of its commit."""
     return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
 
 
 def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
-    """The changeset that a row holds and its canonical bytes, not checked; None if it has none.
+    """Return the changeset that a row holds and its canonical bytes, not checked; None if it has none.
 
     Raises `Corrupt` if it cannot be put together.
     """
@@ -173,7 +173,7 @@ def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
 
 
 def commit_of(row: LogRow, item: PackItem) -> Commit:
-    """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
+    """Return the commit that an item of the form COMMIT holds, not checked; raise `Corrupt`."""
     found = changeset_of(row)
     if found is None:
         raise damaged(f"the changeset of row {row.id} of the log is missing.", "row_damaged", row=row.id)
@@ -186,7 +186,7 @@ def _commit(row: LogRow, item: PackItem, changeset: Changeset, digest: Digest) -
 
 
 def moves_of(row: LogRow) -> list[MoveRecord]:
-    """The moves that a row records; raises `Corrupt` if they lean on a commit that does not match its digest."""
+    """Return the moves that a row records; raise `Corrupt` if they depend on a commit that does not match its digest."""
     op = row.pack.op
     if op is not None and op.moves and row.digest is not None:
         hashed_step(row)
@@ -203,7 +203,7 @@ class Rows:
         self._lock = Lock()
         self._cache: OrderedDict[int, Packed] = OrderedDict()
         self._last: Packed | None = (
-            None  # what was last read from the database: a node and its children tend to stand in one row
+            None  # what was last read from the database: a node and its children tend to be in one row
         )
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
@@ -212,7 +212,7 @@ class Rows:
         self._looked_at = -1  # how many writes there had been
 
     def row(self, connection: Database, row: int) -> LogRow | None:
-        """The row of that number, or None if it is not there (yet)."""
+        """Return the row of that number, or None if it is not there (yet)."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
         if isinstance(found, LogRow):
@@ -225,9 +225,9 @@ class Rows:
         return whole
 
     def row_in(self, connection: Database, space: int, row: int) -> LogRow | None:
-        """The row of that number, None if it is not one of the space, or not there yet.
+        """Return the row of that number; None if it is not one of the space, or not there yet.
 
-        Raises `Corrupt` if it is gone, or the index says that the space has it and the row does not.
+        Raises `Corrupt` if it is missing, or the index lists it under the space and the row is of another.
         """
         found = self.row(connection, row)
         if found is not None and found.space == space:
@@ -241,9 +241,9 @@ class Rows:
         return None
 
     def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[LogRow]:
-        """The rows that a name with these two keys may lead to, for who has caught up with other writers.
+        """Yield the rows that a name with these two keys may lead to, for a caller that has caught up with other writers.
 
-        Raises `Corrupt` if the index has a row under both and it carries neither: one could be chance.
+        Raises `Corrupt` if the index has a row under both keys and the row carries neither: one alone could be chance.
         """
         one, other = (self.index.known(connection, space, key) for key in keys)
         for number in sorted({*one, *other}):
@@ -259,7 +259,7 @@ class Rows:
             yield row
 
     def packed(self, connection: Database, row: int) -> Packed | None:
-        """The same without the plain columns, which cost more to read than the rest."""
+        """Return the same without the plain columns, which cost more to read than the rest."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
         if found is None:
@@ -271,7 +271,7 @@ class Rows:
         return found
 
     def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
-        """The objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
+        """Return the objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
         if space is None:
             if digests:
                 raise _not_found(digests[0])
@@ -279,15 +279,15 @@ class Rows:
         return [self._object(connection, space, digest) for digest in digests]
 
     def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
-        """Those of `digests` that the space never had."""
+        """Return those of `digests` that the space never had."""
         return [digest for digest in digests if space is None or not self.has(connection, space, digest)]
 
     def find(self, connection: Database, space: int, digest: Digest) -> tuple[Packed, int] | None:
-        """Where the object seems to stand; whether it does, its bytes must tell."""
+        """Return where the object seems to be; only its bytes prove it."""
         return next(self._found(connection, space, object_key(digest)), None)
 
     def has(self, connection: Database, space: int, digest: Digest) -> bool:
-        """Whether the object stands somewhere, or stood before it was forgotten."""
+        """True if the space has the object, or had it before it was forgotten."""
         found = self._found(connection, space, object_key(digest))
         return any(self._is(connection, row, at, digest) for row, at in found)
 
@@ -301,7 +301,7 @@ class Rows:
                 yield from ((row, at) for at in row.index_of(key))
 
     def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
-        """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
+        """True if an item with the object's key is the object, and not another; a damaged one counts as the object."""
         item = row.pack.items[at]
         if item.form == PackForm.FORGOTTEN:
             return buried_of(item) == digest
@@ -312,7 +312,7 @@ class Rows:
         return found == digest or object_key(found) != object_key(digest)
 
     def body(self, connection: Database, row: Packed, at: int) -> bytes:
-        """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
+        """Return the bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
         later: list[PackItem] = []
         item = row.pack.items[at]
         while is_against(item):
@@ -332,12 +332,12 @@ class Rows:
         return body
 
     def forget(self) -> None:
-        """Drop everything that is kept, because rows were changed in place."""
+        """Drop all cached rows, because rows were changed in place."""
         with self._lock:
             self._forget()
 
     def refresh(self, connection: Database) -> object:
-        """Do so if anybody has changed rows in place since the last time; a mark that is another after each time."""
+        """Drop all cached rows if a process has changed rows in place since the last time; return a mark of this state."""
         generation = connection.execute("SELECT value FROM meta WHERE name='generation'").get
         if generation != self._generation:
             with self._lock:
@@ -346,7 +346,7 @@ class Rows:
         return generation
 
     def look(self, connection: Database) -> None:
-        """Refresh, unless nobody has written since the last look."""
+        """Refresh, unless no process has written since the last look."""
         writes = self._writes()
         if writes < 0 or writes != self._looked_at:
             self.refresh(connection)
@@ -370,7 +370,7 @@ class Rows:
         raise damage or _not_found(digest)
 
     def _plain(self, connection: Database, row: Packed, at: int) -> bytes:
-        """The bytes of an item that stand in the row's own columns."""
+        """Return the bytes of an item that are in the row's own columns."""
         whole = row if isinstance(row, LogRow) else self.row(connection, row.id)
         if whole is None or at >= len(whole.pack.items):
             raise damaged(f"row {row.id} of {self._place} is not there any more.", "row_lost", row=row.id)
@@ -389,7 +389,7 @@ class Rows:
 
 
 def step_of(row: LogRow) -> Step:
-    """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
+    """Return the commit that a row holds, with its changeset, checked against its digest, and its place, checked against its parent."""
     step = hashed_step(row)
     if not is_placed(row, step):
         raise damaged(
@@ -401,7 +401,7 @@ def step_of(row: LogRow) -> Step:
 
 
 def is_placed(row: LogRow, step: Step) -> bool:
-    """Whether the row says of its commit what follows from the commit and from the row of its parent."""
+    """True if the row says of its commit what follows from the commit and from the row of its parent."""
     run = step.commit.run
     return (
         row.follows
@@ -411,7 +411,7 @@ def is_placed(row: LogRow, step: Step) -> bool:
 
 
 def hashed_step(row: LogRow) -> Step:
-    """The same, but the place is as the row has it."""
+    """Return the same, but with the place as the row has it."""
     item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
     found = changeset_of(row)
     if item is None or row.digest is None or found is None:
@@ -438,7 +438,7 @@ def hashed_step(row: LogRow) -> Step:
 
 
 def digest_at(row: LogRow, at: int, body: bytes) -> Digest:
-    """The digest that an item's bytes have."""
+    """Return the digest that an item's bytes have."""
     return digest_of(_kind(row.pack.items[at]), body)
 
 
