@@ -26,7 +26,7 @@ __all__ = [
     "for_each",
     "changed",
     "covers",
-    "is_told",
+    "is_sent",
     "leaves",
     "mended",
     "digests",
@@ -36,9 +36,9 @@ __all__ = [
 
 
 class AdapterSubject:
-    """How to get the adapter under test, and examples of its format.
+    """Tells the suite how to get the adapter under test, and has examples of its format.
 
-    Without an example the laws that need one are skipped, and say so.
+    Without an example the laws that need one are skipped, with the reason.
     """
 
     model: ClassVar[str] = "model-1"  # what requests are rendered for
@@ -47,18 +47,18 @@ class AdapterSubject:
     streamed: ClassVar[bytes | None] = None  # the same answer, streamed
 
     def adapter(self) -> Adapter:
-        """The adapter under test."""
+        """Return the adapter under test."""
         raise NotImplementedError
 
     def rendered(self, context: Context) -> Rendered:
-        """The request that shows `context` to the model under test."""
+        """Return the request that shows `context` to the model under test."""
         return self.adapter().render(context, model=self.model)
 
 
 def for_each(cases: Iterable[Any]) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:
     """Make a law about one case a test of all `cases`; called with a case, it is about that one alone.
 
-    A failure is an `ExceptionGroup` in which each error says its case.
+    A failure is an `ExceptionGroup` in which each error names its case.
     """
     known = tuple(cases)
 
@@ -79,7 +79,7 @@ def for_each(cases: Iterable[Any]) -> Callable[[Callable[[Any, Any], None]], Cal
 def _failure(law: Callable[[Any, Any], None], suite: object, case: object) -> Exception | None:
     try:
         law(suite, case)
-    except Exception as error:  # noqa: BLE001  # others' code: whatever it raises is told with the case
+    except Exception as error:  # noqa: BLE001  # others' code: an error of theirs is reported with its case
         error.add_note(f"case: {case!r}")
         return error
     return None
@@ -90,7 +90,7 @@ _WRONG: list[Any] = json.loads('[null, 7, "?", true, [], {}, [null], [7], ["?"],
 
 
 def leaves(value: object) -> Iterator[str]:
-    """Every text in a request, names of fields too; JSON in a text is also read."""
+    """Yield every text in a request, names of fields too; JSON in a text is also read."""
     match value:
         case str():
             yield value
@@ -110,23 +110,23 @@ def leaves(value: object) -> Iterator[str]:
 
 
 def mended(words: str) -> str:
-    """Words without what stands for half a surrogate pair, and without control characters."""
+    """Return words without the replacement for half a surrogate pair, and without control characters."""
     return _HALVES.sub("", words).replace("\x00", "")
 
 
-def is_told(words: str, told: str) -> bool:
-    """Whether words are among what a request tells; a file of words may be told as words."""
-    return mended(words).strip() in told or mended(_decoded(words) or words).strip() in told
+def is_sent(words: str, sent: str) -> bool:
+    """True if words are in the text of a request; a file of words may be sent as words."""
+    return mended(words).strip() in sent or mended(_decoded(words) or words).strip() in sent
 
 
 def covers(loss: Loss, where: str) -> bool:
-    """Whether an entry speaks of a place, of something in it or of what it is in."""
-    told = loss.where.removesuffix("[]")
-    return _within(where, told) or _within(told, where)
+    """True if a loss is about this place, about something in it or about what it is in."""
+    place = loss.where.removesuffix("[]")
+    return _within(where, place) or _within(place, where)
 
 
 def changed(value: object) -> Iterator[Any]:
-    """An example with one part of it of a wrong shape, for every part and several shapes."""
+    """Yield an example with one part of it of a wrong shape, for every part and several shapes."""
     yield from _WRONG
     if isinstance(value, Mapping):
         held = dict(cast("Mapping[str, Any]", value))
@@ -158,21 +158,21 @@ def _parsed(text: str) -> object:
 
 
 def digests(ground: AdapterSubject) -> dict[str, str]:
-    """A digest of the request and the report of every history."""
+    """Return a digest of the request and the report of every history."""
     return {name: _digest(ground, name) for name in HISTORIES}
 
 
 def digests_elsewhere(ground: type[AdapterSubject], seed: int) -> dict[str, str]:
-    """The same, from a new process with that hash seed."""
+    """Return the same, from a new process with that hash seed."""
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(*sys.argv[1:])"
     command = [sys.executable, "-c", program, f"{ground.__module__}:{ground.__qualname__}"]
     environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
-    told = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60).stdout
-    return json.loads(told)
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60).stdout
+    return json.loads(output)
 
 
 def main(name: str) -> None:
-    """Be that process."""
+    """Do the work of that process."""
     module, _, path = name.partition(":")
     ground: type[AdapterSubject] = attrgetter(path)(import_module(module))
     sys.stdout.write(json.dumps(digests(ground())))
@@ -180,5 +180,5 @@ def main(name: str) -> None:
 
 def _digest(ground: AdapterSubject, name: str) -> str:
     rendered = ground.rendered(HISTORIES[name])
-    told = json.dumps([rendered.body, [repr(loss) for loss in rendered.losses]])
-    return sha256(told.encode()).hexdigest()
+    text = json.dumps([rendered.body, [repr(loss) for loss in rendered.losses]])
+    return sha256(text.encode()).hexdigest()

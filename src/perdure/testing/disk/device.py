@@ -40,7 +40,7 @@ class Disk:
         ignores_syncs: bool = False,
         capacity_bytes: int | None = None,
     ) -> None:
-        """A disk that certainly holds `files`; None means that it is empty.
+        """Make a disk that certainly holds `files`; None means that it is empty.
 
         `ignores_syncs` makes it one that lies: it reports success and guarantees nothing.  `capacity_bytes`
         None means that it never fills up.
@@ -55,7 +55,7 @@ class Disk:
 
     @property
     def vfs(self) -> str:
-        """The name to give to SQLite.  It is another one after each `kill`."""
+        """Return the name to give to SQLite.  It is another one after each `kill`."""
         if self._vfs is None:
             self._vfs = DiskVfs(self._cache)
         return self._vfs.name
@@ -71,7 +71,7 @@ class Disk:
             self._vfs = None
 
     def sync_directory(self, directory: str | Path = "") -> None:
-        """What a store calls in place of opening and fsyncing its directory.
+        """Sync a directory; a store calls this in place of opening and fsyncing its directory.
 
         Raises OSError, as that would, where the call was made to fail.
         """
@@ -82,7 +82,7 @@ class Disk:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What programs see now, by name."""
+        """Return what programs see now, by name."""
         return self._cache.files()
 
     def save(self, directory: Path) -> None:
@@ -92,12 +92,12 @@ class Disk:
 
     @property
     def operations(self) -> int:
-        """How many operations changed or synced something: the moments at which power can be lost."""
+        """Return how many operations changed or synced something: the moments at which power can be lost."""
         return len(self._cache.record)
 
     @property
     def record(self) -> Sequence[Operation]:
-        """These operations."""
+        """Return these operations."""
         return tuple(self._cache.record)
 
     def mark(self, fact: object) -> None:
@@ -105,18 +105,18 @@ class Disk:
         self._marks.append((self.operations, fact))
 
     def marked(self, *, at: int | None = None) -> tuple[object, ...]:
-        """The facts acknowledged by the time that `at` operations had been issued; None means now."""
+        """Return the facts acknowledged by the time that `at` operations had been issued; None means now."""
         until = self.operations if at is None else at
         return tuple(fact for marked_at, fact in self._marks if marked_at <= until)
 
     @property
     def calls(self) -> int:
-        """How many calls were made, reads included: the moments at which one can fail."""
+        """Return how many calls were made, reads included: the moments at which one can fail."""
         return self._cache.faults.calls
 
     @property
     def failed(self) -> Sequence[tuple[int, DiskCall]]:
-        """The number and kind of each call that was made to fail."""
+        """Return the number and kind of each call that was made to fail."""
         return tuple(self._cache.faults.failed)
 
     def fail(
@@ -151,7 +151,7 @@ class Disk:
     def after_power_loss(
         self, *, at: int | None = None, survivals: Sequence[Survival] | None = None, chances: int = 4
     ) -> Iterator[Disk]:
-        """The disks that may be left if power goes when `at` operations have been issued; None means now.
+        """Return the disks that may be left if power goes when `at` operations have been issued; None means now.
 
         `survivals` None means the extreme ones and `chances` random ones, which follow from the disk's seed.
         """
@@ -167,7 +167,7 @@ class Disk:
         survivals: Sequence[Survival] | None = None,
         chances: int = 4,
     ) -> Iterator[DiskImage]:
-        """The same for each moment from `start` to before `stop` (None: up to now), in one pass of the record."""
+        """Return the same for each moment from `start` to before `stop` (None: up to now), in one pass of the record."""
         left = Platter(self._began_with)
         for at in range(self.operations + 1 if stop is None else stop):
             if at > 0:
@@ -188,7 +188,7 @@ class DiskImage:
     acknowledged: tuple[object, ...]
 
     def disk(self, *, seed: int = 0) -> Disk:
-        """A disk that holds it, ready for the next program."""
+        """Return a disk that holds it, ready for the next program."""
         return Disk(seed=seed, files=self.files)
 
 
@@ -265,7 +265,7 @@ class _Run:
         self.explored.recoveries += bool(before)
         try:
             self._check(disk, facts)
-        except Exception as error:  # noqa: BLE001  # whatever the store raises is what we came to find
+        except Exception as error:  # noqa: BLE001  # any error of the store is a finding
             self.explored.failures.append(Failure(self.explored.seed, (*before, image), error))
         disk.kill()
         if not before and self._chance.random() < self._recovery_share:

@@ -43,11 +43,11 @@ class PageCache:
         self._chance = random.Random(seed)
 
     def files(self) -> dict[str, bytes]:
-        """What each name holds now."""
+        """Return what each name holds now."""
         return {name: bytes(self._contents[file]) for name, file in self._names.items()}
 
     def copy(self) -> PageCache:
-        """The same files and numbers, without faults and apart from this one from now on."""
+        """Return the same files and numbers, without faults and apart from this one from now on."""
         copy = PageCache({}, seed=0)
         copy._contents = {file: bytearray(content) for file, content in self._contents.items()}
         copy._names = dict(self._names)
@@ -60,12 +60,12 @@ class PageCache:
             raise error
 
     def exists(self, name: str) -> bool:
-        """Whether `name` stands for a file."""
+        """True if there is a file of this name."""
         self.meet(DiskCall.ACCESS)
         return name in self._names
 
     def open(self, name: str | None, *, create: bool) -> int:
-        """The number of the file of that name, made if need be; None is a temporary file, which has no name."""
+        """Return the number of the file of that name, made if need be; None is a temporary file, which has no name."""
         known = None if name is None else self._names.get(name)
         self.meet(DiskCall.OPEN if known is not None else DiskCall.CREATE)
         if known is not None:
@@ -85,12 +85,12 @@ class PageCache:
         return file
 
     def read(self, file: int, amount: int, offset: int) -> bytes:
-        """Up to `amount` bytes from `offset`."""
+        """Return up to `amount` bytes from `offset`."""
         self.meet(DiskCall.READ)
         return bytes(self._contents[file][offset : offset + amount])
 
     def size(self, file: int) -> int:
-        """The length of the file."""
+        """Return the length of the file."""
         self.meet(DiskCall.SIZE)
         return len(self._contents[file])
 
@@ -109,7 +109,7 @@ class PageCache:
             raise error
 
     def _room(self, file: int, offset: int, length: int) -> int:
-        """How many of `length` bytes at `offset` still fit on the disk."""
+        """Return how many of `length` bytes at `offset` still fit on the disk."""
         if self.capacity_bytes is None:
             return length
         used = sum(len(self._contents[each]) for each in self._names.values())
@@ -167,7 +167,7 @@ class DiskVfs(apsw.VFS):
         super().__init__(self.name, base="")
 
     def end(self) -> None:
-        """Cut the programs of this life off: they go on with a copy that nobody else sees."""
+        """Separate the programs of this life from the disk: they go on with a private copy."""
         self.cache = self.cache.copy()
         self.unregister()
 
@@ -258,7 +258,7 @@ class DiskFile:
 
 
 def _blocking(level: int) -> int:
-    """The lowest lock of another that keeps `level` from being taken."""
+    """Return the lowest lock of another that keeps `level` from being taken."""
     if level == apsw.SQLITE_LOCK_SHARED:
         return apsw.SQLITE_LOCK_PENDING
     if level == apsw.SQLITE_LOCK_RESERVED:

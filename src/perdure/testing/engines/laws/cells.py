@@ -1,8 +1,8 @@
-"""The laws of cells: small named records whose revision only grows, written by compare-and-set.
+"""The laws of cells, of the ledger and of damage.
 
-The laws of the ledger: an append-only log for each space, without gaps, chained from its first entry.
-
-The laws of damage: what was edited behind the engine's back is not used, and not written over.
+Cells are small named records whose revision only grows, written by compare-and-set.  The ledger of a space is an
+append-only log without gaps, chained from its first entry.  Data that was edited by another program is not used,
+and not overwritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
 
 
 def put(name: str, expected: int, content: bytes | None, *, listed: bool = False) -> CellWrite:
-    """The wanted value of a cell."""
+    """Return the wanted value of a cell."""
     return CellWrite(name=name, expected=expected, value=content, listed=listed)
 
 
@@ -43,7 +43,7 @@ class CellLaws(EngineSubject):
 
     @pytest.mark.parametrize("expected", [0, 1, 3, -1])
     def test_a_cell_at_another_revision_is_not_written(self, engine: Engine, expected: int) -> None:
-        """Compare-and-set: whoever did not read the last value does not replace it."""
+        """Compare-and-set: a writer that did not read the last value does not replace it."""
         engine.apply(write("op-1", put("lease", 0, b"ann")))
         engine.apply(write("op-2", put("lease", 1, b"bob")))
         before = portrait(engine)
@@ -434,7 +434,7 @@ def _put(name: str, expected: int, value: bytes) -> CellWrite:
 
 
 def _filled(engine: Engine) -> None:
-    """Two cells, one of them written twice, two entries and a head."""
+    """Return two cells, one of them written twice, two entries and a head."""
     first = made("milk")
     engine.apply(write("op-1", _put("lease", 0, b"ann"), _put("other", 0, b"bob")))
     engine.apply(write("op-2", _put("lease", 1, b"bob"), b"1", b"2"))
@@ -511,7 +511,7 @@ class TamperingLaws(EngineSubject):
         with pytest.raises(Corrupt):
             engine.entries(SPACE, after=after, before=before, descending=descending, limit=9)
 
-    def test_a_space_that_nobody_edited_passes(self, engine: Engine) -> None:
+    def test_a_space_without_edits_passes(self, engine: Engine) -> None:
         """Control: what the writes left adds up, however often it is asked."""
         _filled(engine)
 

@@ -42,7 +42,7 @@ def chased(tip: Made, known: dict[Digest, Made]) -> Iterator[Digest]:
 
 
 def tangled(engine: Engine, *, seed: int, size: int) -> dict[Digest, Made]:
-    """A history of `size` commits on many lines, with undos, forks and merges."""
+    """Return a history of `size` commits on many lines, with undos, forks and merges."""
     draw, pens = random.Random(seed), [Pen(engine)]
     known: dict[Digest, Made] = {}
     while len(known) < size:
@@ -61,7 +61,7 @@ class HistoryLaws(EngineSubject):
     """What `steps`, `turn`, `labelled` and `commits` promise."""
 
     def test_steps_go_back_from_a_commit(self, engine: Engine) -> None:
-        """Each step has the commit, what happened in it, and where it stands."""
+        """Each step has the commit, its changeset, and its place."""
         pen = Pen(engine)
         first = pen.commit("milk", messages=["m-1", "m-2"])
         second = pen.commit("eggs", messages=["m-3"])

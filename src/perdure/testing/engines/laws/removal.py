@@ -26,7 +26,7 @@ MILK, EGGS = value("milk " * 40), value("eggs " * 40)
 
 
 def scanned(engine: Engine, *, limit: int, space: str = SPACE) -> list[Fact]:
-    """All facts of a space, page by page."""
+    """Return all facts of a space, page by page."""
     facts, cursor = engine.scan(space, limit=limit)
     found = list(facts)
     while cursor is not None:
@@ -185,7 +185,7 @@ class RemovalLaws(EngineSubject):
 
     @pytest.mark.parametrize("what", ["the same value", "another value", "a move", "a cell", "an entry"])
     def test_nothing_is_forgotten_once_anything_was_written(self, engine: Engine, what: str) -> None:
-        """Whoever wrote may need it, also if what he wrote was there already."""
+        """The writer may need it, also if what it wrote was already there."""
         first = made("milk")
         engine.apply(write("op-1", MILK, first))
         standing = engine.standing(SPACE)
@@ -218,7 +218,7 @@ class RemovalLaws(EngineSubject):
                 engine.objects(SPACE, [gone.digest])
 
     def test_a_fence_tells_that_something_was_forgotten(self, engine: Engine) -> None:
-        """The cell `gc` counts it, without a value; whoever read before is refused."""
+        """The cell `gc` counts it, without a value; an earlier reader is refused."""
         engine.apply(write("op-1", MILK, EGGS))
         standing = engine.standing(SPACE)
         engine.apply(write("op-2", Fence("gc", 0), space=SPACE))
@@ -255,7 +255,7 @@ class RemovalLaws(EngineSubject):
             engine.steps(SPACE, first.digest, limit=1)
 
     def test_a_write_of_a_dropped_space_is_never_made_again(self, engine: Engine) -> None:
-        """Its op_ids stay: whoever repeats one is told that it was forgotten."""
+        """Its op_ids stay: repeating one raises `Forgotten`."""
         first = made("milk")
         engine.apply(write("op", first, moved(START, first)))
         engine.drop(SPACE, why="user asked")
@@ -279,7 +279,7 @@ class RemovalLaws(EngineSubject):
         after = portrait(engine, "theirs")
         assert before | {"spaces": []} == after | {"spaces": []}
 
-    def test_a_dropped_space_can_be_written_anew(self, engine: Engine) -> None:
+    def test_a_dropped_space_can_be_written_again(self, engine: Engine) -> None:
         """It begins at version 0 and position 1, with nothing of what it was."""
         first = made("milk", messages=["m-1"])
         engine.apply(write("op-1", first, moved(START, first), b"1", b"2"))

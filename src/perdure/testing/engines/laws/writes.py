@@ -55,7 +55,7 @@ REFUSALS: dict[str, tuple[Part, type[PerdureError], dict[str, object]]] = {
 
 
 def furnished(engine: Engine) -> Pen:
-    """A store with a moved `main`, a sealed timeline, a cell and an entry."""
+    """Return a store with a moved `main`, a sealed timeline, a cell and an entry."""
     pen = Pen(engine)
     pen.commit("milk")
     engine.apply(write("seal", begun("sealed", FIRST, seal=True)))
@@ -93,7 +93,7 @@ class WriteLaws(EngineSubject):
         assert list(engine.spaces(limit=9)) == []
 
     def test_a_repeated_write_gives_the_first_receipt(self, engine: Engine) -> None:
-        """The same op_id with the same intent writes nothing, although others wrote meanwhile."""
+        """The same op_id with the same intent writes nothing, although others wrote in between."""
         first = write("op", FIRST, moved(START, FIRST), b"{}", CellWrite(name="a", expected=0, value=b"1"))
         receipt = engine.apply(first)
         Pen(engine, head=receipt.heads[0], tip=FIRST).commit("eggs")
@@ -133,7 +133,7 @@ class WriteLaws(EngineSubject):
         assert portrait(engine) == before
 
     def test_another_intent_is_refused_before_anything_is_compared(self, engine: Engine) -> None:
-        """A reused op_id is told so, not that its head is stale."""
+        """A reused op_id is reported as such, not as a stale head."""
         furnished(engine)
         engine.apply(write("op"))
 
@@ -189,7 +189,7 @@ class WriteLaws(EngineSubject):
             engine.apply(write("op", SECOND, moved(START, SECOND)))
 
         receipt = engine.apply(
-            write("op", SECOND, moved(Head("main", 1, FIRST.digest), SECOND), intent="anew")
+            write("op", SECOND, moved(Head("main", 1, FIRST.digest), SECOND), intent="again")
         )
 
         assert receipt.heads == (Head("main", 2, SECOND.digest),)
@@ -217,7 +217,7 @@ class WriteLaws(EngineSubject):
             engine.apply(write("op", REFUSALS[then][0], REFUSALS[first][0]))
 
     def test_a_sealed_timeline_is_sealed_before_it_is_stale(self, engine: Engine) -> None:
-        """A writer with an old head of a sealed timeline is told not to try again."""
+        """A writer with an old head of a sealed timeline learns not to try again."""
         furnished(engine)
 
         with pytest.raises(Sealed):
@@ -277,7 +277,7 @@ class HeadLaws(EngineSubject):
     """What moves promise, and `hold`, `holds` and `moves`."""
 
     def test_main_is_there_from_the_start(self, engine: Engine) -> None:
-        """`main` stands at version 0 with nothing committed; it is listed once it has moved."""
+        """`main` is at version 0 with nothing committed; it is listed once it has moved."""
         assert engine.hold(SPACE, "main") == Hold(START)
         assert list(engine.holds(SPACE, limit=9)) == []
         assert list(engine.moves(SPACE, "main", limit=9)) == []
@@ -290,7 +290,7 @@ class HeadLaws(EngineSubject):
         assert list(engine.moves(SPACE, "what-if", limit=9)) == []
 
     def test_a_move_raises_the_version_by_one(self, engine: Engine) -> None:
-        """The head stands at the new commit, one version on."""
+        """The head is at the new commit, one version on."""
         pen = Pen(engine)
 
         first, second = pen.commit("milk"), pen.commit("eggs")
@@ -363,7 +363,7 @@ class HeadLaws(EngineSubject):
             engine.apply(write("op", moved(read, None)))
 
     def test_the_first_commit_can_be_undone(self, engine: Engine) -> None:
-        """The head then stands at no commit, at a higher version, and can go on from there."""
+        """The head then is at no commit, at a higher version, and can go on from there."""
         pen = Pen(engine)
         pen.commit("milk")
 
