@@ -311,8 +311,8 @@ _AWKWARD: dict[str, Context] = {
             "reasoning": {"effort": "low"},
             "user": "ann",
             "metadata": {"bed": "7"},
-            "an-option-of-nobody": {"b": 1, "a": [2, {"d": 3, "c": 4}]},
-            "vendor": {"format-of-nobody": {"knob": SECRET}},
+            "an-unknown-option": {"b": 1, "a": [2, {"d": 3, "c": 4}]},
+            "vendor": {"unknown-format": {"knob": SECRET}},
         },
     ),
 }
