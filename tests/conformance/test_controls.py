@@ -166,7 +166,7 @@ def forgets_op_ids(self: MemoryEngine, space: SpaceState, write: Write) -> Recei
 
 
 def takes_any_intent(self: MemoryEngine, space: SpaceState, write: Write) -> Receipt | None:
-    """Give the first receipt to whoever knows the op_id."""
+    """Return the first receipt to any caller that knows the op_id."""
     found = space.ops.get(write.op_id)
     return getattr(found, "receipt", None)
 

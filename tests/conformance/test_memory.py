@@ -30,7 +30,7 @@ class TestMemoryEngine(EngineSuite):
 
 
 def tampered(engine: Engine, edit: StoredEdit) -> Engine:
-    """A new opening of a memory store that somebody has edited."""
+    """Return a new opening of a memory store after an edit."""
     assert isinstance(engine, MemoryEngine)
     store = engine._store
     space = store.spaces[edit.space]

@@ -29,7 +29,7 @@ MILK_WRITE = write("op", *PARTS)
 
 
 def apply_and_die(pipe: Pipe, path: str, wanted: Write) -> None:
-    """Make a write, and die when it is durable and nobody was told."""
+    """Make a write, and die when it is durable and not yet acknowledged."""
     engine = SqliteEngine(Path(path))
     spied(engine, after=lambda sql: os.kill(os.getpid(), signal.SIGKILL) if sql == "COMMIT" else None)
     engine.apply(wanted)
@@ -150,7 +150,7 @@ def test_the_same_op_id_with_another_intent_is_refused(engine: SqliteEngine) -> 
 
 
 def test_control_repeating_without_the_op_id_doubles_the_write(engine: SqliteEngine) -> None:
-    """Whoever repeats under a new name, and reads the head again to get through, does it twice."""
+    """A caller that repeats under a new name, and reads the head again to get through, does it twice."""
     Failing(engine, barriers=1)
     with pytest.raises(InDoubt):
         engine.apply(write("first try", value("ticket"), b'"ticket"'))

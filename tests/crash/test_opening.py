@@ -60,7 +60,7 @@ def die_while_opening(pipe: Pipe, path: str, statement: int) -> None:
 
 class TestTogether:
     def test_eight_processes_create_one_store(self, tmp_path: Path) -> None:
-        """All open it, all write to it, and nothing of anybody is missing."""
+        """All open it, all write to it, and no write of any of them is missing."""
         gate = context.Barrier(PROCESSES)
         with ExitStack() as stack:
             others = [
@@ -183,7 +183,7 @@ class TestReadOnly:
             assert thread.get("/a") == 1
             assert store.verify().faults == ()
 
-    def test_it_sees_what_others_write_meanwhile(self, tmp_path: Path) -> None:
+    def test_it_sees_what_others_write(self, tmp_path: Path) -> None:
         """Each call looks at the newest commit."""
         path = tmp_path / "store.db"
         with perdure.open(path) as writing:

@@ -1,7 +1,7 @@
 """Two openings of one store: what one has read or written must not make it blind to what the other does.
 
 An opening keeps unpacked rows, keys and recent objects in memory.  Others write, forget and
-drop meanwhile; two openings in one process stand for two processes.
+drop in that time; two openings in one process represent two processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def one(path: Path) -> Iterator[SqliteEngine]:
 
 @pytest.fixture
 def other(one: SqliteEngine, path: Path) -> Iterator[SqliteEngine]:
-    """The same store, opened by somebody else."""
+    """The same store, in another opening."""
     with closing(SqliteEngine(path)) as engine:
         yield engine
 
@@ -100,7 +100,7 @@ class TestForgetting:
     def test_what_is_written_again_is_there_for_those_who_met_it_forgotten(
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
-        """The newest row counts, whoever wrote it."""
+        """The newest row counts, whichever opening wrote it."""
         wanted = value(LONG)
         one.apply(write("op", wanted))
         one.forget(SPACE, [wanted.digest], why="asked", standing=one.standing(SPACE))
@@ -114,7 +114,7 @@ class TestForgetting:
     def test_the_writes_of_a_space_dropped_by_another_are_forgotten(
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
-        """Repeating one is refused, and looking it up as well, by whoever remembers its receipt."""
+        """Repeating one is refused, and looking it up as well, by an opening that remembers its receipt."""
         wanted = write("op", value(LONG))
         one.apply(wanted)
         assert one.recorded(SPACE, "op") is not None
@@ -224,7 +224,7 @@ class TestKeys:
             read(one, gone)
 
     def test_both_can_be_kept_and_read(self, one: SqliteEngine, other: SqliteEngine) -> None:
-        """By whoever has seen only the first of them so far, too."""
+        """Also by an opening that has seen only the first of them so far."""
         first, second = value("307260"), value("1606372")
         one.apply(write("first", first))
         assert read(other, first) == b"307260"
@@ -340,7 +340,7 @@ class TestReaders:
     def test_closing_waits_for_the_write_under_way_and_refuses_the_rest(
         self, one: SqliteEngine, monkeypatch: pytest.MonkeyPatch, path: Path
     ) -> None:
-        """Nobody is left hanging, and who got a receipt finds the write afterwards."""
+        """No caller waits for ever, and a caller with a receipt finds its write afterwards."""
         crowd = Crowd(one, monkeypatch, then=lambda: None)
         crowd.come(write("op 0", value("0")))
         closer = Thread(target=one.close)

@@ -82,7 +82,7 @@ def _unsorted(path: Path) -> int:
 def test_who_wrote_and_closes_leaves_few_rows_to_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keys are sorted in, so that whoever opens the store next finds them without reading rows."""
+    """The keys are sorted in, so that the next opening finds them without reading rows."""
     monkeypatch.setattr(index, "_BATCH_LAST", 8)
     path = tmp_path / "s.db"
     engine = SqliteEngine(path, durable=False)

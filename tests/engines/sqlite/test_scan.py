@@ -112,7 +112,7 @@ def test_walking_in_a_circle_ends_in_an_error(path: Path, column: str) -> None:
 
 @pytest.mark.parametrize("column", OF_COMMITS)
 def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
-    """Nothing reads them there, and `verify` names what somebody put into them."""
+    """Nothing reads them there, and `verify` names what an edit put into them."""
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE digest IS NULL")
 
     with perdure.open(str(path)) as store:
@@ -123,7 +123,7 @@ def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path
 
 @pytest.mark.parametrize("column", OF_COMMITS)
 def test_a_dropped_row_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
-    """A dropped space is sound; what somebody puts into such a row is named."""
+    """A dropped space is sound; what an edit puts into such a row is named."""
     with perdure.open(str(path)) as store:
         space = store.thread("t")._space
         space.engine.drop(space.name, why="asked")
