@@ -46,17 +46,7 @@ from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, deco
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 
-__all__ = [
-    "MemoryEngine",
-    "MemoryStore",
-    "over",
-    "pour",
-    "Mark",
-    "jump_of_child",
-    "Filed",
-    "SpaceState",
-    "Tombstone",
-]
+__all__ = ["MemoryEngine", "MemoryStore", "over", "Mark", "Filed", "SpaceState", "Tombstone"]
 
 
 _K = TypeVar("_K")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from perdure.engines.sqlite.sql import Entries, Sql
 
 __all__ = [
-    "DURABILITIES",
     "GROUP",
     "Opener",
     "check_vectors",

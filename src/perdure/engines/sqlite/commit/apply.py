@@ -60,8 +60,6 @@ __all__ = [
     "op_id_of",
     "recorded_in",
     "Adding",
-    "CommitPlace",
-    "Batch",
     "Committing",
     "Prepared",
     "lay",

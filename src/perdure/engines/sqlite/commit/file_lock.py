@@ -82,7 +82,11 @@ class FileLock:
             ).st_nlink  # if the file was removed, other processes count in another one
         except OSError:
             return -1
-        return int.from_bytes(content[_PID_BYTES:], "big") if content[:_PID_BYTES] in _SETTLED and is_there else -1
+        return (
+            int.from_bytes(content[_PID_BYTES:], "big")
+            if content[:_PID_BYTES] in _SETTLED and is_there
+            else -1
+        )
 
     def was_left(self) -> bool:
         """True if something is unsettled and no process is about to settle it."""

@@ -37,7 +37,7 @@ from perdure.engines.sqlite.format.pack import Bases
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import InDoubt, PerdureError, Unavailable
 
-__all__ = ["WriteGroup", "QueuedWrite", "dismiss", "is_under_way", "surely"]
+__all__ = ["WriteGroup", "QueuedWrite"]
 
 
 _T = TypeVar("_T")

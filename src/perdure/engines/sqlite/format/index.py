@@ -22,6 +22,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.errors import Corrupt
@@ -30,13 +31,9 @@ from perdure.model.digest import Digest
 __all__ = [
     "KEY_BYTES",
     "PREFIX_MIN",
-    "all_places",
     "label_keys",
     "object_key",
     "op_keys",
-    "places_between",
-    "places_of",
-    "rows_at",
     "run_key",
     "split",
     "version_key",
@@ -142,7 +139,6 @@ def _mix(space: int) -> int:
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
 _BATCH_LAST = 1_024  # when a store is closed: the next opening reads a few hundred rows at most
 _FORGET_FROM = 4 * _BATCH_MAX
-_PAGE = 256
 _NONE: dict[bytes, int | tuple[int, ...]] = {}
 _PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
 _SORT_IN = "INSERT OR IGNORE INTO places SELECT value FROM json_each(?)"
@@ -298,10 +294,7 @@ class Index:
         return [row for (place,) in found for row in rows_at(place, upto)]
 
     def _all_of(self, connection: Database, space: int) -> Iterator[int]:
-        after = 0
-        while rows := self.rows_of(connection, space, after, _PAGE):
-            yield from rows
-            after = rows[-1]
+        return paging.pages(lambda after, limit: self.rows_of(connection, space, after, limit), 0, int)
 
     def _catch_up(self, connection: Database) -> None:
         if self._seen < 0 or self._count > _FORGET_FROM:

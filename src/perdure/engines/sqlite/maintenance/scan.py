@@ -47,7 +47,7 @@ from perdure.errors import Corrupt, Forgotten, PerdureError
 from perdure.model.commit import MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object
 
-__all__ = ["facts_of", "scan", "row_faults"]
+__all__ = ["facts_of", "scan"]
 
 
 _DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
