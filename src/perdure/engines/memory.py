@@ -227,7 +227,7 @@ class MemoryStore:
 
 
 class MemoryEngine:
-    """An `Engine` whose store lives no longer than this process."""
+    """An `Engine` whose store lives no longer than this process; the contract says what each method promises."""
 
     def __init__(self, store: MemoryStore | None = None, *, read_only: bool = False) -> None:
         """Open `store`; None makes a new one for this engine alone."""
@@ -238,7 +238,6 @@ class MemoryEngine:
         self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
 
     def apply(self, write: Write) -> Receipt:
-        """Make `write` true, all of it or none of it."""
         shared_rules.check_write(write)
         with self._opened(writing=True) as spaces:
             space = spaces.get(write.space) or SpaceState()
@@ -265,7 +264,6 @@ class MemoryEngine:
                 return found.receipt
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
-        """Return the write of that op_id, or None if it never became true."""
         with self._reading(space) as found:
             match found.ops.get(op_id):
                 case Tombstone(kind, why):
@@ -274,17 +272,14 @@ class MemoryEngine:
                     return recorded
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
-        """Return the objects of these digests, in order."""
         with self._reading(space) as found:
             return [found.object(digest) for digest in digests]
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
-        """Return those of `digests` that the space never had."""
         with self._reading(space) as found:
             return [digest for digest in digests if digest not in found.objects]
 
     def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Return commits from `at` backwards along first parents, newest first."""
         with self._reading(space) as found:
             depth = found.mark(at).place.depth - skip
             here = found.back(at, lambda place: place.depth <= depth)
@@ -295,28 +290,23 @@ class MemoryEngine:
             return steps
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
-        """Return the last commit of that turn on the line that ends at `at`."""
         with self._reading(space) as found:
             last = found.back(at, lambda place: place.turn <= turn)
             return found.step(last) if last is not None and found.mark(last).place.turn == turn else None
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """Return the commits that a message id or a run id names, oldest first."""
         with self._reading(space) as found:
             return found.labels.get(label, ())
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
-        """Return commits of the space whose digest starts with `prefix`, sorted."""
         with self._reading(space) as found:
             return sorted(digest for digest in found.marks if digest.startswith(prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        """Return the head of a timeline; None if there is no such timeline."""
         with self._reading(space) as found:
             return found.hold(timeline)
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
-        """Return timelines by name, those after `after`."""
         with self._reading(space) as found:
             names = sorted(name for name in found.holds if name > after)[:limit]
             return [hold for name in names if (hold := found.hold(name)) is not None]
@@ -324,7 +314,6 @@ class MemoryEngine:
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
-        """Return recorded moves, newest first, with versions below `before`."""
         with self._reading(space) as found:
             hold = found.hold(timeline)
             top = hold.head.version if hold else -1
@@ -333,7 +322,6 @@ class MemoryEngine:
             return list(islice((record for record in records if record is not None), limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """Return the cell, or None if it was never written."""
         with self._reading(space) as found:
             filed = found.cells.get(name)
             return filed.checked() if filed else None
@@ -348,7 +336,6 @@ class MemoryEngine:
         descending: bool = False,
         limit: int,
     ) -> Sequence[Cell]:
-        """Return the cells that are not empty, by name."""
         with self._reading(space) as found:
             full = [filed for filed in found.cells.values() if filed.cell.value is not None]
         matching = [
@@ -362,7 +349,6 @@ class MemoryEngine:
         return [filed.checked() for filed in matching[:limit]]
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Return the listed, not empty cells of every space, by (name, space), those after `after`."""
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]
         full = [each.checked() for each in filed if each.listed and each.cell.value is not None]
@@ -378,7 +364,6 @@ class MemoryEngine:
         descending: bool = False,
         limit: int,
     ) -> Sequence[Entry]:
-        """Return ledger entries, each checked against the chain."""
         with self._reading(space) as found:
             end = max(found.entries, default=0) + 1
             positions = range(after + 1, end if before is None else min(before, end))
@@ -386,12 +371,10 @@ class MemoryEngine:
             return [_checked(found, position) for position in islice(ordered, limit)]
 
     def ledger(self, space: str) -> LedgerRead:
-        """Return the position and the chain of the newest ledger entry."""
         with self._reading(space) as found:
             return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
 
     def check(self, space: str, *, again: bool = False) -> None:
-        """Compare the space with the seal of its newest write."""
         with self._reading(space) as found:
             if again:
                 self._compared.discard(space)
@@ -405,7 +388,6 @@ class MemoryEngine:
             self._compared.add(name)
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, and accept the rest of the space as it is stored now."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space)
             if found is not None:
@@ -421,12 +403,10 @@ class MemoryEngine:
                 found.seal = found.sum()
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """Return spaces that were ever written, by name."""
         with self._opened() as spaces:
             return sorted(name for name in spaces if name > after)[:limit]
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
-        """Return everything stored for a space, in storage order, and the cursor to go on with."""
         with self._reading(space) as found:
             page = list(islice(found.objects.items(), after, after + limit))
             end = after + len(page)
@@ -434,12 +414,10 @@ class MemoryEngine:
             return facts, end if end < len(found.objects) else None
 
     def standing(self, space: str) -> int:
-        """Return a number that grows with every write that becomes true in the space."""
         with self._reading(space) as found:
             return found.standing
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
-        """Replace the bytes of these objects by tombstones; return the number of bytes set free."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space) or SpaceState()
             shared_rules.check_standing(space, standing, found.standing)
@@ -471,14 +449,12 @@ class MemoryEngine:
             return self._store.openings.instant()
 
     def holder(self) -> str:
-        """Return the name of this opening of the store."""
         with self._opened(writing=True):
             if os.getpid() not in self._names:
                 self._names[os.getpid()] = self._store.openings.enter()
             return self._names[os.getpid()]
 
     def gone(self, holder: str) -> bool:
-        """True if the opening of that name is over."""
         with self._opened():
             return self._store.openings.gone(holder)
 
@@ -491,7 +467,6 @@ class MemoryEngine:
         )
 
     def facts(self) -> dict[str, str | int]:
-        """Return what `doctor` shows."""
         with self._opened() as spaces:
             return {
                 "engine": "memory",

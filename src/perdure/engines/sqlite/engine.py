@@ -77,7 +77,10 @@ _REST_SECONDS = 10.0  # how long a fork waits for a store to become idle
 
 
 class SqliteEngine:
-    """A store in one SQLite file, shared by threads and processes of one machine."""
+    """A store in one SQLite file, shared by threads and processes of one machine.
+
+    The contract says what each method promises; a docstring here adds what only this engine does.
+    """
 
     def __init__(
         self,
@@ -179,7 +182,6 @@ class SqliteEngine:
     # ---- writing
 
     def apply(self, write: Write) -> Receipt:
-        """Make `write` true; see the contract."""
         check_write(write)
         self._check_process()
         if self._options.exclusive:
@@ -224,8 +226,6 @@ class SqliteEngine:
     # ---- reading
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
-        """Return the objects of these digests, in order, each checked."""
-
         def objects(db: Database) -> list[Object]:
             self._rows.look(db)
             return self._rows.objects(db, self._space(db, space), digests)
@@ -233,8 +233,6 @@ class SqliteEngine:
         return self._read(objects)
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
-        """Return those that the space never had."""
-
         def missing(db: Database) -> list[Digest]:
             self._rows.look(db)
             return self._rows.missing(db, self._space(db, space), digests)
@@ -242,8 +240,6 @@ class SqliteEngine:
         return self._read(missing)
 
     def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Return commits from `at` backwards along first parents."""
-
         def steps(db: Database) -> list[Step]:
             row = reads.back(db, self._commit_row(db, space, at), skip)
             return [] if row is None else reads.steps_from(db, row, limit)
@@ -251,8 +247,6 @@ class SqliteEngine:
         return self._read(steps)
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
-        """Return the last commit of that turn on the line that ends at `at`."""
-
         def find(db: Database) -> Step | None:
             row = reads.last_of_turn(db, self._commit_row(db, space, at), turn)
             return None if row is None else reads.steps_from(db, row, 1)[0]
@@ -260,8 +254,6 @@ class SqliteEngine:
         return self._read(find)
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """Return the commits that a message id or a run id names."""
-
         def labelled(db: Database) -> list[Digest]:
             self._rows.look(db)
             return reads.labelled(db, self._rows, self._space(db, space), label)
@@ -269,30 +261,25 @@ class SqliteEngine:
         return self._read(labelled)
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
-        """Return commits whose digest starts with `prefix`."""
         if not set(prefix) <= set("0123456789abcdef"):
             return []
         read, index = reads.commits_from, self._rows.index
         return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        """Return the head of a timeline, checked against its last move."""
         name = space, timeline, False
         return self._recall(name, lambda db: reads.hold_of(db, self._space(db, space), timeline)[0])
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
-        """Return the timelines by name."""
         return self._read(lambda db: reads.holds_of(db, self._space(db, space), after, limit))
 
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
-        """Return the recorded moves, newest first."""
         read = reads.moves
         return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """Return the cell, or None if it was never written."""
         found = space, name, True
         return self._recall(found, lambda db: reads.cell(db, space, self._space(db, space), name))
 
@@ -306,8 +293,6 @@ class SqliteEngine:
         descending: bool = False,
         limit: int,
     ) -> Sequence[Cell]:
-        """Return the cells that are not empty, by name."""
-
         def cells(db: Database) -> list[Cell]:
             number = self._space(db, space)
             return reads.cells(db, space, number, prefix, after, before, descending=descending, limit=limit)
@@ -315,7 +300,6 @@ class SqliteEngine:
         return self._read(cells)
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Return the listed cells of every space, by (name, space)."""
         listed, check = reads.listed, self._seals.check_listed
         found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
         for name in {cell.space for cell in found}:
@@ -331,8 +315,6 @@ class SqliteEngine:
         descending: bool = False,
         limit: int,
     ) -> Sequence[Entry]:
-        """Return ledger entries, each checked against the chain."""
-
         def entries(db: Database) -> list[Entry]:
             number = self._space(db, space)
             return reads.entries(db, number, after, before, descending=descending, limit=limit)
@@ -340,23 +322,18 @@ class SqliteEngine:
         return self._read(entries)
 
     def ledger(self, space: str) -> LedgerRead:
-        """Return the position and the chain of the newest ledger entry."""
-
         return self._recall((space, LEDGER, True), lambda db: ledger_end(db, self._space(db, space)))
 
     def check(self, space: str, *, again: bool = False) -> None:
-        """Compare the space with the seal of its newest write."""
         if again or self._spaces.get(space) not in self._seals:
             check = self._seals.check
             self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, and accept the rest of the space as it is stored now."""
         seal = removal.seal_again
         self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """Return spaces that were ever written, by name."""
         return self._read(lambda db: reads.spaces(db, after, limit))
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
@@ -366,12 +343,9 @@ class SqliteEngine:
     # ---- upkeep
 
     def standing(self, space: str) -> int:
-        """Return a number that grows with every write that becomes true in the space."""
         return self._read(lambda db: newest_row(db, self._space(db, space)))
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
-        """Replace the bytes of these objects by tombstones."""
-
         def forget(db: Database) -> int:
             number = self._space(db, space)
             check_standing(space, standing, newest_row(db, number))
@@ -380,7 +354,6 @@ class SqliteEngine:
         return self._alone(forget, "forgetting")
 
     def drop(self, space: str, *, why: str) -> int:
-        """Forget a whole space."""
         drop = removal.drop
         return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
 
@@ -397,15 +370,12 @@ class SqliteEngine:
         return self._presence.gone(holder)
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy of the store to a new file while others write."""
         back_up(self._read, path)
 
     def facts(self) -> dict[str, str | int]:
-        """Return what `doctor` shows."""
         return self._read(lambda db: described(db, self._options))
 
     def close(self) -> None:
-        """Release everything; closing again is no error."""
         if self._closed:
             return
         if self._pid != os.getpid():  # in a forked child that has not used it

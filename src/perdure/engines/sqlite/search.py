@@ -116,8 +116,6 @@ class SqliteSearch:
     def move(
         self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
     ) -> bool:
-        """Go from one root to another by their difference."""
-
         def move(db: Database) -> bool:
             if before is None:
                 self._drop(db)
@@ -135,7 +133,6 @@ class SqliteSearch:
     def found(
         self, root: Digest, terms: Sequence[str], among: Filters, *, limit: int
     ) -> Sequence[Hit] | None:
-        """Return what holds any of these terms, the best first."""
         if not terms:
             return self._at(root, lambda db: [])
         match = " OR ".join(f'"{term.replace(chr(34), chr(34) * 2)}"' for term in terms)
@@ -155,8 +152,6 @@ class SqliteSearch:
         return self._at(root, found)
 
     def near(self, root: Digest, vector: bytes, among: Filters, *, limit: int) -> Sequence[Hit] | None:
-        """Return what is nearest to a vector, the nearest first."""
-
         def near(db: Database) -> list[Hit]:
             if _meta(db, "model") is None:
                 return []
@@ -168,15 +163,12 @@ class SqliteSearch:
         return self._at(root, near)
 
     def without_vector(self, root: Digest, *, limit: int) -> Sequence[tuple[str, Digest]] | None:
-        """Return what has words and no vector."""
         sql = "SELECT path, digest FROM versions WHERE has_words AND NOT has_vector ORDER BY row LIMIT ?"
         return self._at(
             root, lambda db: [(path, Digest(digest)) for path, digest in db.execute(sql, (limit,))]
         )
 
     def learn(self, root: Digest, model: str, vectors: Mapping[str, bytes], *, width: int) -> bool:
-        """Add vectors, by path."""
-
         def learn(db: Database) -> bool:
             if _meta(db, "root") != root:
                 return False
@@ -196,8 +188,6 @@ class SqliteSearch:
             return self._write(learn)
 
     def vectors(self, digests: Sequence[Digest], model: str) -> Mapping[Digest, bytes]:
-        """Return the vectors that the index has of these versions by that model."""
-
         def known(db: Database) -> dict[Digest, bytes]:
             if _meta(db, "model") != model:
                 return {}
@@ -224,7 +214,6 @@ class SqliteSearch:
                         Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release everything."""
         with self._lock:
             if self._open is not None:
                 self._open.close()
